@@ -1,0 +1,46 @@
+# Each target builds .venv from the constraints file if needed. See README.md for the two to start with.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+
+.PHONY: demo test check lint types slow shapes bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# the peers that the benchmark compares with; without their dependencies, which are here already
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pytopk difftopk diffsort entmax
+	touch $@
+
+demo: $(READY)  ## train with cross-entropy and with a top-k loss, and compare
+	$(BIN)/python examples/topk_on_ambiguous_classes.py
+
+test: $(READY)  ## the default test suite
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: $(READY)  ## the long tests
+	$(BIN)/python -m pytest -m slow
+
+shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
+	$(BIN)/python -m pytest --jaxtyping-packages=shortlist,beartype.beartype \
+		-m "not slow and not errors and not compiled" tests/losses tests/ops
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/pyright
+
+check: lint types test slow shapes  ## what CI runs
+
+bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
+	$(BIN)/python benchmarks/losses.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

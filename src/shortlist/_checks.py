@@ -1,0 +1,122 @@
+"""The one place where input is checked: every message names the argument, the bound and the value."""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "can_read_values",
+    "check_choice",
+    "check_class_counts",
+    "check_class_vector",
+    "check_k",
+    "check_number",
+    "check_probabilities",
+    "check_scores",
+    "check_target",
+    "promote",
+]
+
+
+def can_read_values(tensor: Tensor) -> bool:
+    """Whether looking at a tensor's values costs nothing: on the CPU, outside ``torch.compile``.
+
+    On an accelerator it would wait for the device; there, an index out of range fails in the gather that uses
+    it.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def promote(scores: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 as they are."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def check_number(name: str, value: float, *, low: float = -math.inf, above: float = -math.inf) -> None:
+    """Require a finite number ``>= low`` and ``> above``."""
+    bound = f"> {above:g}" if above > -math.inf else f">= {low:g}" if low > -math.inf else "finite"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+    if value < low or value <= above:
+        raise ValueError(f"{name} must be {bound}, got {value!r}")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Require one of the given words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:
+    """Require an integer ``1 <= k < num_classes`` (``<=`` with ``up_to``)."""
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {k!r}")
+    if num_classes is None:
+        return
+    if k > num_classes or (k == num_classes and not up_to):
+        sign = "<=" if up_to else "<"
+        raise ValueError(f"{name} must be {sign} the number of classes ({num_classes}), got {k}")
+
+
+def check_scores(scores: Tensor, *, name: str = "logits") -> None:
+    """Require a floating (n, c) tensor."""
+    if not isinstance(scores, Tensor) or scores.ndim != 2 or not scores.is_floating_point():
+        got = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}")
+
+
+def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> None:
+    """Require class indices (n,) in [0, c) or equal to ``ignore_index``."""
+    n, c = scores.shape
+    if target.dtype != torch.int64 or target.shape != (n,):
+        raise ValueError(
+            f"target must be int64 class indices of shape ({n},) to go with logits of shape ({n}, {c}), "
+            f"got {target.dtype} {tuple(target.shape)}"
+        )
+    if not can_read_values(target):
+        return
+    outside = ((target < 0) | (target >= c)) & (target != ignore_index)
+    if outside.any():
+        raise ValueError(f"target must be in [0, {c}) or {ignore_index}, got {int(target[outside][0])}")
+
+
+def check_probabilities(target: Tensor, scores: Tensor) -> None:
+    """Require rows of class probabilities (n, c)."""
+    if not target.is_floating_point() or target.shape != scores.shape:
+        raise ValueError(
+            f"probability targets must be floating and of the logits' shape {tuple(scores.shape)}, "
+            f"got {target.dtype} {tuple(target.shape)}"
+        )
+    if not can_read_values(target):
+        return
+    low, sums = float(target.min()) if target.numel() else 0.0, target.sum(-1)
+    if not low >= 0:
+        raise ValueError(f"probability targets must be >= 0, got {low}")
+    off = (sums - 1).abs() > 1e-2  # bfloat16 rows add up to 1 only to about 2 digits
+    if off.any():
+        raise ValueError(f"probability targets must add up to 1 in each row, got {float(sums[off][0])}")
+
+
+def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = None) -> None:
+    """Require a finite, non-negative vector with one entry per class."""
+    if (
+        not isinstance(vector, Tensor)
+        or vector.ndim != 1
+        or not (vector.is_floating_point() or "int" in str(vector.dtype))
+    ):
+        got = f"{vector.dtype} {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
+        raise ValueError(f"{name} must be a tensor of shape (c,), got {got}")
+    if num_classes is not None and vector.shape[0] != num_classes:
+        raise ValueError(f"{name} must have one entry per class ({num_classes}), got {vector.shape[0]}")
+    if can_read_values(vector) and not (torch.isfinite(vector).all() and (vector >= 0).all()):
+        bad = vector[~torch.isfinite(vector) | (vector < 0)]
+        raise ValueError(f"{name} must be finite and >= 0, got {float(bad[0])}")
+
+
+def check_class_counts(class_counts: Tensor) -> None:
+    """Require at least one training example of each class."""
+    check_class_vector("class_counts", class_counts)
+    if can_read_values(class_counts) and (class_counts < 1).any():
+        first = int((class_counts < 1).nonzero()[0])
+        raise ValueError(f"class_counts must be >= 1, got {float(class_counts[first])} for class {first}")

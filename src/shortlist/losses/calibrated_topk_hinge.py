@@ -1,0 +1,95 @@
+"""Top-k calibrated hinge loss (Yang and Koyejo, ICML 2020)."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops._select import kth_largest
+
+__all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
+
+
+def calibrated_topk_hinge_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int = 5,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Hinge on the gap between the (k+1)-th largest of all scores and the true one.
+
+    .. math:: \ell(s, y) = \max(0,\; m + \mathrm{top}_{k+1}(s) - s_y)
+
+    Minimising it minimises the top-k error (it is top-k calibrated), but a deep net does not learn with it:
+    the gradient reaches two classes only, and none where the true class is just the (k+1)-th.
+    ``noised_topk_loss`` is this loss with the (k+1)-th score smoothed, which mends that; with ``noise_std=0``
+    it is this loss.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        k: Number of guesses, ``1 <= k < c``.
+        margin: By how much the true score must lead. Leave it at 1 unless the scores are bounded.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> import torch
+        >>> scores = torch.tensor([[3.0, 1.0, 2.5, 0.0]])
+        >>> calibrated_topk_hinge_loss(scores, torch.tensor([3]), k=2)  # 1 + 1 - 0
+        tensor(2.)
+
+    References:
+        F. Yang, S. Koyejo, "On the consistency of top-k surrogate losses", ICML 2020, section 4.
+    """
+    check_number("margin", margin)
+    check_k(k, logits.shape[-1])
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        return (margin + kth_largest(logits, k + 1) - logits.gather(1, target[:, None])[:, 0]).clamp_min(0)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return (margin + kth_largest(logits, k + 1)[:, None] - logits).clamp_min(0)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class CalibratedTopKHingeLoss(ClassLoss):
+    """Module of :func:`calibrated_topk_hinge_loss`."""
+
+    def __init__(
+        self,
+        *,
+        k: int = 5,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_k(k)
+        check_number("margin", margin)
+        self.k, self.margin = k, margin
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`calibrated_topk_hinge_loss`."""
+        return calibrated_topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)

@@ -1,0 +1,102 @@
+"""Convex top-k hinge loss (Lapin, Hein, Schiele, NeurIPS 2015)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops._select import largest
+
+__all__ = ["ConvexTopKHingeLoss", "convex_topk_hinge_loss"]
+
+
+def convex_topk_hinge_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int = 5,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Hinge on the mean of the k largest scores, each but the true one raised by the margin.
+
+    .. math:: \ell(s, y) = \max\Bigl(0,\; \tfrac1k \sum_{i \le k} \mathrm{top}_i(s + m - m\,1_y) - s_y\Bigr)
+
+    A convex upper bound of the top-k error. ``k=1`` is the multi-class hinge, as for ``topk_hinge_loss``. k
+    classes of each row have a gradient.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        k: Number of guesses, ``1 <= k < c``.
+        margin: By how much the others are raised. Leave it at 1 unless the scores are bounded.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.5, 0.0]])
+        >>> convex_topk_hinge_loss(scores, torch.tensor([1]), k=2)  # (4 + 3.5) / 2 - 1
+        tensor(2.7500)
+
+    References:
+        M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 5.
+    """
+    check_number("margin", margin)
+    check_k(k, logits.shape[-1])
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        index = target[:, None]
+        true = logits.gather(1, index)
+        raised = (logits + margin).scatter(1, index, true)
+        return (largest(raised, k)[0].mean(1) - true[:, 0]).clamp_min(0)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        raised = logits + margin
+        top = largest(raised, k + 1)[0]
+        # a class among the first k falls back by the margin, at most to the place of the next one
+        fallen = torch.maximum(logits, top[:, k:])
+        total = top[:, :k].sum(1, keepdim=True)
+        total = torch.where(raised >= top[:, k - 1 : k], total - raised + fallen, total)
+        return (total / k - logits).clamp_min(0)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class ConvexTopKHingeLoss(ClassLoss):
+    """Module of :func:`convex_topk_hinge_loss`."""
+
+    def __init__(
+        self,
+        *,
+        k: int = 5,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_k(k)
+        check_number("margin", margin)
+        self.k, self.margin = k, margin
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`convex_topk_hinge_loss`."""
+        return convex_topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)

@@ -1,0 +1,141 @@
+"""Noised top-k loss, balanced (Garcin et al., ICML 2022), sampled or exact."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_class_vector, check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops.perturbed_topk import perturbed_topk
+
+__all__ = ["NoisedTopKLoss", "noised_topk_loss"]
+
+
+def noised_topk_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int = 5,
+    noise_std: float = 0.2,
+    num_samples: int | None = 5,
+    margin: float | Float[Tensor, " c"] = 1.0,
+    scale: float = 1.0,
+    noise: Float[Tensor, "m n c"] | None = None,
+    generator: torch.Generator | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Top-k calibrated hinge whose (k+1)-th score is smoothed by noise.
+
+    .. math::
+        \ell(s, y) = \max\bigl(0,\; m + \mathbb{E}\,\mathrm{top}_{k+1}(s + \varepsilon Z) - s_y\bigr),
+        \qquad Z \sim N(0, I)
+
+    The noise spreads the gradient of the (k+1)-th score over all classes near it, without which deep nets do
+    not learn (``noise_std=0`` is ``calibrated_topk_hinge_loss``; published: 19.4 against 94.5 % top-5 on
+    CIFAR-100). ``k=1`` with little noise is near a multi-class hinge against the runner-up.
+
+    Defaults and what to sweep: ``noise_std`` from 0.1 to 1 (0.2 on CIFAR-100, 0.5 on ImageNet, 1 on
+    Pl@ntNet-300K; the result depends little on it from 0.01 to 100); 3 to 10 samples, or ``None`` for the
+    exact expectation, which has no variance.
+
+    Args:
+        logits: Scores (n, c); ``-inf`` leaves a class out.
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        k: Number of guesses, ``1 <= k < c``.
+        noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
+        num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation; see
+            :func:`shortlist.ops.perturbed_topk` for its error bound.
+        margin: By how much the true score must lead; a tensor (c,) for one margin per class.
+        scale: Factor of the loss; for scores in [-1, 1] see ``imbalanced_noised_topk_loss``.
+        noise: Standard normal noise (m, n, c) to use in place of fresh draws.
+        generator: Source of the draws.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores = torch.tensor([[2.4, 2.6, 2.3, 0.5]])
+        >>> draws = [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
+        >>> noise = torch.tensor(draws)[:, None]
+        >>> noised_topk_loss(scores, torch.tensor([0]), k=1, noise_std=1.0, noise=noise)  # 1 + 7.4 / 3 - 2.4
+        tensor(1.0667)
+
+    References:
+        C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
+        for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
+    """
+    check_k(k, logits.shape[-1])
+    check_number("scale", scale, above=0)
+    if isinstance(margin, Tensor):
+        check_class_vector("margin", margin, num_classes=logits.shape[-1])
+    else:
+        check_number("margin", margin)
+
+    def smoothed(logits: Tensor) -> Tensor:
+        return perturbed_topk(
+            logits, k=k + 1, noise_std=noise_std, num_samples=num_samples, noise=noise, generator=generator
+        )
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        lead = margin[target] if isinstance(margin, Tensor) else margin
+        return scale * (lead + smoothed(logits) - logits.gather(1, target[:, None])[:, 0]).clamp_min(0)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return scale * (margin + smoothed(logits)[:, None] - logits).clamp_min(0)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class NoisedTopKLoss(ClassLoss):
+    """Module of :func:`noised_topk_loss`; noise comes from PyTorch's global generator."""
+
+    def __init__(
+        self,
+        *,
+        k: int = 5,
+        noise_std: float = 0.2,
+        num_samples: int | None = 5,
+        margin: float = 1.0,
+        scale: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_k(k)
+        check_number("noise_std", noise_std, low=0)
+        check_number("margin", margin)
+        check_number("scale", scale, above=0)
+        if num_samples is not None:
+            check_k(num_samples, name="num_samples")
+        self.k, self.noise_std, self.num_samples = k, noise_std, num_samples
+        self.margin, self.scale = margin, scale
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`noised_topk_loss`."""
+        return noised_topk_loss(
+            logits,
+            target,
+            k=self.k,
+            noise_std=self.noise_std,
+            num_samples=self.num_samples,
+            margin=self.margin,
+            scale=self.scale,
+            **self.common,
+        )

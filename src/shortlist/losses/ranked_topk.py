@@ -1,0 +1,238 @@
+"""Ranked top-k cross-entropy: relaxed ranking and a distribution over k (Petersen et al., ICML 2022)."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from shortlist._checks import can_read_values, check_choice, check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops._select import largest
+from shortlist.ops.relaxed_topk import Comparator, Relaxation, relaxed_topk
+
+__all__ = ["RankedTopKLoss", "ranked_topk_loss"]
+
+Top1 = Literal["softmax", "softmax_ce", "sort"]
+Per = Literal["batch", "class", "row"]
+
+
+def ranked_topk_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    distribution: Sequence[float] | Tensor = (0.5, 0.0, 0.0, 0.0, 0.5),
+    per: Per = "batch",
+    candidates: int | None = None,
+    top1: Top1 = "softmax",
+    method: Relaxation = "splitter",
+    steepness: float = 10.0,
+    comparator: Comparator = "cauchy",
+    art_lambda: float = 0.25,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Minus the log of the chance that the true class is among the first k, k drawn from a distribution.
+
+    .. math:: \ell(s, y) = -\log \sum_k P_K(k) \sum_{r \le k} P_{r,y}(s)
+
+    P is a relaxed permutation matrix, :func:`shortlist.ops.relaxed_topk`. As relaxed first ranks are noisy,
+    the part of k = 1 is by default the softmax's: with ``distribution=[1]`` the loss is cross-entropy.
+
+    - ``top1="softmax"``: ``-log(P_K(1) softmax_y + sum_{k>=2} P_K(k) sum_{r<=k} P[r, y])``
+    - ``top1="softmax_ce"``: ``P_K(1) CE - (1 - P_K(1)) log(sum_{k>=2} P_K(k) sum_{r<=k} P[r, y])``, for
+    training
+      from scratch
+    - ``top1="sort"``: the formula above as it is
+
+    As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds the loss by
+    16.1.
+
+    Defaults and what to sweep: the steepness, by factors of 2; ``candidates`` 16 for 1,000 classes and 50
+    above 10,000; the distribution ``[.5, 0, 0, 0, .5]`` or ``[.2] * 5``.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken (without
+            ``candidates``).
+        distribution: Chances of k = 1, 2, ..., that add up to 1: (K,), or one row per class or per row of the
+            batch.
+        per: Whether ``distribution`` is one for the batch (K,), one per true class (c, K) or one per row (n,
+            K).
+        candidates: Rank only the true class and the largest others, this many in all; softmax is over them
+            too.
+        top1: How k = 1 is treated, see above.
+        method: The relaxation, see :func:`shortlist.ops.relaxed_topk`.
+        steepness: Its inverse temperature.
+        comparator: Its comparator, for the networks.
+        art_lambda: Its parameter for the comparator ``logistic_phi``.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0]])
+        >>> ranked_topk_loss(scores, torch.tensor([0]), distribution=[1.0])  # cross-entropy
+        tensor(0.4076)
+
+    References:
+        F. Petersen, H. Kuehne, C. Borgelt, O. Deussen, "Differentiable Top-k Classification Learning", ICML
+        2022, equation 5 and section 4.
+    """
+    c = logits.shape[-1]
+    check_choice("top1", top1, get_args(Top1))
+    chances = _check_distribution(distribution, per, logits)
+    length = chances.shape[-1]
+    if candidates is None:
+        check_k(length, c, name="length of distribution")
+    else:
+        check_k(candidates, c, name="candidates", up_to=True)
+        check_k(length, candidates, name="length of distribution", up_to=True)
+
+    def log_chance(logits: Tensor, chances: Tensor) -> Tensor:
+        ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
+        return _log_chance(logits, chances.to(logits), top1, ranks)
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        rows = chances.to(target.device)[target] if per == "class" else chances
+        if candidates is not None:
+            logits, target = _keep_candidates(logits, target, candidates)
+        return -log_chance(logits, rows).gather(1, target[:, None])[:, 0]
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return -log_chance(logits, chances)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all if candidates is None and per != "class" else None,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+def _check_distribution(
+    distribution: Sequence[float] | Tensor, per: Per, logits: Tensor | None = None
+) -> Tensor:
+    """As a tensor; its number of rows is checked if the logits are given."""
+    check_choice("per", per, get_args(Per))
+    given = (
+        distribution if isinstance(distribution, Tensor) else torch.tensor(distribution, dtype=torch.float64)
+    )
+    shape, axis = {"batch": ("(K,)", None), "class": ("(c, K)", 1), "row": ("(n, K)", 0)}[per]
+    wrong_length = (
+        axis is not None and logits is not None and given.shape[:1] != logits.shape[axis : axis + 1]
+    )
+    if given.ndim != (1 if axis is None else 2) or given.shape[-1] < 1 or wrong_length:
+        raise ValueError(f"distribution must have shape {shape} for per={per!r}, got {tuple(given.shape)}")
+    if can_read_values(given):
+        least, sums = float(given.min()), given.sum(-1).flatten()
+        worst = float(sums[(sums - 1).abs().argmax()])
+        if not (least >= 0 and abs(worst - 1) < 1e-4):
+            raise ValueError(
+                f"distribution must be >= 0 and add up to 1, got least entry {least} and sum {worst}"
+            )
+    return given
+
+
+def _log_chance(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict) -> Tensor:
+    """Log of each class's chance (n, c) to be among the first k, k drawn by ``chances`` (K,) or (n, K)."""
+    length = chances.shape[-1]
+    if top1 == "sort":
+        return _guarded_log(_within(logits, chances, ranks))
+    if length == 1:
+        return log_softmax(logits, dim=-1)
+    first = chances[..., :1]
+    later = torch.cat([torch.zeros_like(first), chances[..., 1:]], dim=-1)
+    within = _within(logits, later, ranks)
+    log_softmax_ = log_softmax(logits, dim=-1)
+    if top1 == "softmax":
+        return _guarded_log(first * log_softmax_.exp() + within)
+    return first * log_softmax_ + (1 - first) * _guarded_log(within)
+
+
+def _within(logits: Tensor, chances: Tensor, ranks: dict) -> Tensor:
+    """Sum over k of chances[k] sum_{r <= k} P[r, :]: rank r is weighted by the chance that k >= r."""
+    at_least = chances.flip(-1).cumsum(-1).flip(-1)
+    return relaxed_topk(logits, k=chances.shape[-1], rank_weights=at_least, **ranks)
+
+
+def _guarded_log(chance: Tensor) -> Tensor:
+    return torch.log(chance * (1 - 2e-7) + 1e-7)
+
+
+def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[Tensor, Tensor]:
+    """The true class first, then the largest others, ``candidates`` in all; the target is then 0."""
+    index = target[:, None]
+    others = (
+        largest(logits.detach().scatter(1, index, -torch.inf), candidates - 1)[1]
+        if candidates > 1
+        else index[:, :0]
+    )
+    return logits.gather(1, torch.cat([index, others], dim=1)), torch.zeros_like(target)
+
+
+class RankedTopKLoss(ClassLoss):
+    """Module of :func:`ranked_topk_loss`; a distribution per row is an argument of the call."""
+
+    distribution: Tensor
+
+    def __init__(
+        self,
+        *,
+        distribution: Sequence[float] | Tensor = (0.5, 0.0, 0.0, 0.0, 0.5),
+        per: Per = "batch",
+        candidates: int | None = None,
+        top1: Top1 = "softmax",
+        method: Relaxation = "splitter",
+        steepness: float = 10.0,
+        comparator: Comparator = "cauchy",
+        art_lambda: float = 0.25,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_choice("top1", top1, get_args(Top1))
+        check_choice("method", method, get_args(Relaxation))
+        check_choice("comparator", comparator, get_args(Comparator))
+        check_number("steepness", steepness, above=0)
+        check_number("art_lambda", art_lambda, low=0)
+        if candidates is not None:
+            check_k(candidates, name="candidates")
+        chances = _check_distribution(distribution, "batch" if per == "row" else per)
+        self.register_buffer("distribution", chances)
+        self.per: Per = per
+        self.top1: Top1 = top1
+        self.method: Relaxation = method
+        self.comparator: Comparator = comparator
+        self.candidates, self.steepness, self.art_lambda = candidates, steepness, art_lambda
+
+    def forward(self, logits: Tensor, target: Tensor, distribution: Tensor | None = None) -> Tensor:
+        """See :func:`ranked_topk_loss`; ``distribution`` (n, K) must be given iff ``per="row"``."""
+        if (distribution is None) == (self.per == "row"):
+            raise ValueError(f"distribution must be given to the call iff per='row', got per={self.per!r}")
+        return ranked_topk_loss(
+            logits,
+            target,
+            distribution=self.distribution if distribution is None else distribution,
+            per=self.per,
+            candidates=self.candidates,
+            top1=self.top1,
+            method=self.method,
+            steepness=self.steepness,
+            comparator=self.comparator,
+            art_lambda=self.art_lambda,
+            **self.common,
+        )

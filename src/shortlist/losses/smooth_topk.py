@@ -1,0 +1,114 @@
+"""Smooth top-k loss (Berrada, Zisserman, Kumar, ICLR 2018), exact everywhere."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from shortlist._checks import check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops.log_esp import log_esp_ratio
+
+__all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
+
+
+def smooth_topk_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int = 5,
+    temperature: float = 1.0,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Soft maximum over all sets of k classes: those without the true class against those with it.
+
+    .. math::
+        \ell(s, y) = \tau \log \Bigl( 1 +
+        e^{\alpha/\tau}\, \frac{e_k(x_{\setminus y})}{x_y\, e_{k-1}(x_{\setminus y})} \Bigr),
+        \qquad x_j = e^{s_j / (k \tau)}
+
+    with elementary symmetric polynomials :math:`e_k`. Every class has a gradient. With ``k=1``,
+    ``temperature=1`` and ``margin=0`` it is cross-entropy; as the temperature falls to 0 it becomes
+    :math:`\max(0, \alpha + (\mathrm{top}_k(s_{\setminus y}) - s_y)/k)`. The value and gradient are exact for
+    all scores; there is no switch to a hard loss.
+
+    Sweep the temperature first: 1 was best on CIFAR-100, 0.1 on ImageNet and Pl@ntNet-300K.
+
+    Args:
+        logits: Scores (n, c); ``-inf`` leaves a class out.
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken at the cost
+            of one evaluation for each non-zero probability (two a row for mixup, c a row for label
+            smoothing).
+        k: Number of guesses, ``1 <= k < c``.
+        temperature: Smoothing (tau in the paper), > 0.
+        margin: alpha in the paper.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0]])
+        >>> smooth_topk_loss(scores, torch.tensor([0]), k=1, margin=0.0)  # cross-entropy
+        tensor(0.4076)
+
+    References:
+        L. Berrada, A. Zisserman, P. Kumar, "Smooth Loss Functions for Deep Top-k Classification", ICLR 2018,
+        equation 8.
+    """
+    check_k(k, logits.shape[-1])
+    check_number("temperature", temperature, above=0)
+    check_number("margin", margin)
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        index = target[:, None]
+        others = ((logits - logits.gather(1, index)) / (k * temperature)).scatter(1, index, -torch.inf)
+        return -temperature * logsigmoid(-(log_esp_ratio(others, k=k) + margin / temperature))
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        row, column = (share > 0).nonzero(as_tuple=True)
+        return torch.zeros_like(logits).index_put((row, column), of_target(logits[row], column))
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class SmoothTopKLoss(ClassLoss):
+    """Module of :func:`smooth_topk_loss`."""
+
+    def __init__(
+        self,
+        *,
+        k: int = 5,
+        temperature: float = 1.0,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_k(k)
+        check_number("temperature", temperature, above=0)
+        check_number("margin", margin)
+        self.k, self.temperature, self.margin = k, temperature, margin
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`smooth_topk_loss`."""
+        return smooth_topk_loss(
+            logits, target, k=self.k, temperature=self.temperature, margin=self.margin, **self.common
+        )

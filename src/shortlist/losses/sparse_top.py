@@ -1,0 +1,104 @@
+"""Sparse-top loss for multi-label rows: the Fenchel-Young loss of the projection onto the top-k simplex."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from shortlist._checks import can_read_values, check_class_vector, check_scores, promote
+from shortlist.losses._contract import Reduction, check_reduction, reduce_rows
+from shortlist.ops.sparse_top import sparse_top
+
+__all__ = ["SparseTopLoss", "sparse_top_loss"]
+
+
+def sparse_top_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Convex loss of a label set, zero iff the set is exactly the sparse top of the scores.
+
+    .. math:: \ell(s, Y) = \Omega^*_k(s) - \sum_{j \in Y} s_j + \tfrac{k}{2}, \qquad k = |Y|, \quad
+        \Omega^*_k(s) = \max_q \{ q^\top s - \tfrac12 \|q\|^2 : 0 \le q \le 1, \textstyle\sum q = k \}
+
+    Its gradient is ``sparse_top(s, k=|Y|) - 1_Y``. Each row uses its own number of positives: with another k
+    the formula would be unbounded below. With one positive per row it is the sparsemax loss. It is zero once
+    each positive leads each negative by 1; there is nothing to sweep but the scale of the scores.
+
+    Args:
+        logits: Scores (n, c); ``-inf`` leaves a class out.
+        target: Labels (n, c), each 0 or 1 (any type), with at least one 1 in each row.
+        weight: Weight of each class (c,): a row counts with the mean weight of its positives.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If the target is not 0/1 of the logits' shape, or a row has no positive.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 0.5, 0.0]])
+        >>> sparse_top_loss(scores, torch.tensor([[1, 1, 0]]))  # weights 1, 0.75, 0.25
+        tensor(0.0625)
+
+    References:
+        M. Blondel, A. Martins, V. Niculae, "Learning with Fenchel-Young losses", JMLR 2020; A. Martins, R.
+        Astudillo, "From softmax to sparsemax", ICML 2016.
+    """
+    check_scores(logits)
+    check_reduction(reduction)
+    _check_labels(target, logits)
+    logits = promote(logits)
+    labels = target.to(logits.dtype)
+    count = labels.sum(1)
+    weights = sparse_top(logits.detach(), k=count.to(torch.int64))
+    # Envelope theorem: the maximiser is a constant for the gradient. As both sum to k, scores may be shifted.
+    change = weights - labels
+    level = (logits.detach() * weights).nan_to_num(neginf=0.0).sum(1, keepdim=True) / count[:, None]
+    part = torch.where(change == 0, torch.zeros_like(change), change * (logits - level))
+    rows = part.sum(1) + 0.5 * (count - weights.square().sum(1))
+    if weight is None:
+        return reduce_rows(rows, reduction)
+    check_class_vector("weight", weight, num_classes=logits.shape[1])
+    row_weight = (labels * weight.to(labels.dtype)).sum(1) / count
+    rows = rows * row_weight
+    return rows.sum() / row_weight.sum() if reduction == "mean" else reduce_rows(rows, reduction)
+
+
+def _check_labels(target: Tensor, logits: Tensor) -> None:
+    if target.shape != logits.shape:
+        raise ValueError(
+            f"target must have the logits' shape {tuple(logits.shape)}, got {tuple(target.shape)}"
+        )
+    if not can_read_values(target):
+        return
+    wrong = (target != 0) & (target != 1)
+    if bool(wrong.any()):
+        raise ValueError(f"target must be 0 or 1, got {target[wrong][0].item()}")
+    empty = ~(target != 0).any(1)
+    if bool(empty.any()):
+        raise ValueError(
+            f"target must have at least one positive in each row, got none in row {int(empty.nonzero()[0])}"
+        )
+
+
+class SparseTopLoss(nn.Module):
+    """Module of :func:`sparse_top_loss`."""
+
+    needs = frozenset({"label_sets"})
+    weight: Tensor | None
+
+    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_reduction(reduction)
+        if weight is not None:
+            check_class_vector("weight", weight)
+        self.register_buffer("weight", weight)
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`sparse_top_loss`."""
+        return sparse_top_loss(logits, target, weight=self.weight, reduction=self.reduction)

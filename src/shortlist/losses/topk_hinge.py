@@ -1,0 +1,101 @@
+"""Top-k hinge loss (Lapin, Hein, Schiele, NeurIPS 2015)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_k, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.ops._select import kth_largest, largest
+
+__all__ = ["TopKHingeLoss", "topk_hinge_loss"]
+
+
+def topk_hinge_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int = 5,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Hinge on the gap between the k-th largest *other* score and the true one.
+
+    .. math:: \ell(s, y) = \max(0,\; m + \mathrm{top}_k(s_{\setminus y}) - s_y)
+
+    Zero iff the true score is among the first k by the margin. ``k=1`` is the multi-class hinge of Crammer
+    and Singer. One class of each row has a gradient besides the true one, too few for a deep net; see
+    ``noised_topk_loss`` for a cure.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        k: Number of guesses, ``1 <= k < c``.
+        margin: By how much the true score must lead. Scores scale with it: leave it at 1 unless they are
+            bounded.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.5, 0.0]])
+        >>> topk_hinge_loss(scores, torch.tensor([1]), k=2)  # 1 + 2.5 - 1
+        tensor(2.5000)
+
+    References:
+        M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 3.
+    """
+    check_number("margin", margin)
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        index = target[:, None]
+        others = logits.scatter(1, index, -torch.inf)
+        return (margin + kth_largest(others, k) - logits.gather(1, index)[:, 0]).clamp_min(0)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        top = largest(logits, k + 1)[0]
+        # without a class, the k-th of the others is the next one down if the class stood before it
+        other = torch.where(logits >= top[:, k - 1, None], top[:, k, None], top[:, k - 1, None])
+        other = torch.where(top[:, :1].isnan(), top[:, :1], other)
+        return (margin + other - logits).clamp_min(0)
+
+    check_k(k, logits.shape[-1])
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class TopKHingeLoss(ClassLoss):
+    """Module of :func:`topk_hinge_loss`."""
+
+    def __init__(
+        self,
+        *,
+        k: int = 5,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_k(k)
+        check_number("margin", margin)
+        self.k, self.margin = k, margin
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`topk_hinge_loss`."""
+        return topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)

@@ -1,0 +1,177 @@
+"""The expectation of the k-th largest noisy score, without sampling.
+
+In units of the noise, with the k-th score at 0, ``X_j = u_j + Z_j``. The k-th largest exceeds t when at least
+k of the independent events ``X_j > t`` happen, so with levels low < high between which it almost surely lies
+
+    E X_(k) = low + integral over (low, high) of P(at least k of the X_j exceed t) dt.
+
+The integrand is analytic and flat at both ends, where equidistant nodes converge faster than any power of the
+step. Its derivative in u_j is phi(t - u_j) P(exactly k - 1 of the others exceed t), integrated by the same
+nodes.
+"""
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from shortlist.ops._counting import CountTree, slab_points
+from shortlist.ops._select import largest, pack_above
+
+__all__ = ["expected_topk", "leave_out"]
+
+_BISECTIONS = 6
+_BLOCKS = 2
+_FAR = 9.0  # where the normal density is 1e-18
+
+
+@lru_cache(maxsize=256)
+def _tail_quantile(chance: float) -> float:
+    """The z that a standard normal exceeds with the given chance."""
+    return -NormalDist().inv_cdf(max(chance, 1e-300))
+
+
+@lru_cache(maxsize=256)
+def _count_bounds(k: int, tolerance: float) -> tuple[float, float]:
+    """An expected count that all but excludes k or more, and one that all but excludes fewer.
+
+    By Chernoff's bound a sum of independent indicators of mean m reaches a > m, or stays at a < m, with
+    chance at most exp(a - m) (m / a)^a.
+    """
+
+    def log_chance(mean: float, count: int) -> float:
+        return count - mean + (count * math.log(mean / count) if count else 0.0)
+
+    low, high = 0.0, float(k)
+    few = (low, high)
+    for _ in range(60):
+        middle = (few[0] + few[1]) / 2
+        few = (middle, few[1]) if log_chance(middle, k) < math.log(tolerance) else (few[0], middle)
+    many = (float(k - 1), 8.0 * k + 8.0 * abs(math.log(tolerance)))
+    for _ in range(60):
+        middle = (many[0] + many[1]) / 2
+        many = (many[0], middle) if log_chance(middle, k - 1) < math.log(tolerance) else (middle, many[1])
+    return few[0], many[1]
+
+
+def _stay_below(gap: Tensor, out: Tensor | None = None) -> Tensor:
+    """Chance that Z is below the gap; by erf, whose results are 0 or 1 far out: no slow denormal numbers."""
+    return torch.erf(gap * math.sqrt(0.5), out=out).add_(1).mul_(0.5)
+
+
+def _integration_range(
+    units: Tensor, k: int, low: float, high: float, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """Per row (n, 1), a part of (low, high) that holds the k-th largest of units + Z but for the tolerance.
+
+    By bisection on the expected number of units above a level. A level is safely low or high by Chernoff's
+    bound, or by Bernstein's, which is sharper where many units are certain to exceed it, so that the count
+    varies little.
+    """
+    few, many = _count_bounds(k, tolerance)
+    log_odds = -math.log(tolerance)
+    below = units.new_tensor([low, low]).expand(units.shape[0], 2)
+    above = units.new_tensor([high, high]).expand(units.shape[0], 2)
+    for _ in range(_BISECTIONS):
+        middle = (below + above) / 2
+        chance = _stay_below(units[:, None, :] - middle[:, :, None])  # to exceed the level, as Z is symmetric
+        mean = chance.sum(-1)
+        variance = mean - chance.square_().sum(-1)
+        margin = log_odds / 3 + (log_odds**2 / 9 + 2 * log_odds * variance).sqrt()
+        safely_low = (mean > many) | (mean - margin > k - 1)
+        safely_high = (mean < few) | (mean + margin < k)
+        up = torch.stack([safely_low[:, 0], ~safely_high[:, 1]], dim=1)
+        below, above = torch.where(up, middle, below), torch.where(up, above, middle)
+    return below[:, :1], above[:, 1:]
+
+
+def expected_topk(
+    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Value (n,) and gradient (n, c) of E top_k(scores + noise_std Z), for noise_std > 0."""
+    c = scores.shape[1]
+    near, index, kth = leave_out(scores, k, noise_std, tolerance)
+    empty = torch.isneginf(kth)  # fewer than k classes are left: the k-th largest is -inf, whatever the noise
+    units = (near - torch.where(empty, torch.zeros_like(kth), kth)) / noise_std
+    # All of the k largest exceed `low`, and none of the c - k + 1 others exceeds `high`, but for the
+    # tolerance.
+    low, high = -_tail_quantile(tolerance / k), _tail_quantile(tolerance / (c - k + 1))
+    value, chance = _integrate(units, k, low, high, tolerance, num_nodes, with_gradient, index is not None)
+    value = torch.where(empty[:, 0], kth[:, 0], kth[:, 0] + noise_std * value)
+    if not with_gradient:
+        return value, scores.new_empty(0, c)
+    chance = torch.where(empty, torch.zeros_like(chance), chance)
+    if index is None:
+        return value, chance
+    # Padding has chance 0 and points to class 0, so that adding it changes nothing.
+    return value, torch.zeros_like(scores).scatter_add_(1, index, chance)
+
+
+def leave_out(
+    scores: Tensor, k: int, noise_std: float, tolerance: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The scores of the classes that can matter (n, m), where they stood, and the k-th largest score (n, 1).
+
+    A class at distance d below another overtakes it with chance P(Z > d / (sqrt 2 noise_std)), since the
+    difference of two noises has variance 2. From the reach used here on, all classes below together have less
+    chance than the tolerance to come among the first k. The index is None where nothing was left out.
+    """
+    kth = largest(scores, k)[0][:, -1:]
+    reach = math.sqrt(2) * noise_std * _tail_quantile(tolerance / (scores.shape[1] * k))
+    return *pack_above(scores, kth - reach, at_least=k), kth
+
+
+def _integrate(
+    units: Tensor,
+    k: int,
+    low: float,
+    high: float,
+    tolerance: float,
+    num_nodes: int,
+    with_gradient: bool,
+    packed: bool,
+) -> tuple[Tensor, Tensor]:
+    """Mean of the k-th largest of units + Z (n,), and each unit's chance to be it (n, m)."""
+    n, m = units.shape
+    value, gradient = units.new_empty(n), torch.zeros_like(units) if with_gradient else units
+    block = max(1, min(n, slab_points(m) // num_nodes))
+    order, width = torch.arange(n, device=units.device), [m] * n
+    if packed:  # rows of like length together: less padding
+        block = min(block, -(-n // _BLOCKS))
+        lengths, order = (units > -torch.inf).sum(1).clamp_min(k).sort()
+        width = lengths.tolist()
+    start, stop = _integration_range(units, k, low, high, tolerance)
+    tree = CountTree(units, m, k, block * num_nodes)
+    for first in range(0, n, block):
+        rows = order[first : first + block]
+        columns = width[min(first + block, n) - 1]
+        value[rows], chance = _integrate_block(
+            units[rows, :columns], start[rows], stop[rows], num_nodes, tree, with_gradient
+        )
+        if with_gradient:
+            gradient[rows, :columns] = chance
+    return value, gradient
+
+
+def _integrate_block(
+    units: Tensor, start: Tensor, stop: Tensor, num_nodes: int, tree: CountTree, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    m = units.shape[1]
+    step = (stop - start) / num_nodes
+    nodes = start + step * (torch.arange(num_nodes, dtype=units.dtype, device=units.device) + 0.5)
+    gap = nodes - units.T.contiguous()[:, :, None]  # (m, rows, nodes)
+    tree.reset(m, nodes.numel())
+    _stay_below(gap.view(m, -1), out=tree.factors[0])
+    torch.sub(1, tree.factors[:1], out=tree.factors[1:])  # nothing to write where k = 1
+    chance = tree.multiply()
+    at_least = (1 - chance.sum(0)).view_as(nodes)
+    value = start[:, 0] + step[:, 0] * at_least.sum(-1)
+    if not with_gradient:
+        return value, units
+    seed = torch.zeros_like(chance)
+    seed[-1] = 1
+    exactly = tree.gradient(seed, part=0).view_as(gap)  # P(exactly k - 1 of the others exceed the node)
+    density = gap.clamp_(-_FAR, _FAR).square_().mul_(-0.5).exp_().mul_(exactly).sum(-1)
+    return value, density.T * (step / math.sqrt(2 * math.pi))

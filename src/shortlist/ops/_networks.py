@@ -1,0 +1,117 @@
+"""Sorting and selection networks as lists of comparators (Petersen et al., ICML 2022; Batcher 1968).
+
+A comparator (a, b) of wires sends the smaller value to wire a and the larger to wire b. All networks here
+sort
+upwards: the largest value ends on the last wire.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["NETWORKS", "comparator_layers", "wire_layers"]
+
+# A layer is (2, comparators): the wires of the smaller values, and those of the larger.
+
+
+def _odd_even(n: int, k: int) -> list[Tensor]:
+    """As many layers as wires; they compare neighbours, by turns from the first and the second wire on."""
+    layers = [torch.stack([torch.arange(first, n - 1, 2), torch.arange(first + 1, n, 2)]) for first in (0, 1)]
+    return [layers[turn % 2] for turn in range(n)]
+
+
+def _bitonic(n: int, k: int) -> list[Tensor]:
+    """Batcher's merge of ever longer blocks, with all comparators pointing upwards.
+
+    The first layer of a merge compares mirror images, which is the usual network with each second block
+    upside down; `_bitonic_start` says on which wire an input of the usual one starts. A number of wires that
+    is no power of two is filled up with wires that hold nothing: they would stay lowest, so their comparators
+    are left out.
+    """
+    bits = (n - 1).bit_length()
+    wires, missing = torch.arange(1 << bits), (1 << bits) - n
+    layers = []
+    for block in (1 << bit for bit in range(1, bits + 1)):
+        partners = [wires ^ (block - 1)]
+        while block > 2:
+            block //= 2
+            partners.append(wires ^ (block // 2))
+        for partner in partners:
+            low = wires[(wires < partner) & (wires >= missing)]
+            layers.append(torch.stack([low, partner[low]]) - missing)
+    return layers
+
+
+def _bitonic_start(n: int) -> Tensor:
+    """On which wire each input starts, so that the blocks turned upside down meet the same inputs."""
+    order = torch.zeros(1, dtype=torch.int64)
+    while len(order) < n:
+        order = torch.cat([order, len(order) + order.flip(0)])
+    missing = len(order) - n
+    return order[order >= missing] - missing
+
+
+def _cascade(wires: Tensor) -> list[Tensor]:
+    """Compare wires at distances that halve: position i then has at least 2^popcount(i) - 1 larger ones."""
+    layers, distance = [], 1 << ((len(wires) - 1).bit_length() - 1)
+    while distance:
+        position = torch.arange(len(wires) - distance)
+        position = position[position & distance == 0]
+        layers.append(torch.stack([wires[position + distance], wires[position]]))
+        distance //= 2
+    return layers
+
+
+def _splitter(n: int, k: int) -> list[Tensor]:
+    """Cascades on wires that may hold the same rank, until the top k are told apart.
+
+    Wires are counted from the last one, where the largest value ends: ``rank`` is how many values are known
+    to be larger than the one on a wire, ``free`` the first layer in which a wire is not busy.
+    """
+    rank, free = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64)
+    layers: list[list[Tensor]] = []
+    while int((rank < k).sum()) > k:
+        for value in range(k - 1, -1, -1):
+            group = (rank == value).nonzero().squeeze(1)
+            if len(group) < 2:
+                continue
+            start = int(free[group].max())
+            cascade = _cascade(group)
+            layers.extend([] for _ in range(start + len(cascade) - len(layers)))
+            for depth, comparators in enumerate(cascade, start):
+                layers[depth].append(n - 1 - comparators)
+            rank[group] += torch.tensor([2 ** bin(i).count("1") - 1 for i in range(len(group))])
+            free[group] = start + len(cascade)
+    return [torch.cat(layer, dim=1) for layer in layers]
+
+
+NETWORKS = {"odd_even": _odd_even, "bitonic": _bitonic, "splitter": _splitter}
+
+
+@lru_cache(maxsize=32)
+def comparator_layers(network: str, n: int, k: int) -> list[Tensor]:
+    """The network's comparators, layer by layer."""
+    return NETWORKS[network](n, k)
+
+
+@lru_cache(maxsize=32)
+def wire_layers(
+    network: str, n: int, k: int, device: torch.device
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """The input on each wire (n,), and per layer each wire's partner (n,) and direction (n, 1).
+
+    The direction is 1 for a wire that takes the larger value, else -1. A wire without a comparator is its own
+    partner. Layers that repeat are held once.
+    """
+    inputs = torch.arange(n)
+    if network == "bitonic":
+        inputs[_bitonic_start(n)] = torch.arange(n)
+    known: dict[int, tuple[Tensor, Tensor]] = {}
+    layers = comparator_layers(network, n, k)
+    for layer in layers:
+        if id(layer) not in known:
+            partner, sign = torch.arange(n), torch.ones(n, 1)
+            partner[layer[0]], partner[layer[1]], sign[layer[0]] = layer[1], layer[0], -1.0
+            known[id(layer)] = partner.to(device), sign.to(device)
+    return inputs.to(device), [known[id(layer)] for layer in layers]

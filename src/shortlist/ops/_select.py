@@ -1,0 +1,77 @@
+"""Exact selection of the largest scores, faster on the CPU than one ``topk`` call."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import can_read_values
+
+__all__ = ["kth_largest", "largest", "pack_above"]
+
+
+def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and indices of the k largest scores of the last axis, descending; NaN counts as largest.
+
+    The same as ``scores.topk(k)``. On the CPU the scores are first folded into groups whose maxima are found
+    by one vectorised pass: the k largest scores lie in the k groups with the largest maxima, so only those
+    are searched.
+    """
+    c = scores.shape[-1]
+    fold = _group_size(c, k)
+    if fold == 1 or not can_read_values(scores):
+        return scores.topk(k, dim=-1)
+    flat = scores.detach().reshape(-1, c)
+    groups = c // fold
+    folded = flat[:, : fold * groups].unflatten(1, (fold, groups))
+    best = folded.amax(1).topk(k, dim=1, sorted=False).indices
+    members = (best[:, None, :] + groups * torch.arange(fold)[:, None]).flatten(1)
+    rest = torch.arange(fold * groups, c).expand(flat.shape[0], -1)
+    members = torch.cat([members, rest], dim=1)
+    order = flat.gather(1, members).topk(k, dim=1).indices
+    indices = members.gather(1, order).reshape(*scores.shape[:-1], k)
+    return scores.gather(-1, indices), indices
+
+
+def _group_size(c: int, k: int) -> int:
+    """How many scores to fold into one, 1 for none; from timings of PyTorch's CPU ``topk``.
+
+    That one keeps a heap while 64 k <= c, fast, and partitions beyond, slowly. In the first regime groups are
+    as large as leaves 64 k of them; in the second, the search over groups and the one inside cost the same.
+    """
+    size = min(c // (64 * k), 16) if 64 * k <= c else math.isqrt(c // k)
+    return size if size >= 4 and c >= 512 else 1
+
+
+def kth_largest(scores: Tensor, k: int) -> Tensor:
+    """The k-th largest score of the last axis, NaN if any score is NaN."""
+    values = largest(scores, k)[0]
+    # NaN sorts first: a NaN anywhere shows in front, and must not give way to the k-th number behind it
+    return torch.where(values[..., 0].isnan(), values[..., 0], values[..., -1])
+
+
+def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:
+    """The scores above each row's bound (n, 1), packed to the left of (n, m), and where each stood.
+
+    The rest is ``-inf``. m is the longest row's count, at least ``at_least``. Padding points to class 0.
+    Where packing would not halve the work, or reading values would wait for a device, the scores come back as
+    they are, with no index. NaN is kept.
+    """
+    n, c = scores.shape
+    if not can_read_values(scores) or n == 0:
+        return scores, None
+    keep = ~(scores <= bound)
+    if 2 * int(keep.count_nonzero()) > n * c:
+        return scores, None
+    flat = keep.view(-1).nonzero().squeeze(1)
+    row = torch.div(flat, c, rounding_mode="floor")
+    counts = row.bincount(minlength=n)
+    m = max(int(counts.max()), at_least)
+    if 2 * m > c:
+        return scores, None
+    start = torch.arange(0, n * m, m) - (counts.cumsum(0) - counts)
+    place = torch.arange(flat.numel()) + start[row]
+    packed, index = scores.new_full((n * m,), -torch.inf), torch.zeros(n * m, dtype=torch.int64)
+    packed[place] = scores.reshape(-1)[flat]
+    index[place] = flat - row * c
+    return packed.view(n, m), index.view(n, m)

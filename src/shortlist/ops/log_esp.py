@@ -1,0 +1,150 @@
+"""Logarithms of elementary symmetric polynomials, the normalisers of distributions over k-subsets."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from shortlist._checks import check_k, check_scores, promote
+from shortlist.ops._counting import CountTree, slab_points
+from shortlist.ops._select import largest
+
+__all__ = ["log_esp", "log_esp_ratio"]
+
+_LEVEL_STEPS = 3
+
+
+def log_esp(scores: Float[Tensor, "n c"], *, k: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    r"""``log e_{k-1}`` and ``log e_k`` of ``exp(scores)``, row by row.
+
+    .. math:: e_k(x) = \sum_{|A| = k} \prod_{j \in A} x_j, \qquad x_j = \exp(s_j)
+
+    With a level :math:`\theta` taken out, :math:`e_k` is, up to known factors, the chance that exactly k of c
+    independent events of chance :math:`\sigma(s_j - \theta)` happen. The level is set so that about k of them
+    are expected: the chances wanted are then neither huge nor tiny, whatever the range of the scores, and are
+    computed in O(c k) by sums of positive terms. The gradient (the chance that j belongs to a subset drawn
+    with weights :math:`\prod x`) is computed in the same pass: the backward pass holds two numbers per score.
+
+    Args:
+        scores: Logarithms of the terms, ``-inf`` for a term that is left out.
+        k: Size of the subsets, ``1 <= k <= c``.
+
+    Returns:
+        Two tensors (n,); ``-inf`` where fewer finite scores than needed are left; NaN where a score is NaN.
+
+    Raises:
+        ValueError: If k is not in [1, c] or the scores are not (n, c).
+
+    Example:
+        >>> e1, e2 = log_esp(torch.tensor([[1.0, 2.0, 3.0]]).log(), k=2)
+        >>> e1.exp(), e2.exp()  # 1 + 2 + 3 and 1*2 + 1*3 + 2*3
+        (tensor([6.0000]), tensor([11.0000]))
+    """
+    check_scores(scores, name="scores")
+    check_k(k, scores.shape[-1], up_to=True)
+    scores = promote(scores)
+    values, _ = _log_esp(scores, k, scores.requires_grad)
+    return values[0], values[1]
+
+
+def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"]:
+    r"""``log(e_k / e_{k-1})`` of ``exp(scores)``, more exact and cheaper than the difference of the two.
+
+    Args:
+        scores: As for :func:`log_esp`.
+        k: As for :func:`log_esp`.
+
+    Returns:
+        A tensor (n,); ``-inf`` where fewer than k scores are finite.
+
+    Example:
+        >>> log_esp_ratio(torch.zeros(1, 4), k=1)  # log(4 / 1)
+        tensor([1.3863])
+    """
+    check_scores(scores, name="scores")
+    check_k(k, scores.shape[-1], up_to=True)
+    scores = promote(scores)
+    return _log_esp_ratio(scores, k, scores.requires_grad)[0]
+
+
+def _level(scores: Tensor, k: int) -> Tensor:
+    """A level (n, 1) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed."""
+    top = largest(scores, k)[0]
+    finite = (top > -torch.inf).sum(-1, keepdim=True).clamp_min(1)  # masked rows may have fewer than k
+    level = top.gather(-1, finite - 1)
+    level = torch.where(torch.isneginf(level), torch.zeros_like(level), level)
+    for _ in range(_LEVEL_STEPS):
+        # The expected count changes by at most a factor exp(step), so that this never steps over the goal.
+        level = level + torch.log(torch.sigmoid(scores - level).sum(-1, keepdim=True) / (finite - 0.5))
+    return level
+
+
+def _solve(
+    scores: Tensor, k: int, mixtures: list[tuple[float, float]], *, ratio_only: bool
+) -> tuple[Tensor, Tensor]:
+    """Log e_{k-1}, log e_k, their difference (3, n); gradients (len, n, c) of mixtures of the first two."""
+    n, c = scores.shape
+    level = _level(scores, k)
+    values, gradients = scores.new_zeros(3, n), scores.new_empty(len(mixtures), n, c)
+    step = min(n, slab_points(c))
+    tree = CountTree(scores, c, k + 1, step)
+    for start in range(0, n, max(step, 1)):
+        rows = slice(start, min(start + step, n))
+        shifted = (scores[rows] - level[rows]).T.contiguous()
+        tree.reset(c, shifted.shape[1])
+        torch.sigmoid(shifted, out=tree.factors[1])
+        torch.sigmoid(shifted.neg(), out=tree.factors[0])
+        chance = tree.multiply()[-2:]
+        theta, logs = level[rows, 0], chance.log()
+        values[2, rows] = logs[1] - logs[0] + theta
+        if not ratio_only:
+            values[:2, rows] = logs - logsigmoid(-shifted).sum(0) + torch.stack([(k - 1) * theta, k * theta])
+        inverse = torch.where(chance == 0, 0, chance.reciprocal())  # no subset, no gradient
+        for gradient, mixture in zip(gradients, mixtures, strict=True):
+            seed = scores.new_zeros(k + 1, shifted.shape[1])
+            seed[-2:] = inverse * inverse.new_tensor(mixture)[:, None]
+            gradient[rows] = tree.gradient(seed, part=1).mul_(tree.factors[1]).T
+    return values, gradients
+
+
+# Opaque to torch.compile, which would unroll the product trees: value and gradient come from one pass.
+
+
+@torch.library.custom_op("shortlist::log_esp_ratio", mutates_args=())
+def _log_esp_ratio(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    values, gradients = _solve(scores, k, [(-1.0, 1.0)] if with_gradient else [], ratio_only=True)
+    return values[2].clone(), gradients.flatten(0, 1)
+
+
+@torch.library.custom_op("shortlist::log_esp", mutates_args=())
+def _log_esp(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    values, gradients = _solve(scores, k, [(1.0, 0.0), (0.0, 1.0)] if with_gradient else [], ratio_only=False)
+    return values[:2].clone(), gradients
+
+
+@_log_esp_ratio.register_fake
+def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    n, c = scores.shape
+    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
+
+
+@_log_esp.register_fake
+def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    n, c = scores.shape
+    return scores.new_empty(2, n), scores.new_empty(2 if with_gradient else 0, n, c)
+
+
+def _save_gradient(ctx, inputs, output) -> None:
+    ctx.save_for_backward(output[1])
+
+
+def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+    return upstream[:, None] * ctx.saved_tensors[0], None, None
+
+
+def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+    return (upstream[:, :, None] * ctx.saved_tensors[0]).sum(0), None, None
+
+
+_log_esp_ratio.register_autograd(_ratio_backward, setup_context=_save_gradient)
+_log_esp.register_autograd(_both_backward, setup_context=_save_gradient)

@@ -1,0 +1,158 @@
+"""The k-th largest score under Gaussian noise (Garcin et al., ICML 2022), sampled or exact."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_k, check_number, check_scores, promote
+from shortlist.ops._expected_topk import expected_topk, leave_out
+from shortlist.ops._select import kth_largest, largest
+
+__all__ = ["perturbed_topk"]
+
+# Noisy scores held at a time; beyond, the draws are made in turns.
+_NUMBERS_AT_ONCE = 1 << 18
+
+
+def perturbed_topk(
+    scores: Float[Tensor, "n c"],
+    *,
+    k: int,
+    noise_std: float,
+    num_samples: int | None = 5,
+    noise: Float[Tensor, "m n c"] | None = None,
+    generator: torch.Generator | None = None,
+    tolerance: float = 1e-5,
+    num_nodes: int = 24,
+) -> Float[Tensor, " n"]:
+    r"""Mean k-th largest score when Gaussian noise is added, by sampling or exactly.
+
+    .. math:: \mathbb{E}\, \mathrm{top}_k(s + \varepsilon Z), \qquad Z \sim N(0, I_c)
+
+    The gradient is the chance of each class to be the k-th; where sampled, the share of draws in which it
+    was. It reaches every class within the noise's reach of the k-th place, where the plain k-th largest score
+    moves one class only.
+
+    **Classes that cannot matter are left out.** A class so far below the k-th score that all such classes
+    together have less chance than ``tolerance`` to come among the first k gets neither noise nor gradient.
+    This is done where it pays and costs no wait for a device: on the CPU, outside ``torch.compile``, for
+    noise that is drawn here.
+
+    **The exact mode** (``num_samples=None``) integrates the chance that at least k of c independent events
+    happen over ``num_nodes`` equidistant levels. At the default settings its value is within ``1e-5 *
+    noise_std`` of the expectation, and its gradient within 1e-4 in the sum of absolute differences; 64 nodes
+    at ``tolerance=1e-13`` give 10 digits in float64. These bounds were measured, for k up to 101 and c up to
+    1,000, by ``tests/ops/test_perturbed_topk.py``.
+
+    Args:
+        scores: Scores (n, c); ``-inf`` leaves a class out.
+        k: Rank, ``1 <= k <= c``.
+        noise_std: Standard deviation of the noise (epsilon in the paper); 0 gives the plain k-th largest
+            score.
+        num_samples: Number of draws (M in the paper, 3 to 10 is usual), or ``None`` for the exact
+            expectation.
+        noise: Standard normal noise (m, n, c) to use in place of m fresh draws.
+        generator: Source of the draws, for repeatable ones.
+        tolerance: Chance that may be neglected.
+        num_nodes: Nodes of the exact mode.
+
+    Returns:
+        A tensor (n,): ``-inf`` where fewer than k scores are finite, NaN where a score is NaN.
+
+    Raises:
+        ValueError: If an argument is out of its range or the noise does not have the shape (m, n, c).
+
+    Example:
+        >>> scores = torch.tensor([[2.4, 2.6, 2.3, 0.5]], requires_grad=True)
+        >>> draws = [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
+        >>> noise = torch.tensor(draws)[:, None]
+        >>> value = perturbed_topk(scores, k=2, noise_std=1.0, noise=noise)
+        >>> value.backward()
+        >>> value.item(), scores.grad  # (2.5 + 2.5 + 2.4) / 3; classes 1, 0 and 2 came second
+        (2.466..., tensor([[0.3333, 0.3333, 0.3333, 0.0000]]))
+
+    References:
+        C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
+        for deep imbalanced classification", ICML 2022, Definition 3.2 and Proposition 3.3.
+    """
+    check_scores(scores, name="scores")
+    check_k(k, scores.shape[-1], up_to=True)
+    check_number("noise_std", noise_std, low=0)
+    check_number("tolerance", tolerance, above=0)
+    check_k(num_nodes, name="num_nodes")
+    if num_samples is not None:
+        check_k(num_samples, name="num_samples")
+    if noise is not None and (noise.ndim != 3 or noise.shape[1:] != scores.shape or not len(noise)):
+        raise ValueError(
+            f"noise must have shape (m, {', '.join(map(str, scores.shape))}), got {tuple(noise.shape)}"
+        )
+    scores = promote(scores)
+    if noise_std == 0:
+        return kth_largest(scores, k)
+    if noise is not None:
+        return _mean_of_draws(scores, *_kth_of_draws(scores.detach(), k, noise_std * noise.to(scores.dtype)))
+    if num_samples is None:
+        return _expected_topk(scores, k, noise_std, tolerance, num_nodes, scores.requires_grad)[0]
+    return _mean_of_draws(scores, *_draw(scores.detach(), k, noise_std, num_samples, generator, tolerance))
+
+
+def _mean_of_draws(scores: Tensor, index: Tensor, noise: Tensor) -> Tensor:
+    """Mean over draws (m, n) of the noisy k-th score; its gradient is the share of draws of each class."""
+    return (scores.gather(1, index.T) + noise.T).mean(1)
+
+
+def _kth_of_draws(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Which class came k-th in each draw (m, n), and the noise it had."""
+    values, indices = largest(scores + noise, k)
+    # a NaN sorts first; pointing at it makes the result NaN
+    index = torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
+    return index, noise.gather(-1, index[..., None]).squeeze(-1)
+
+
+def _draw(
+    scores: Tensor,
+    k: int,
+    noise_std: float,
+    num_samples: int,
+    generator: torch.Generator | None,
+    tolerance: float,
+) -> tuple[Tensor, Tensor]:
+    """Which class came k-th in each fresh draw (m, n), and the noise it had."""
+    near, where, _ = leave_out(scores, k, noise_std, tolerance)
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, near.numel()))
+    parts = []
+    for done in range(0, num_samples, at_once):
+        shape = (min(at_once, num_samples - done), *near.shape)
+        noise = torch.randn(shape, generator=generator, dtype=near.dtype, device=near.device)
+        parts.append(_kth_of_draws(near, k, noise.mul_(noise_std)))
+    index, noise = (torch.cat(part) for part in zip(*parts, strict=True))
+    return (index if where is None else where.gather(1, index.T).T), noise
+
+
+# Opaque to torch.compile, which would unroll the product tree: value and gradient come from one pass.
+
+
+@torch.library.custom_op("shortlist::expected_topk", mutates_args=())
+def _expected_topk(
+    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    return expected_topk(scores, k, noise_std, tolerance, num_nodes, with_gradient)
+
+
+@_expected_topk.register_fake
+def _(
+    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    n, c = scores.shape
+    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
+
+
+def _save_gradient(ctx, inputs, output) -> None:
+    ctx.save_for_backward(output[1])
+
+
+def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None
+
+
+_expected_topk.register_autograd(_backward, setup_context=_save_gradient)

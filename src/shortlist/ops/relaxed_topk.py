@@ -1,0 +1,110 @@
+"""Relaxed ranking: the chance of each class to hold each of the first k ranks."""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_k, check_number, check_scores, promote
+from shortlist.ops._comparators import COMPARATORS
+from shortlist.ops._network_ranks import network_ranks
+from shortlist.ops._networks import NETWORKS
+from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
+
+__all__ = ["Comparator", "Relaxation", "relaxed_topk"]
+
+Relaxation = Literal["neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "splitter"]
+Comparator = Literal["logistic", "logistic_phi", "gaussian", "cauchy", "reciprocal", "optimal"]
+
+_SORTS = {"neuralsort": neuralsort, "softsort": softsort, "sinkhorn": sinkhornsort}
+
+
+def relaxed_topk(
+    scores: Float[Tensor, "n c"],
+    *,
+    k: int,
+    method: Relaxation = "splitter",
+    steepness: float = 10.0,
+    comparator: Comparator = "cauchy",
+    art_lambda: float = 0.25,
+    rank_weights: Tensor | None = None,
+) -> Tensor:
+    r"""The first k rows of a relaxed permutation matrix, from the largest score down.
+
+    ``P[i, r, j]`` is the chance that class j of row i has rank r, rank 0 being the largest. Each row adds up
+    to 1; as ``steepness`` grows, the rows become the one-hot vectors of the k largest scores. No c x c matrix
+    is ever built.
+
+    =============  ====================================================================================
+    method         how
+    =============  ====================================================================================
+    ``neuralsort``  softmax of a function of the rank and of the sums of distances, O(c (k + log c))
+    ``softsort``    softmax of distances to the r-th largest score, O(c k)
+    ``sinkhorn``    20 steps of entropic transport from squashed scores to evenly spaced ranks
+    ``odd_even``    sorting network of depth c
+    ``bitonic``     sorting network of depth log2(c) (log2(c) + 1) / 2
+    ``splitter``    selection network for the top k only, depth about log2(c) + a few per rank
+    =============  ====================================================================================
+
+    Args:
+        scores: Scores (n, c); ``-inf`` marks a class that cannot be ranked: it is taken as far below all
+            others and gets chance 0.
+        k: Number of ranks, ``1 <= k <= c``.
+        method: Which relaxation.
+        steepness: Inverse temperature.
+        comparator: For the networks, how the two outputs of a comparator are mixed, a function of
+            ``steepness`` times the difference of its inputs.
+        art_lambda: For ``logistic_phi``, the power of the difference that its argument is divided by.
+        rank_weights: If given, (k,) or (n, k), the weighted sum over ranks is returned in place of the rows.
+            For the networks this is k times cheaper than the rows.
+
+    Returns:
+        A tensor (n, k, c), or (n, c) with ``rank_weights``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> relaxed_topk(torch.tensor([[0.0, 2.0, 1.0]]), k=2, method="softsort", steepness=3.0)
+        tensor([[[0.0024, 0.9503, 0.0473],
+                 [0.0453, 0.0453, 0.9094]]])
+
+    References:
+        F. Petersen, H. Kuehne, C. Borgelt, O. Deussen, "Differentiable Top-k Classification Learning", ICML
+        2022; A. Grover et al., NeuralSort, ICLR 2019; S. Prillo, J. Eisenschlos, SoftSort, ICML 2020; M.
+        Cuturi et al., NeurIPS 2019.
+    """
+    check_scores(scores, name="scores")
+    n, c = scores.shape
+    check_k(k, c, up_to=True)
+    check_choice("method", method, get_args(Relaxation))
+    check_choice("comparator", comparator, tuple(COMPARATORS))
+    check_number("steepness", steepness, above=0)
+    check_number("art_lambda", art_lambda, low=0)
+    if rank_weights is not None and rank_weights.shape not in ((k,), (n, k)):
+        raise ValueError(
+            f"rank_weights must have shape ({k},) or ({n}, {k}), got {tuple(rank_weights.shape)}"
+        )
+    scores = promote(scores)
+    masked = torch.isneginf(scores)
+    scores = _lower_masked(scores, masked)
+    if method in NETWORKS:
+        weights = torch.eye(k, device=scores.device) if rank_weights is None else rank_weights[None]
+        flow = network_ranks(
+            scores, weights, network=method, comparator=comparator, steepness=steepness, art_lambda=art_lambda
+        )
+        ranks = flow.transpose(0, 1) if rank_weights is None else flow[0]
+    else:
+        ranks = _SORTS[method](scores, k, 1 / steepness)
+        if rank_weights is not None:
+            ranks = (rank_weights.to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
+    return ranks.masked_fill(masked if rank_weights is not None else masked[:, None], 0)
+
+
+def _lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
+    """Put -inf far below the others, where differences are finite."""
+    low = scores.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
+    low = torch.where(torch.isposinf(low), torch.zeros_like(low), low)  # nothing but masked classes
+    high = torch.where(masked.all(-1, keepdim=True), low, scores.amax(-1, keepdim=True))
+    return torch.where(masked, low - 100 * (high - low + 1), scores)
