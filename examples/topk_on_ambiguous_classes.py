@@ -1,7 +1,8 @@
 """Train one small network with cross-entropy and with top-k losses, on classes that look alike.
 
-100 classes stand in 20 groups of 5. A class is told apart from the rest of its group by little, and 40 % of the
-training labels were redrawn within the group, as careless annotators would. A good list of 5 is still possible.
+100 classes stand in 20 groups of 5. A class is told apart from the rest of its group by little, and 40 % of
+the training labels were redrawn within the group, as careless annotators would. A good list of 5 is still
+possible.
 """
 
 import time
@@ -72,7 +73,8 @@ def main() -> None:
             for column in zip(*runs, strict=True)
         ]
         print(f"{name:<22}" + "".join(f"{c:>22}" for c in columns) + f"{time.perf_counter() - start:>10.1f}")
-    print(f"\nPercent of {NUM_GROUPS * PER_GROUP * TEST_PER_CLASS:,} test rows, mean and range of {SEEDS} seeds.")
+    rows = NUM_GROUPS * PER_GROUP * TEST_PER_CLASS
+    print(f"\nPercent of {rows:,} test rows, mean and range of {SEEDS} seeds.")
 
 
 if __name__ == "__main__":

@@ -20,21 +20,21 @@ from torch import Tensor
 from shortlist.ops._counting import CountTree, slab_points
 from shortlist.ops._select import largest, pack_above
 
-__all__ = ["expected_topk", "leave_out"]
+__all__ = ["count_bounds", "expected_topk", "leave_out", "tail_quantile"]
 
 _BISECTIONS = 6
 _BLOCKS = 2
-_FAR = 9.0  # where the normal density is 1e-18
+_FAR = 9.0  # where the normal density, 1e-18, is taken as 0: beyond, its numbers are denormal and slow
 
 
 @lru_cache(maxsize=256)
-def _tail_quantile(chance: float) -> float:
+def tail_quantile(chance: float) -> float:
     """The z that a standard normal exceeds with the given chance."""
     return -NormalDist().inv_cdf(max(chance, 1e-300))
 
 
 @lru_cache(maxsize=256)
-def _count_bounds(k: int, tolerance: float) -> tuple[float, float]:
+def count_bounds(k: int, tolerance: float) -> tuple[float, float]:
     """An expected count that all but excludes k or more, and one that all but excludes fewer.
 
     By Chernoff's bound a sum of independent indicators of mean m reaches a > m, or stays at a < m, with
@@ -70,7 +70,7 @@ def _integration_range(
     bound, or by Bernstein's, which is sharper where many units are certain to exceed it, so that the count
     varies little.
     """
-    few, many = _count_bounds(k, tolerance)
+    few, many = count_bounds(k, tolerance)
     log_odds = -math.log(tolerance)
     below = units.new_tensor([low, low]).expand(units.shape[0], 2)
     above = units.new_tensor([high, high]).expand(units.shape[0], 2)
@@ -97,7 +97,7 @@ def expected_topk(
     units = (near - torch.where(empty, torch.zeros_like(kth), kth)) / noise_std
     # All of the k largest exceed `low`, and none of the c - k + 1 others exceeds `high`, but for the
     # tolerance.
-    low, high = -_tail_quantile(tolerance / k), _tail_quantile(tolerance / (c - k + 1))
+    low, high = -tail_quantile(tolerance / k), tail_quantile(tolerance / (c - k + 1))
     value, chance = _integrate(units, k, low, high, tolerance, num_nodes, with_gradient, index is not None)
     value = torch.where(empty[:, 0], kth[:, 0], kth[:, 0] + noise_std * value)
     if not with_gradient:
@@ -119,7 +119,7 @@ def leave_out(
     chance than the tolerance to come among the first k. The index is None where nothing was left out.
     """
     kth = largest(scores, k)[0][:, -1:]
-    reach = math.sqrt(2) * noise_std * _tail_quantile(tolerance / (scores.shape[1] * k))
+    reach = math.sqrt(2) * noise_std * tail_quantile(tolerance / (scores.shape[1] * k))
     return *pack_above(scores, kth - reach, at_least=k), kth
 
 
@@ -173,5 +173,6 @@ def _integrate_block(
     seed = torch.zeros_like(chance)
     seed[-1] = 1
     exactly = tree.gradient(seed, part=0).view_as(gap)  # P(exactly k - 1 of the others exceed the node)
-    density = gap.clamp_(-_FAR, _FAR).square_().mul_(-0.5).exp_().mul_(exactly).sum(-1)
+    density = gap.clamp_(-_FAR, _FAR).square_().mul_(-0.5).exp_().sub_(math.exp(-0.5 * _FAR**2))
+    density = density.mul_(exactly).sum(-1)
     return value, density.T * (step / math.sqrt(2 * math.pi))

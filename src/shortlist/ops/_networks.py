@@ -71,11 +71,14 @@ def _splitter(n: int, k: int) -> list[Tensor]:
     """
     rank, free = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64)
     layers: list[list[Tensor]] = []
-    while int((rank < k).sum()) > k:
+    undecided = n > 1
+    while undecided:
+        undecided = False
         for value in range(k - 1, -1, -1):
             group = (rank == value).nonzero().squeeze(1)
             if len(group) < 2:
                 continue
+            undecided = True
             start = int(free[group].max())
             cascade = _cascade(group)
             layers.extend([] for _ in range(start + len(cascade) - len(layers)))

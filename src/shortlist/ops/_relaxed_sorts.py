@@ -9,9 +9,10 @@ __all__ = ["neuralsort", "sinkhornsort", "softsort"]
 
 _SINKHORN_STEPS = 20
 _SINKHORN_ANCHORS = 32
+_SPREAD_FLOOR = 0.01  # keeps the gradient bounded where scores tie
 
 
-def neuralsort(scores: Tensor, k: int, temperature: float) -> Tensor:
+def neuralsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
     """Row r is softmax(((c + 1 - 2r) s - A 1) / temperature) with A_ij = |s_i - s_j| (Grover et al., 2019).
 
     The sums of distances come from one sort and running sums, in O(c log c).
@@ -27,13 +28,25 @@ def neuralsort(scores: Tensor, k: int, temperature: float) -> Tensor:
     return ((factor * scores[:, None] - distances[:, None]) / temperature).softmax(-1)
 
 
-def softsort(scores: Tensor, k: int, temperature: float) -> Tensor:
+def softsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
     """Row r is softmax(-|s_(r) - s| / temperature) (Prillo and Eisenschlos, 2020)."""
     top = largest(scores, k)[0]
     return (-(top[:, :, None] - scores[:, None]).abs() / temperature).softmax(-1)
 
 
-def sinkhornsort(scores: Tensor, k: int, temperature: float) -> Tensor:
+def _squash(scores: Tensor, masked: Tensor) -> Tensor:
+    """Standardised, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks only."""
+    counted = (~masked).to(scores.dtype)
+    count = counted.sum(-1, keepdim=True).clamp_min(1)
+    centred = (scores - (scores * counted).sum(-1, keepdim=True) / count) * counted
+    spread = (centred.square().sum(-1, keepdim=True) / count + _SPREAD_FLOOR**2).sqrt()
+    bent = torch.sigmoid(centred / spread)
+    low = bent.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
+    high = bent.masked_fill(masked, -torch.inf).amax(-1, keepdim=True)
+    return ((bent - low) / (high - low + _SPREAD_FLOOR)).masked_fill(masked, -1)
+
+
+def sinkhornsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
     """Entropic transport from the squashed scores to evenly spaced ranks (Cuturi et al., 2019).
 
     By Sinkhorn's steps in the log domain. The ranks below the first k need not be told apart: from 32 anchors
@@ -41,8 +54,7 @@ def sinkhornsort(scores: Tensor, k: int, temperature: float) -> Tensor:
     classes every rank has its own.
     """
     c = scores.shape[-1]
-    spread = scores.std(-1, keepdim=True, correction=0)
-    squashed = torch.sigmoid((scores - scores.mean(-1, keepdim=True)) / spread.clamp_min(1e-12))
+    squashed = _squash(scores, masked)
     ranks = torch.arange(c, dtype=scores.dtype, device=scores.device)
     groups = max(1, min(c - k, _SINKHORN_ANCHORS - k)) if c > k else 0
     shared = list(ranks[k:].tensor_split(groups)) if groups else []

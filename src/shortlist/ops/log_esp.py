@@ -75,7 +75,8 @@ def _level(scores: Tensor, k: int) -> Tensor:
     level = torch.where(torch.isneginf(level), torch.zeros_like(level), level)
     for _ in range(_LEVEL_STEPS):
         # The expected count changes by at most a factor exp(step), so that this never steps over the goal.
-        level = level + torch.log(torch.sigmoid(scores - level).sum(-1, keepdim=True) / (finite - 0.5))
+        expected = torch.sigmoid(scores - level).sum(-1, keepdim=True)
+        level = level + torch.log(expected.clamp_min(1e-30) / (finite - 0.5))  # 0 where all is masked
     return level
 
 

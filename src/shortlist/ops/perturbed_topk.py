@@ -5,13 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number, check_scores, promote
-from shortlist.ops._expected_topk import expected_topk, leave_out
-from shortlist.ops._select import kth_largest, largest
+from shortlist.ops._expected_topk import expected_topk
+from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
+from shortlist.ops._select import kth_largest
 
 __all__ = ["perturbed_topk"]
-
-# Noisy scores held at a time; beyond, the draws are made in turns.
-_NUMBERS_AT_ONCE = 1 << 18
 
 
 def perturbed_topk(
@@ -90,43 +88,17 @@ def perturbed_topk(
     if noise_std == 0:
         return kth_largest(scores, k)
     if noise is not None:
-        return _mean_of_draws(scores, *_kth_of_draws(scores.detach(), k, noise_std * noise.to(scores.dtype)))
+        return _mean_of_draws(scores, *kth_of_given(scores.detach(), k, noise_std * noise.to(scores.dtype)))
     if num_samples is None:
         return _expected_topk(scores, k, noise_std, tolerance, num_nodes, scores.requires_grad)[0]
-    return _mean_of_draws(scores, *_draw(scores.detach(), k, noise_std, num_samples, generator, tolerance))
+    return _mean_of_draws(
+        scores, *kth_of_draws(scores.detach(), k, noise_std, num_samples, generator, tolerance)
+    )
 
 
 def _mean_of_draws(scores: Tensor, index: Tensor, noise: Tensor) -> Tensor:
     """Mean over draws (m, n) of the noisy k-th score; its gradient is the share of draws of each class."""
     return (scores.gather(1, index.T) + noise.T).mean(1)
-
-
-def _kth_of_draws(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Which class came k-th in each draw (m, n), and the noise it had."""
-    values, indices = largest(scores + noise, k)
-    # a NaN sorts first; pointing at it makes the result NaN
-    index = torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
-    return index, noise.gather(-1, index[..., None]).squeeze(-1)
-
-
-def _draw(
-    scores: Tensor,
-    k: int,
-    noise_std: float,
-    num_samples: int,
-    generator: torch.Generator | None,
-    tolerance: float,
-) -> tuple[Tensor, Tensor]:
-    """Which class came k-th in each fresh draw (m, n), and the noise it had."""
-    near, where, _ = leave_out(scores, k, noise_std, tolerance)
-    at_once = max(1, _NUMBERS_AT_ONCE // max(1, near.numel()))
-    parts = []
-    for done in range(0, num_samples, at_once):
-        shape = (min(at_once, num_samples - done), *near.shape)
-        noise = torch.randn(shape, generator=generator, dtype=near.dtype, device=near.device)
-        parts.append(_kth_of_draws(near, k, noise.mul_(noise_std)))
-    index, noise = (torch.cat(part) for part in zip(*parts, strict=True))
-    return (index if where is None else where.gather(1, index.T).T), noise
 
 
 # Opaque to torch.compile, which would unroll the product tree: value and gradient come from one pass.

@@ -96,7 +96,7 @@ def relaxed_topk(
         )
         ranks = flow.transpose(0, 1) if rank_weights is None else flow[0]
     else:
-        ranks = _SORTS[method](scores, k, 1 / steepness)
+        ranks = _SORTS[method](scores, k, 1 / steepness, masked)
         if rank_weights is not None:
             ranks = (rank_weights.to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
     return ranks.masked_fill(masked if rank_weights is not None else masked[:, None], 0)

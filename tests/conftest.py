@@ -1,0 +1,45 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+settings.register_profile("shortlist", deadline=None, max_examples=40, derandomize=True)
+settings.load_profile("shortlist")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+class Golden:
+    """A file of reference numbers; inputs come as float64 (or int64) tensors."""
+
+    def __init__(self, name: str) -> None:
+        data = json.loads((GOLDEN / f"{name}.json").read_text())
+        self.cases = data["cases"]
+        self.shared = {key: tensor(value) for key, value in data["shared_inputs"].items()}
+
+    def inputs(self, case: dict) -> dict[str, torch.Tensor]:
+        return {key: self.shared[name].clone() for key, name in case["inputs"].items()}
+
+
+def tensor(value) -> torch.Tensor:
+    result = torch.tensor(value, dtype=torch.float64)
+    return result if torch.tensor(value).is_floating_point() else result.long()
+
+
+@pytest.fixture(scope="session")
+def golden():
+    loaded: dict[str, Golden] = {}
+
+    def load(name: str) -> Golden:
+        if name not in loaded:
+            loaded[name] = Golden(name)
+        return loaded[name]
+
+    return load

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from shortlist.ops._select import _group_size, kth_largest, largest, pack_above
+
+SIZES = [(c, k) for c in (1, 7, 511, 512, 1000, 4099) for k in (1, 2, 6, 16, 51) if k <= c]
+
+
+@pytest.mark.parametrize(("c", "k"), SIZES)
+def test_largest_is_topk(c, k):
+    scores = torch.randint(-50, 50, (17, c)).float() + torch.rand(17, c)
+    values, indices = largest(scores, k)
+    assert torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(1, indices), values)
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+def test_both_ways_of_selecting_are_reached():
+    assert _group_size(4099, 1) > 1 and _group_size(1000, 16) > 1 and _group_size(511, 1) == 1
+
+
+def test_largest_with_ties_nan_and_infinities():
+    scores = torch.zeros(3, 2000)
+    scores[1, 1234] = torch.nan
+    scores[2] = -torch.inf
+    scores[2, 3] = torch.inf
+    values, indices = largest(scores, 3)
+    assert values[0].tolist() == [0, 0, 0] and len(set(indices[0].tolist())) == 3
+    assert values[1, 0].isnan() and indices[1, 0] == 1234
+    assert values[2].tolist() == [torch.inf, -torch.inf, -torch.inf]
+    assert kth_largest(scores, 3)[1].isnan()
+
+
+def test_largest_passes_gradients_to_the_selected():
+    scores = torch.randn(2, 5000, requires_grad=True)
+    values, indices = largest(scores, 4)
+    values.sum().backward()
+    assert torch.equal(scores.grad, torch.zeros_like(scores).scatter(1, indices, 1.0))
+
+
+def test_pack_above_keeps_what_is_above_in_order():
+    scores = torch.tensor([[5.0, 0, 3, 1, 0, 0, 0, 0], [0, 0, 0, 9, 0, 0, 0, 0]])
+    packed, index = pack_above(scores, torch.tensor([[0.5], [2.0]]), at_least=1)
+    assert packed.tolist() == [[5, 3, 1], [9, -torch.inf, -torch.inf]]
+    assert index.tolist() == [[0, 2, 3], [3, 0, 0]]
+    assert pack_above(scores, torch.tensor([[0.5], [2.0]]), at_least=4)[0].shape == (2, 4)
+
+
+def test_pack_above_gives_way_where_it_does_not_pay():
+    scores = torch.randn(4, 10)
+    packed, index = pack_above(scores, torch.full((4, 1), -9.0), at_least=1)
+    assert packed is scores and index is None

@@ -1,0 +1,414 @@
+"""The contract that every entry of LOSSES keeps."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+from torch.nn.functional import cross_entropy
+
+from shortlist import losses
+from shortlist.losses import LOSSES
+
+N, C = 6, 9
+OPTIONS = {
+    "ranked_topk": {"distribution": [0.2, 0.3, 0.5], "steepness": 1.0},
+    "sparse_top": {},
+    "noised_topk": {"k": 3, "noise_std": 0.5, "num_samples": None},
+    "imbalanced_noised_topk": {
+        "k": 3,
+        "margins": torch.linspace(0.1, 0.5, C),
+        "num_samples": None,
+        "noise_std": 0.3,
+    },
+}
+CLASS_LOSSES = [name for name in LOSSES if name != "sparse_top"]
+
+
+def options(name: str) -> dict:
+    return dict(OPTIONS.get(name, {"k": 3}))
+
+
+def function(name: str):
+    return getattr(losses, f"{name}_loss")
+
+
+def batch(name: str, dtype=torch.float64, n: int = N, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, C, dtype=torch.float64, generator=generator).to(dtype)
+    if name == "sparse_top":
+        target = torch.rand(n, C, generator=generator) < 0.3
+        target[:, 2] = True
+        return logits, target.long()
+    return logits, torch.randint(C, (n,), generator=generator)
+
+
+each = pytest.mark.parametrize("name", LOSSES)
+each_class_loss = pytest.mark.parametrize("name", CLASS_LOSSES)
+
+
+@each
+def test_stem_names_file_function_and_class(name):
+    cls = LOSSES[name]
+    assert cls.__module__ == f"shortlist.losses.{name}"
+    assert cls.__name__.lower() == f"{name}_loss".replace("_", "")
+    assert function(name).__module__ == cls.__module__
+
+
+@each
+def test_module_is_the_function(name):
+    logits, target = batch(name)
+    module = LOSSES[name](**options(name))
+    assert module(logits, target).equal(function(name)(logits, target, **options(name)))
+
+
+@each
+def test_reductions(name):
+    logits, target = batch(name)
+    rows, total, mean = (
+        function(name)(logits, target, **options(name), reduction=r) for r in ("none", "sum", "mean")
+    )
+    assert rows.shape == (N,)
+    torch.testing.assert_close(rows.sum(), total)
+    torch.testing.assert_close(rows.mean(), mean)
+
+
+@each
+def test_a_batch_of_one_and_rows_do_not_mix(name):
+    logits, target = batch(name)
+    rows = function(name)(logits, target, **options(name), reduction="none")
+    for i in range(N):
+        alone = function(name)(logits[i : i + 1], target[i : i + 1], **options(name))
+        torch.testing.assert_close(alone, rows[i])
+
+
+@each
+def test_gradcheck(name):
+    logits, target = batch(name)
+    logits = (1.3 * logits).requires_grad_()
+    # the defaults of the exact expectation are good for 1e-4: see tests/ops for tighter settings
+    assert gradcheck(lambda x: function(name)(x, target, **options(name)), (logits,), atol=1e-4)
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_finite_float32(name, dtype):
+    logits, target = batch(name, dtype)
+    leaf = (30 * logits).requires_grad_()
+    loss = function(name)(leaf, target, **options(name))
+    loss.backward()
+    assert loss.dtype == torch.float32 and torch.isfinite(loss)
+    assert leaf.grad.dtype == dtype and torch.isfinite(leaf.grad).all()
+    double = function(name)(leaf.detach().double(), target, **options(name))
+    torch.testing.assert_close(loss.double(), double, rtol=1e-4, atol=1e-4)
+
+
+@each
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_extreme_scores_are_finite(name, scale):
+    logits, target = batch(name, torch.float32)
+    leaf = (scale * logits).requires_grad_()
+    loss = function(name)(leaf, target, **options(name))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(leaf.grad).all()
+
+
+@each
+def test_tied_scores_give_a_gradient_that_sums_to_zero(name):
+    leaf = torch.zeros(N, C, requires_grad=True)
+    loss = function(name)(leaf, batch(name)[1], **options(name))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(leaf.grad).all()
+    assert leaf.grad.sum(1).abs().max() < 1e-4
+
+
+@each
+def test_nan_scores_give_nan(name):
+    logits, target = batch(name)
+    logits[1, 4] = math.nan
+    for wanted in range(C if name != "sparse_top" else 1):
+        if name != "sparse_top":
+            target = torch.full((N,), wanted)
+        rows = function(name)(logits, target, **options(name), reduction="none")
+        assert rows[1].isnan() and not rows[0].isnan()
+        assert function(name)(logits, target, **options(name)).isnan()
+
+
+@each
+def test_masked_scores_are_left_out(name):
+    """-inf behaves as a class that is far below; the loss is that of the classes left."""
+    logits, target = batch(name, torch.float32)
+    logits[:, 5:7] = -torch.inf
+    if name == "sparse_top":
+        target[:, 5:7] = 0
+    else:
+        target[(target == 5) | (target == 6)] = 2
+    leaf = logits.clone().requires_grad_()
+    loss = function(name)(leaf, target, **options(name))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(leaf.grad).all() and (leaf.grad[:, 5:7] == 0).all()
+    if name == "ranked_topk":
+        return  # a network of fewer wires is another network
+    keep = [0, 1, 2, 3, 4, 7, 8]
+    settings = options(name)
+    if "margins" in settings:
+        settings["margins"] = settings["margins"][keep]
+    if name == "sparse_top":
+        left = target[:, keep]
+    else:
+        left = torch.tensor([keep.index(int(t)) for t in target])
+    torch.testing.assert_close(
+        loss.detach(), function(name)(logits[:, keep], left, **settings), rtol=1e-4, atol=1e-5
+    )
+
+
+@each
+@given(shift=st.sampled_from([-100.0, 0.5, 1000.0]), seed=st.integers(0, 50))
+def test_shift_changes_nothing(name, shift, seed):
+    logits, target = batch(name, seed=seed)
+    settings = options(name)
+    torch.testing.assert_close(
+        function(name)(logits + shift, target, **settings),
+        function(name)(logits, target, **settings),
+        atol=1e-7,
+        rtol=1e-7,
+    )
+
+
+@each
+@given(seed=st.integers(0, 50))
+def test_order_of_classes_changes_nothing(name, seed):
+    logits, target = batch(name, seed=seed)
+    settings = options(name)
+    if name == "ranked_topk":
+        settings["method"] = "neuralsort"  # networks depend on the order of their wires
+    order = torch.randperm(C, generator=torch.Generator().manual_seed(seed))
+    moved = target[:, order] if target.ndim == 2 else order.argsort()[target]
+    want = function(name)(logits, target, **settings)
+    if "margins" in settings:
+        settings["margins"] = settings["margins"][order]
+    torch.testing.assert_close(function(name)(logits[:, order], moved, **settings), want)
+
+
+@each_class_loss
+def test_weight_and_ignore_index_mean_what_they_mean_for_cross_entropy(name):
+    logits, target = batch(name)
+    weight = torch.rand(C, dtype=torch.float64) + 0.1
+    target[[1, 4]] = -7
+    rows = function(name)(logits, target.clamp_min(0), **options(name), reduction="none")
+    counted = target != -7
+    row_weight = torch.where(counted, weight[target.clamp_min(0)], 0)
+    common = {"weight": weight, "ignore_index": -7}
+    torch.testing.assert_close(
+        function(name)(logits, target, **options(name), **common),
+        (rows * row_weight).sum() / row_weight.sum(),
+    )
+    none = function(name)(logits, target, **options(name), **common, reduction="none")
+    torch.testing.assert_close(none, rows * row_weight)
+    plain = function(name)(logits, target, **options(name), ignore_index=-7)
+    torch.testing.assert_close(plain, rows[counted].mean())
+    assert function(name)(logits, torch.full((N,), -100), **options(name)).isnan()  # as cross_entropy
+    assert cross_entropy(logits, torch.full((N,), -100)).isnan()
+
+
+@each_class_loss
+def test_ignored_rows_have_no_gradient(name):
+    logits, target = batch(name)
+    target[2] = -100
+    leaf = logits.requires_grad_()
+    function(name)(leaf, target, **options(name)).backward()
+    assert (leaf.grad[2] == 0).all() and (leaf.grad[0] != 0).any()
+
+
+@each_class_loss
+def test_probability_targets_are_convex_combinations(name):
+    logits, _ = batch(name)
+    weight = torch.rand(C, dtype=torch.float64)
+    shares = torch.rand(N, C, dtype=torch.float64)
+    shares[:, 3] = 0
+    shares = shares / shares.sum(1, keepdim=True)
+    table = torch.stack(
+        [function(name)(logits, torch.full((N,), j), **options(name), reduction="none") for j in range(C)],
+        dim=1,
+    )
+    got = function(name)(logits, shares, **options(name), weight=weight, reduction="none")
+    torch.testing.assert_close(got, (shares * weight * table).sum(1))
+    mean = function(name)(logits, shares, **options(name), weight=weight)
+    torch.testing.assert_close(mean, got.mean())  # as cross_entropy
+    one_hot = torch.nn.functional.one_hot(torch.arange(N), C).double()
+    torch.testing.assert_close(
+        function(name)(logits, one_hot, **options(name)),
+        function(name)(logits, torch.arange(N), **options(name)),
+    )
+
+
+@each
+def test_pickle_copy_state_and_repr(name):
+    logits, target = batch(name)
+    weight = torch.rand(C, dtype=torch.float64) + 0.1
+    module = LOSSES[name](**options(name), weight=weight)
+    want = module(logits, target)
+    for twin in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        assert twin(logits, target).equal(want)
+    other = LOSSES[name](**options(name), weight=torch.ones(C, dtype=torch.float64))
+    other.load_state_dict(module.state_dict())
+    assert other(logits, target).equal(want)
+    assert type(module).__name__ in repr(module)
+
+
+@each
+def test_module_moves_its_buffers(name):
+    module = LOSSES[name](**options(name), weight=torch.ones(C)).to("meta")
+    assert all(buffer.is_meta for buffer in module.buffers()) and len(list(module.buffers())) >= 1
+
+
+@each
+@pytest.mark.compiled
+def test_compiles_without_a_break(name):
+    logits, target = batch(name, torch.float32)
+    module = LOSSES[name](**options(name))
+    results = []
+    for run in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
+        leaf = logits.clone().requires_grad_()
+        loss = run(leaf, target)
+        loss.backward()
+        results.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+    torch._dynamo.reset()
+
+
+@pytest.mark.compiled
+def test_sampled_noise_compiles_without_a_break():
+    logits, target = batch("noised_topk", torch.float32)
+    module = torch.compile(losses.NoisedTopKLoss(k=3), backend="aot_eager", fullgraph=True)
+    leaf = logits.requires_grad_()
+    module(leaf, target).backward()
+    assert torch.isfinite(leaf.grad).all() and (leaf.grad != 0).any()
+    torch._dynamo.reset()
+
+
+@each
+def test_autocast(name):
+    logits, target = batch(name, torch.float32)
+    head = torch.nn.Linear(C, C)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = head(logits)
+        assert scores.dtype == torch.bfloat16
+        loss = LOSSES[name](**options(name))(scores, target)
+    loss.backward()
+    assert loss.dtype == torch.float32 and torch.isfinite(head.weight.grad).all()
+
+
+def train_on_half(rank: int, store: str, results) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    assert torch.distributed.get_world_size() == 2
+    for name in LOSSES:
+        results[rank, name] = gradient_of_head(name, slice(rank * N // 2, (rank + 1) * N // 2), parallel=True)
+    torch.distributed.destroy_process_group()
+
+
+def gradient_of_head(name: str, rows: slice, parallel: bool) -> torch.Tensor:
+    logits, target = batch(name)
+    torch.manual_seed(1)
+    head = torch.nn.Linear(C, C, bias=False, dtype=torch.float64)
+    model = torch.nn.parallel.DistributedDataParallel(head) if parallel else head
+    LOSSES[name](**options(name))(model(logits[rows]), target[rows]).backward()
+    return head.weight.grad
+
+
+def test_two_processes_with_half_the_batch_each_equal_one(tmp_path):
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(train_on_half, args=(str(tmp_path / "store"), results), nprocs=2)
+        for name in LOSSES:
+            want = gradient_of_head(name, slice(0, N), parallel=False)
+            for rank in (0, 1):
+                torch.testing.assert_close(results[rank, name], want, rtol=1e-9, atol=1e-12)
+
+
+BAD = [
+    ({"target": torch.tensor([0, 1, 2, 3, 4, 9])}, r"target must be in \[0, 9\) or -100, got 9"),
+    ({"target": torch.tensor([0, 1, 2, 3, 4, -1])}, r"target must be in \[0, 9\) or -100, got -1"),
+    ({"target": torch.zeros(5, dtype=torch.int64)}, r"target must be int64 class indices of shape \(6,\)"),
+    ({"target": torch.zeros(6, dtype=torch.int32)}, r"got torch.int32 \(6,\)"),
+    ({"target": torch.full((6, 9), 0.5)}, "probability targets must add up to 1 in each row, got 4.5"),
+    ({"target": torch.full((6, 8), 0.125)}, r"probability targets must be .* shape \(6, 9\)"),
+    ({"weight": torch.ones(8)}, r"weight must have one entry per class \(9\), got 8"),
+    ({"weight": -torch.ones(9)}, "weight must be finite and >= 0, got -1.0"),
+    ({"weight": torch.full((9,), math.nan)}, "weight must be finite and >= 0, got nan"),
+    ({"reduction": "average"}, "reduction must be one of mean, sum, none, got 'average'"),
+    (
+        {"logits": torch.zeros(9)},
+        r"logits must be a floating tensor of shape \(n, c\), got torch.float32 \(9,\)",
+    ),
+    ({"logits": torch.zeros(6, 9, dtype=torch.int64)}, "logits must be a floating tensor"),
+]
+
+
+@pytest.mark.errors
+@each_class_loss
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_input(name, change, message):
+    logits, target = batch(name)
+    arguments = {"logits": logits, "target": target, **options(name), **change}
+    with pytest.raises(ValueError, match=message):
+        function(name)(arguments.pop("logits"), arguments.pop("target"), **arguments)
+
+
+HYPER = [
+    ({"k": 0}, "k must be an integer >= 1, got 0"),
+    ({"k": 2.0}, r"k must be an integer >= 1, got 2\.0"),
+    ({"k": True}, "k must be an integer >= 1, got True"),
+    (
+        {"margin": math.nan},
+        "margin must be a finite number finite, got nan|margin must be a finite number, got nan",
+    ),
+    ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0"),
+    ({"temperature": math.nan}, "temperature must be a finite number > 0, got nan"),
+    ({"noise_std": -1.0}, r"noise_std must be >= 0, got -1\.0"),
+    ({"noise_std": math.inf}, "noise_std must be a finite number >= 0, got inf"),
+    ({"num_samples": 0}, "num_samples must be an integer >= 1, got 0"),
+    ({"scale": 0.0}, r"scale must be > 0, got 0\.0"),
+    ({"steepness": -1.0}, r"steepness must be > 0, got -1\.0"),
+    ({"candidates": 0}, "candidates must be an integer >= 1, got 0"),
+]
+
+
+@pytest.mark.errors
+@each
+def test_bad_hyper_parameters_are_refused_by_function_and_module(name):
+    import inspect
+
+    logits, target = batch(name)
+    for change, message in HYPER:
+        if not set(change) <= set(inspect.signature(LOSSES[name].__init__).parameters):
+            continue
+        settings = {**options(name), **change}
+        with pytest.raises(ValueError, match=message):
+            LOSSES[name](**settings)
+        with pytest.raises(ValueError, match=message):
+            function(name)(logits, target, **settings)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", [name for name in CLASS_LOSSES if name != "ranked_topk"])
+def test_k_must_leave_a_class_out(name):
+    logits, target = batch(name)
+    for k in (C, C + 5):
+        with pytest.raises(ValueError, match=rf"k must be < the number of classes \({C}\), got {k}"):
+            function(name)(logits, target, **{**options(name), "k": k})
+
+
+@each
+def test_function_and_module_share_their_defaults(name):
+    import inspect
+
+    of_module = inspect.signature(LOSSES[name].__init__).parameters
+    for parameter in inspect.signature(function(name)).parameters.values():
+        if parameter.name in of_module and parameter.name != "margins":
+            assert parameter.default == of_module[parameter.name].default, parameter.name
