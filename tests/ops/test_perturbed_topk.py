@@ -8,6 +8,7 @@ from torch.autograd import gradcheck
 
 from shortlist.ops import _noisy_draws, perturbed_topk
 from shortlist.ops._expected_topk import leave_out
+from shortlist.ops._select import kth_largest_at_least
 from tests import references
 from tests.conftest import tensor
 
@@ -187,7 +188,7 @@ def test_smoothed_sum_of_the_top_is_lipschitz_and_convex(seed, k):
 def test_leaving_classes_out_changes_nothing(k):
     generator = torch.Generator().manual_seed(k)
     scores = 5 * torch.randn(6, 400, dtype=torch.float64, generator=generator)
-    near, index, _ = leave_out(scores, k, 0.3, 1e-5)
+    near, index = leave_out(scores, scores.topk(k).values[:, -1:], k, 0.3, 1e-5)
     assert index is not None and near.shape[1] < 200  # the path is reached
     leaf = scores.clone().requires_grad_()
     value = perturbed_topk(leaf, k=k, noise_std=0.3, num_samples=None)
@@ -199,7 +200,10 @@ def test_leaving_classes_out_changes_nothing(k):
 
 def test_leaving_classes_out_of_draws_keeps_the_distribution():
     scores = 5 * torch.randn(1, 400, dtype=torch.float64).requires_grad_()
-    assert leave_out(scores.detach(), 6, 0.5, 1e-5)[1] is not None
+    kth = kth_largest_at_least(scores.detach(), 6)
+    assert (
+        kth <= scores.topk(6).values[:, -1] and leave_out(scores.detach(), kth, 6, 0.5, 1e-5)[1] is not None
+    )
     draws = 200_000
     mean = perturbed_topk(scores, k=6, noise_std=0.5, num_samples=draws).item()
     exact = perturbed_topk(scores, k=6, noise_std=0.5, num_samples=None).item()

@@ -1,11 +1,12 @@
 """Top-k calibrated hinge loss (Yang and Koyejo, ICML 2020)."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.ops._select import kth_largest
+from shortlist.ops._select import kth_largest, kth_largest_index
 
 __all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
 
@@ -45,7 +46,6 @@ def calibrated_topk_hinge_loss(
         ValueError: If an argument is out of its range.
 
     Example:
-        >>> import torch
         >>> scores = torch.tensor([[3.0, 1.0, 2.5, 0.0]])
         >>> calibrated_topk_hinge_loss(scores, torch.tensor([3]), k=2)  # 1 + 1 - 0
         tensor(2.)
@@ -57,7 +57,9 @@ def calibrated_topk_hinge_loss(
     check_k(k, logits.shape[-1])
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        return (margin + kth_largest(logits, k + 1) - logits.gather(1, target[:, None])[:, 0]).clamp_min(0)
+        index = torch.stack([kth_largest_index(logits, k + 1), target], dim=1)
+        other, true = logits.gather(1, index).unbind(1)
+        return (margin + other - true).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         return (margin + kth_largest(logits, k + 1)[:, None] - logits).clamp_min(0)

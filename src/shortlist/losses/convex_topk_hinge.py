@@ -55,10 +55,14 @@ def convex_topk_hinge_loss(
     check_k(k, logits.shape[-1])
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        index = target[:, None]
-        true = logits.gather(1, index)
-        raised = (logits + margin).scatter(1, index, true)
-        return (largest(raised, k)[0].mean(1) - true[:, 0]).clamp_min(0)
+        raised = logits.detach() + margin
+        raised.scatter_add_(1, target[:, None], raised.new_full((len(target), 1), -margin))
+        values, index = largest(raised, k)
+        both = logits.gather(1, torch.cat([index, target[:, None]], dim=1))
+        gain = margin * (index != target[:, None]).to(logits.dtype)
+        mean = (both[:, :k] + gain).mean(1)
+        mean = torch.where(values[:, 0].isnan(), values[:, 0], mean)
+        return (mean - both[:, k]).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         raised = logits + margin

@@ -85,7 +85,7 @@ def imbalanced_noised_topk_loss(
         >>> margins = margins_from_counts(torch.tensor([16, 1, 16]), max_margin=0.4)
         >>> target = torch.tensor([1])
         >>> imbalanced_noised_topk_loss(scores, target, margins=margins, k=1, noise_std=0.0)  # 40 * 0.4
-        tensor(16.0000)
+        tensor(16.)
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss

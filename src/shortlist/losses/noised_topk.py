@@ -6,7 +6,7 @@ from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.ops.perturbed_topk import perturbed_topk
+from shortlist.ops.perturbed_topk import perturbed_gap, perturbed_topk
 
 __all__ = ["NoisedTopKLoss", "noised_topk_loss"]
 
@@ -79,17 +79,14 @@ def noised_topk_loss(
     else:
         check_number("margin", margin)
 
-    def smoothed(logits: Tensor) -> Tensor:
-        return perturbed_topk(
-            logits, k=k + 1, noise_std=noise_std, num_samples=num_samples, noise=noise, generator=generator
-        )
+    smoothing = {"noise_std": noise_std, "num_samples": num_samples, "noise": noise, "generator": generator}
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
         lead = margin[target] if isinstance(margin, Tensor) else margin
-        return scale * (lead + smoothed(logits) - logits.gather(1, target[:, None])[:, 0]).clamp_min(0)
+        return scale * (lead + perturbed_gap(logits, target, k=k + 1, **smoothing)).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return scale * (margin + smoothed(logits)[:, None] - logits).clamp_min(0)
+        return scale * (margin + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
 
     return class_loss(
         logits,

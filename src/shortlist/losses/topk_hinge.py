@@ -6,7 +6,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.ops._select import kth_largest, largest
+from shortlist.ops._select import kth_largest_index, largest
 
 __all__ = ["TopKHingeLoss", "topk_hinge_loss"]
 
@@ -57,8 +57,9 @@ def topk_hinge_loss(
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
-        others = logits.scatter(1, index, -torch.inf)
-        return (margin + kth_largest(others, k) - logits.gather(1, index)[:, 0]).clamp_min(0)
+        others = kth_largest_index(logits.detach().scatter(1, index, -torch.inf), k)
+        other, true = logits.gather(1, torch.stack([others, target], dim=1)).unbind(1)
+        return (margin + other - true).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         top = largest(logits, k + 1)[0]

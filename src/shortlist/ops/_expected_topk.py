@@ -24,7 +24,8 @@ __all__ = ["count_bounds", "expected_topk", "leave_out", "tail_quantile"]
 
 _BISECTIONS = 6
 _BLOCKS = 2
-_FAR = 9.0  # where the normal density, 1e-18, is taken as 0: beyond, its numbers are denormal and slow
+_SCALE = math.sqrt(0.5)  # gaps are scaled by it: erf and the density exp(-gap^2) then need no factor
+_FAR = 6.5  # a scaled gap whose density, 4e-19, is taken as 0; further out there are slow denormal numbers
 
 
 @lru_cache(maxsize=256)
@@ -56,9 +57,12 @@ def count_bounds(k: int, tolerance: float) -> tuple[float, float]:
     return few[0], many[1]
 
 
-def _stay_below(gap: Tensor, out: Tensor | None = None) -> Tensor:
-    """Chance that Z is below the gap; by erf, whose results are 0 or 1 far out: no slow denormal numbers."""
-    return torch.erf(gap * math.sqrt(0.5), out=out).add_(1).mul_(0.5)
+def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
+    """Chance that Z is below sqrt(2) times the scaled gap.
+
+    By erf, whose results are 0 or 1 far out, where those of erfc would be denormal numbers, which are slow.
+    """
+    return torch.erf(scaled_gap, out=out).add_(1).mul_(0.5)
 
 
 def _integration_range(
@@ -72,11 +76,12 @@ def _integration_range(
     """
     few, many = count_bounds(k, tolerance)
     log_odds = -math.log(tolerance)
+    units = units * _SCALE
     below = units.new_tensor([low, low]).expand(units.shape[0], 2)
     above = units.new_tensor([high, high]).expand(units.shape[0], 2)
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
-        chance = _stay_below(units[:, None, :] - middle[:, :, None])  # to exceed the level, as Z is symmetric
+        chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
         mean = chance.sum(-1)
         variance = mean - chance.square_().sum(-1)
         margin = log_odds / 3 + (log_odds**2 / 9 + 2 * log_odds * variance).sqrt()
@@ -92,7 +97,8 @@ def expected_topk(
 ) -> tuple[Tensor, Tensor]:
     """Value (n,) and gradient (n, c) of E top_k(scores + noise_std Z), for noise_std > 0."""
     c = scores.shape[1]
-    near, index, kth = leave_out(scores, k, noise_std, tolerance)
+    kth = largest(scores, k)[0][:, -1:]
+    near, index = leave_out(scores, kth, k, noise_std, tolerance)
     empty = torch.isneginf(kth)  # fewer than k classes are left: the k-th largest is -inf, whatever the noise
     units = (near - torch.where(empty, torch.zeros_like(kth), kth)) / noise_std
     # All of the k largest exceed `low`, and none of the c - k + 1 others exceeds `high`, but for the
@@ -110,17 +116,16 @@ def expected_topk(
 
 
 def leave_out(
-    scores: Tensor, k: int, noise_std: float, tolerance: float
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The scores of the classes that can matter (n, m), where they stood, and the k-th largest score (n, 1).
+    scores: Tensor, kth: Tensor, k: int, noise_std: float, tolerance: float
+) -> tuple[Tensor, Tensor | None]:
+    """The scores of the classes that can matter (n, m), and where they stood (None if nothing was left out).
 
     A class at distance d below another overtakes it with chance P(Z > d / (sqrt 2 noise_std)), since the
-    difference of two noises has variance 2. From the reach used here on, all classes below together have less
-    chance than the tolerance to come among the first k. The index is None where nothing was left out.
+    difference of two noises has variance 2. From the reach used here on, all classes below the k-th score (n,
+    1), or a lower bound of it, together have less chance than the tolerance to come among the first k.
     """
-    kth = largest(scores, k)[0][:, -1:]
     reach = math.sqrt(2) * noise_std * tail_quantile(tolerance / (scores.shape[1] * k))
-    return *pack_above(scores, kth - reach, at_least=k), kth
+    return pack_above(scores, kth - reach, at_least=k)
 
 
 def _integrate(
@@ -161,7 +166,7 @@ def _integrate_block(
     m = units.shape[1]
     step = (stop - start) / num_nodes
     nodes = start + step * (torch.arange(num_nodes, dtype=units.dtype, device=units.device) + 0.5)
-    gap = nodes - units.T.contiguous()[:, :, None]  # (m, rows, nodes)
+    gap = _SCALE * nodes - (_SCALE * units).T.contiguous()[:, :, None]  # (m, rows, nodes)
     tree.reset(m, nodes.numel())
     _stay_below(gap.view(m, -1), out=tree.factors[0])
     torch.sub(1, tree.factors[:1], out=tree.factors[1:])  # nothing to write where k = 1
@@ -173,6 +178,6 @@ def _integrate_block(
     seed = torch.zeros_like(chance)
     seed[-1] = 1
     exactly = tree.gradient(seed, part=0).view_as(gap)  # P(exactly k - 1 of the others exceed the node)
-    density = gap.clamp_(-_FAR, _FAR).square_().mul_(-0.5).exp_().sub_(math.exp(-0.5 * _FAR**2))
+    density = gap.clamp_(-_FAR, _FAR).square_().neg_().exp_().sub_(math.exp(-(_FAR**2)))
     density = density.mul_(exactly).sum(-1)
     return value, density.T * (step / math.sqrt(2 * math.pi))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 from shortlist.ops._expected_topk import count_bounds, leave_out, tail_quantile
-from shortlist.ops._select import largest
+from shortlist.ops._select import kth_largest_at_least, kth_largest_index
 
 __all__ = ["kth_of_draws", "kth_of_given"]
 
@@ -27,9 +27,7 @@ _TOO_FEW = 1e-4
 
 def kth_of_given(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]:
     """The class that comes k-th (m, n) when noise (m, n, c) is added, and the noise it has."""
-    values, indices = largest(scores + noise, k)
-    # a NaN sorts first; pointing at it makes the result NaN
-    index = torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
+    index = kth_largest_index(scores + noise, k)
     return index, noise.gather(-1, index[..., None]).squeeze(-1)
 
 
@@ -47,7 +45,7 @@ def kth_of_draws(
         share = _upper_share(scores, k, noise_std)
         if share <= _LARGEST_SHARE:
             return _draw_upper(scores, k, noise_std, num_samples, generator, share)
-        near, where, _ = leave_out(scores, k, noise_std, tolerance)
+        near, where = leave_out(scores, kth_largest_at_least(scores, k), k, noise_std, tolerance)
     at_once = max(1, _NUMBERS_AT_ONCE // max(1, near.numel()))
     parts = []
     for done in range(0, num_samples, at_once):
@@ -122,7 +120,7 @@ def _complete(
     upper_noise: Tensor,
     uniform: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Rows (r, c) whose classes ``upper`` (r, slots; c for none) have noise; the others get the lower part."""
+    """Rows (r, c) whose classes ``upper`` (r, slots; c for none) have noise; the others get the rest."""
     c = scores.shape[1]
     reached = upper.where(upper < c, -1).amax(1, keepdim=True)
     full = (upper == c).any(1, keepdim=True)  # else the slots ran out: nothing is known of the classes behind

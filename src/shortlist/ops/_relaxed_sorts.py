@@ -35,7 +35,7 @@ def softsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tens
 
 
 def _squash(scores: Tensor, masked: Tensor) -> Tensor:
-    """Standardised, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks only."""
+    """Standardised, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks."""
     counted = (~masked).to(scores.dtype)
     count = counted.sum(-1, keepdim=True).clamp_min(1)
     centred = (scores - (scores * counted).sum(-1, keepdim=True) / count) * counted

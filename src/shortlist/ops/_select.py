@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 
-__all__ = ["kth_largest", "largest", "pack_above"]
+__all__ = ["kth_largest", "kth_largest_at_least", "kth_largest_index", "largest", "pack_above"]
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -43,11 +43,25 @@ def _group_size(c: int, k: int) -> int:
     return size if size >= 4 and c >= 512 else 1
 
 
+def kth_largest_index(scores: Tensor, k: int) -> Tensor:
+    """Where the k-th largest score of the last axis stands; where a NaN stands, if there is one."""
+    values, indices = largest(scores.detach(), k)
+    # NaN sorts first: it must not give way to the k-th number behind it
+    return torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
+
+
 def kth_largest(scores: Tensor, k: int) -> Tensor:
     """The k-th largest score of the last axis, NaN if any score is NaN."""
-    values = largest(scores, k)[0]
-    # NaN sorts first: a NaN anywhere shows in front, and must not give way to the k-th number behind it
-    return torch.where(values[..., 0].isnan(), values[..., 0], values[..., -1])
+    return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
+
+
+def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
+    """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of tens."""
+    groups = scores.shape[1] // 10
+    if groups < 4 * k:
+        return largest(scores, k)[0][:, -1:]
+    maxima = scores[:, : 10 * groups].unflatten(1, (10, groups)).amax(1)
+    return maxima.topk(k, dim=1).values[:, -1:]
 
 
 def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:

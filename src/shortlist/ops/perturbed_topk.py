@@ -7,9 +7,11 @@ from torch import Tensor
 from shortlist._checks import check_k, check_number, check_scores, promote
 from shortlist.ops._expected_topk import expected_topk
 from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
-from shortlist.ops._select import kth_largest
+from shortlist.ops._select import kth_largest_index
 
-__all__ = ["perturbed_topk"]
+__all__ = ["perturbed_gap", "perturbed_topk"]
+
+TOLERANCE, NUM_NODES = 1e-5, 22
 
 
 def perturbed_topk(
@@ -20,8 +22,8 @@ def perturbed_topk(
     num_samples: int | None = 5,
     noise: Float[Tensor, "m n c"] | None = None,
     generator: torch.Generator | None = None,
-    tolerance: float = 1e-5,
-    num_nodes: int = 24,
+    tolerance: float = TOLERANCE,
+    num_nodes: int = NUM_NODES,
 ) -> Float[Tensor, " n"]:
     r"""Mean k-th largest score when Gaussian noise is added, by sampling or exactly.
 
@@ -73,48 +75,91 @@ def perturbed_topk(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, Definition 3.2 and Proposition 3.3.
     """
+    scores, places = _prepare(scores, k, noise_std, num_samples, noise, generator, tolerance)
+    check_k(num_nodes, name="num_nodes")
+    if places is None:
+        return _expected_gap(scores, None, k, noise_std, tolerance, num_nodes, scores.requires_grad)[0]
+    index, drawn = places
+    return (scores.gather(1, index) + drawn).mean(1)
+
+
+def perturbed_gap(
+    scores: Tensor,
+    target: Tensor,
+    *,
+    k: int,
+    noise_std: float,
+    num_samples: int | None,
+    noise: Tensor | None,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """:func:`perturbed_topk` minus the target's score; either way one gradient is filled, not two."""
+    scores, places = _prepare(scores, k, noise_std, num_samples, noise, generator, TOLERANCE)
+    if places is None:
+        return _expected_gap(scores, target, k, noise_std, TOLERANCE, NUM_NODES, scores.requires_grad)[0]
+    index, drawn = places
+    both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
+    return (both[:, :-1] + drawn).mean(1) - both[:, -1]
+
+
+def _prepare(
+    scores: Tensor,
+    k: int,
+    noise_std: float,
+    num_samples: int | None,
+    noise: Tensor | None,
+    generator: torch.Generator | None,
+    tolerance: float,
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """Checked scores; unless the exact expectation is wanted, each draw's k-th class (n, m) and its noise."""
     check_scores(scores, name="scores")
     check_k(k, scores.shape[-1], up_to=True)
     check_number("noise_std", noise_std, low=0)
     check_number("tolerance", tolerance, above=0)
-    check_k(num_nodes, name="num_nodes")
     if num_samples is not None:
         check_k(num_samples, name="num_samples")
     if noise is not None and (noise.ndim != 3 or noise.shape[1:] != scores.shape or not len(noise)):
-        raise ValueError(
-            f"noise must have shape (m, {', '.join(map(str, scores.shape))}), got {tuple(noise.shape)}"
-        )
+        shape = ", ".join(map(str, scores.shape))
+        raise ValueError(f"noise must have shape (m, {shape}), got {tuple(noise.shape)}")
     scores = promote(scores)
+    fixed = scores.detach()
     if noise_std == 0:
-        return kth_largest(scores, k)
+        index = kth_largest_index(fixed, k)[:, None]
+        return scores, (index, torch.zeros_like(index, dtype=scores.dtype))
     if noise is not None:
-        return _mean_of_draws(scores, *kth_of_given(scores.detach(), k, noise_std * noise.to(scores.dtype)))
-    if num_samples is None:
-        return _expected_topk(scores, k, noise_std, tolerance, num_nodes, scores.requires_grad)[0]
-    return _mean_of_draws(
-        scores, *kth_of_draws(scores.detach(), k, noise_std, num_samples, generator, tolerance)
-    )
-
-
-def _mean_of_draws(scores: Tensor, index: Tensor, noise: Tensor) -> Tensor:
-    """Mean over draws (m, n) of the noisy k-th score; its gradient is the share of draws of each class."""
-    return (scores.gather(1, index.T) + noise.T).mean(1)
+        index, drawn = kth_of_given(fixed, k, noise_std * noise.to(scores.dtype))
+    elif num_samples is not None:
+        index, drawn = kth_of_draws(fixed, k, noise_std, num_samples, generator, tolerance)
+    else:
+        return scores, None
+    return scores, (index.T, drawn.T)
 
 
 # Opaque to torch.compile, which would unroll the product tree: value and gradient come from one pass.
 
 
-@torch.library.custom_op("shortlist::expected_topk", mutates_args=())
-def _expected_topk(
-    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
+@torch.library.custom_op("shortlist::expected_gap", mutates_args=())
+def _expected_gap(
+    scores: Tensor,
+    target: Tensor | None,
+    k: int,
+    noise_std: float,
+    tolerance: float,
+    num_nodes: int,
+    with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    return expected_topk(scores, k, noise_std, tolerance, num_nodes, with_gradient)
+    """Expected k-th score (n,), less the target's score if there is a target, and the gradient (n, c)."""
+    value, gradient = expected_topk(scores, k, noise_std, tolerance, num_nodes, with_gradient)
+    if target is None:
+        return value, gradient
+    index = target[:, None]
+    if with_gradient:
+        gradient.scatter_add_(1, index, gradient.new_full(index.shape, -1.0))
+    return value - scores.gather(1, index).squeeze(1), gradient
 
 
-@_expected_topk.register_fake
-def _(
-    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
-) -> tuple[Tensor, Tensor]:
+@_expected_gap.register_fake
+def _(scores, target, k, noise_std, tolerance, num_nodes, with_gradient):
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
 
@@ -123,8 +168,8 @@ def _save_gradient(ctx, inputs, output) -> None:
     ctx.save_for_backward(output[1])
 
 
-def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None
+def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None
 
 
-_expected_topk.register_autograd(_backward, setup_context=_save_gradient)
+_expected_gap.register_autograd(_backward, setup_context=_save_gradient)
