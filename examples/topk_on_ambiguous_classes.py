@@ -5,6 +5,7 @@ the training labels were redrawn within the group, as careless annotators would.
 possible.
 """
 
+import argparse
 import time
 
 import torch
@@ -15,7 +16,8 @@ from shortlist.losses import NoisedTopKLoss, SmoothTopKLoss
 NUM_GROUPS, PER_GROUP, FEATURES = 20, 5, 24
 TRAIN_PER_CLASS, TEST_PER_CLASS = 40, 100
 LABEL_NOISE, EPOCHS, BATCH, SEEDS = 0.4, 40, 100, 3
-LISTS = (1, 3, 5)
+LISTS = range(1, 11)
+PRINTED = (1, 3, 5)
 
 
 def make_data(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -55,26 +57,55 @@ def train(loss: nn.Module, data: tuple[Tensor, Tensor, Tensor, Tensor], seed: in
     return [100 * hits[:, :k].any(1).float().mean().item() for k in LISTS]
 
 
+def draw(means: dict[str, list[float]], path: str) -> None:
+    """Miss rate against the length of the list, one line per loss."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    for name, accuracies in means.items():
+        axes.plot(LISTS, [100 - accuracy for accuracy in accuracies], marker="o", markersize=3, label=name)
+    axes.set(
+        yscale="log", xlabel="classes in the list", ylabel="right class missing (%, log scale)", xticks=LISTS
+    )
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     """Print one line per loss: mean and range over seeds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--figure", metavar="SVG", help="also draw the miss rates (needs matplotlib)")
+    arguments = parser.parse_args()
     losses = {
         "cross-entropy": nn.CrossEntropyLoss,
-        "noised top-5": lambda: NoisedTopKLoss(k=5, noise_std=1.0),
+        "noised top-5, 5 draws": lambda: NoisedTopKLoss(k=5, noise_std=1.0),
         "noised top-5, exact": lambda: NoisedTopKLoss(k=5, noise_std=1.0, num_samples=None),
         "smooth top-5": lambda: SmoothTopKLoss(k=5, temperature=1.0),
     }
     print(__doc__)
-    print(f"{'loss':<22}" + "".join(f"{f'top-{k} accuracy':>22}" for k in LISTS) + f"{'seconds':>10}")
+    print(f"{'loss':<24}" + "".join(f"{f'top-{k} accuracy':>22}" for k in PRINTED) + f"{'seconds':>10}")
+    means = {}
     for name, make_loss in losses.items():
         start = time.perf_counter()
         runs = [train(make_loss(), make_data(seed), seed) for seed in range(SEEDS)]
-        columns = [
-            f"{sum(column) / SEEDS:.1f} ({min(column):.1f} to {max(column):.1f})"
-            for column in zip(*runs, strict=True)
+        columns = list(zip(*runs, strict=True))
+        means[name] = [sum(column) / SEEDS for column in columns]
+        cells = [
+            f"{means[name][k - 1]:.1f} ({min(columns[k - 1]):.1f} to {max(columns[k - 1]):.1f})"
+            for k in PRINTED
         ]
-        print(f"{name:<22}" + "".join(f"{c:>22}" for c in columns) + f"{time.perf_counter() - start:>10.1f}")
+        seconds = time.perf_counter() - start
+        print(f"{name:<24}" + "".join(f"{cell:>22}" for cell in cells) + f"{seconds:>10.1f}", flush=True)
     rows = NUM_GROUPS * PER_GROUP * TEST_PER_CLASS
     print(f"\nPercent of {rows:,} test rows, mean and range of {SEEDS} seeds.")
+    if arguments.figure:
+        draw(means, arguments.figure)
 
 
 if __name__ == "__main__":

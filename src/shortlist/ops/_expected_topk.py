@@ -22,7 +22,7 @@ from shortlist.ops._select import largest, pack_above
 
 __all__ = ["count_bounds", "expected_topk", "leave_out", "tail_quantile"]
 
-_BISECTIONS = 6
+_BISECTIONS = 5
 _BLOCKS = 2
 _SCALE = math.sqrt(0.5)  # gaps are scaled by it: erf and the density exp(-gap^2) then need no factor
 _FAR = 6.5  # a scaled gap whose density, 4e-19, is taken as 0; further out there are slow denormal numbers

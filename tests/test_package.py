@@ -1,0 +1,69 @@
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shortlist
+from shortlist import losses, ops
+from shortlist.losses import LOSSES
+
+ROOT = Path(__file__).parents[1]
+HEAVY = [
+    "torchvision",
+    "timm",
+    "torchmetrics",
+    "lightning",
+    "matplotlib",
+    "pydantic",
+    "typer",
+    "fastapi",
+    "faiss",
+    "ray",
+    "scipy",
+]
+
+
+def test_import_loads_torch_and_nothing_heavier():
+    code = f"import sys, shortlist; print([name for name in {HEAVY} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    extra = (
+        "import sys, torch, jaxtyping; before = set(sys.modules); import shortlist; "
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
+    run = subprocess.run([sys.executable, "-c", extra], capture_output=True, text=True, check=True)
+    loaded = set(eval(run.stdout))
+    assert loaded - set(sys.stdlib_module_names) == {"shortlist"}
+
+
+def test_version_is_the_distributions():
+    assert shortlist.__version__ == importlib.metadata.version("shortlist")
+
+
+def test_typed_and_extras_declared():
+    assert (ROOT / "src/shortlist/py.typed").exists()
+    extras = set(importlib.metadata.metadata("shortlist").get_all("Provides-Extra") or [])
+    assert extras >= {"metrics", "train", "vision", "report", "serve", "scale", "dev", "all"}
+
+
+@pytest.mark.parametrize("module", [losses, ops])
+def test_every_public_name_is_documented(module):
+    for name in module.__all__:
+        if name != "LOSSES":
+            assert (getattr(module, name).__doc__ or "").strip(), name
+
+
+def test_docs_name_every_loss_and_operator():
+    page = (ROOT / "docs/losses.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.M)) == set(LOSSES)
+    page = (ROOT / "docs/operators.md").read_text()
+    assert all(f"`{name}" in page for name in ops.__all__)
+
+
+def test_readme_python_runs():
+    text = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    exec(code, {})
