@@ -28,7 +28,7 @@ slow: $(READY)  ## the long tests
 
 shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
 	$(BIN)/python -m pytest --jaxtyping-packages=shortlist,beartype.beartype \
-		-m "not slow and not errors and not compiled" tests/losses tests/ops
+		-m "not slow and not errors and not compiled" tests/losses tests/ops tests/test_losses_common.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -35,11 +35,11 @@ def promote(scores: Tensor) -> Tensor:
 
 def check_number(name: str, value: float, *, low: float = -math.inf, above: float = -math.inf) -> None:
     """Require a finite number ``>= low`` and ``> above``."""
-    bound = f"> {above:g}" if above > -math.inf else f">= {low:g}" if low > -math.inf else "finite"
+    bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+        raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
     if value < low or value <= above:
-        raise ValueError(f"{name} must be {bound}, got {value!r}")
+        raise ValueError(f"{name} must be{bound}, got {value!r}")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -21,7 +21,7 @@ def test_golden(golden):
         rows = ranked_topk_loss(
             scores,
             inputs["y"],
-            distribution=params["p_k"],
+            distribution=[float(p) for p in params["p_k"]],
             candidates=params["m"],
             top1=TOP1[params["top1_mode"]],
             method=params["method"].removesuffix("__non_sparse"),

@@ -26,7 +26,7 @@ def margins_from_counts(class_counts: Tensor, *, max_margin: float) -> Tensor:
         tensor([0.2000, 0.4000])
     """
     check_class_counts(class_counts)
-    check_number("max_margin", max_margin, above=0)
+    check_number("max_margin", max_margin, above=0.0)
     dtype = class_counts.dtype if class_counts.is_floating_point() else torch.get_default_dtype()
     raw = class_counts.to(torch.float64).pow(-0.25)
     return (max_margin * raw / raw.max()).to(dtype)
@@ -129,8 +129,8 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         check_k(k)
-        check_number("noise_std", noise_std, low=0)
-        check_number("scale", scale, above=0)
+        check_number("noise_std", noise_std, low=0.0)
+        check_number("scale", scale, above=0.0)
         if num_samples is not None:
             check_k(num_samples, name="num_samples")
         if (class_counts is None) == (margins is None):

@@ -73,7 +73,7 @@ def noised_topk_loss(
         for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
     """
     check_k(k, logits.shape[-1])
-    check_number("scale", scale, above=0)
+    check_number("scale", scale, above=0.0)
     if isinstance(margin, Tensor):
         check_class_vector("margin", margin, num_classes=logits.shape[-1])
     else:
@@ -116,9 +116,9 @@ class NoisedTopKLoss(ClassLoss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         check_k(k)
-        check_number("noise_std", noise_std, low=0)
+        check_number("noise_std", noise_std, low=0.0)
         check_number("margin", margin)
-        check_number("scale", scale, above=0)
+        check_number("scale", scale, above=0.0)
         if num_samples is not None:
             check_k(num_samples, name="num_samples")
         self.k, self.noise_std, self.num_samples = k, noise_std, num_samples

@@ -207,8 +207,8 @@ class RankedTopKLoss(ClassLoss):
         check_choice("top1", top1, get_args(Top1))
         check_choice("method", method, get_args(Relaxation))
         check_choice("comparator", comparator, get_args(Comparator))
-        check_number("steepness", steepness, above=0)
-        check_number("art_lambda", art_lambda, low=0)
+        check_number("steepness", steepness, above=0.0)
+        check_number("art_lambda", art_lambda, low=0.0)
         if candidates is not None:
             check_k(candidates, name="candidates")
         chances = _check_distribution(distribution, "batch" if per == "row" else per)

@@ -65,7 +65,7 @@ def smooth_topk_loss(
         equation 8.
     """
     check_k(k, logits.shape[-1])
-    check_number("temperature", temperature, above=0)
+    check_number("temperature", temperature, above=0.0)
     check_number("margin", margin)
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class SmoothTopKLoss(ClassLoss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         check_k(k)
-        check_number("temperature", temperature, above=0)
+        check_number("temperature", temperature, above=0.0)
         check_number("margin", margin)
         self.k, self.temperature, self.margin = k, temperature, margin
 

@@ -114,8 +114,8 @@ def _prepare(
     """Checked scores; unless the exact expectation is wanted, each draw's k-th class (n, m) and its noise."""
     check_scores(scores, name="scores")
     check_k(k, scores.shape[-1], up_to=True)
-    check_number("noise_std", noise_std, low=0)
-    check_number("tolerance", tolerance, above=0)
+    check_number("noise_std", noise_std, low=0.0)
+    check_number("tolerance", tolerance, above=0.0)
     if num_samples is not None:
         check_k(num_samples, name="num_samples")
     if noise is not None and (noise.ndim != 3 or noise.shape[1:] != scores.shape or not len(noise)):

@@ -80,8 +80,8 @@ def relaxed_topk(
     check_k(k, c, up_to=True)
     check_choice("method", method, get_args(Relaxation))
     check_choice("comparator", comparator, tuple(COMPARATORS))
-    check_number("steepness", steepness, above=0)
-    check_number("art_lambda", art_lambda, low=0)
+    check_number("steepness", steepness, above=0.0)
+    check_number("art_lambda", art_lambda, low=0.0)
     if rank_weights is not None and rank_weights.shape not in ((k,), (n, k)):
         raise ValueError(
             f"rank_weights must have shape ({k},) or ({n}, {k}), got {tuple(rank_weights.shape)}"
