@@ -8,7 +8,6 @@ from torch import Tensor
 __all__ = [
     "can_read_values",
     "check_choice",
-    "check_class_counts",
     "check_class_vector",
     "check_k",
     "check_number",
@@ -112,11 +111,3 @@ def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = N
     if can_read_values(vector) and not (torch.isfinite(vector).all() and (vector >= 0).all()):
         bad = vector[~torch.isfinite(vector) | (vector < 0)]
         raise ValueError(f"{name} must be finite and >= 0, got {float(bad[0])}")
-
-
-def check_class_counts(class_counts: Tensor) -> None:
-    """Require at least one training example of each class."""
-    check_class_vector("class_counts", class_counts)
-    if can_read_values(class_counts) and (class_counts < 1).any():
-        first = int((class_counts < 1).nonzero()[0])
-        raise ValueError(f"class_counts must be >= 1, got {float(class_counts[first])} for class {first}")

@@ -5,9 +5,9 @@ from shortlist.losses import (
     ImbalancedNoisedTopKLoss,
     calibrated_topk_hinge_loss,
     imbalanced_noised_topk_loss,
-    margins_from_counts,
     noised_topk_loss,
 )
+from shortlist.priors import margins_from_counts
 from tests.conftest import tensor
 
 
@@ -74,7 +74,7 @@ def test_margins_given_or_made_from_counts():
 
 @pytest.mark.errors
 def test_bad_counts_and_margins():
-    with pytest.raises(ValueError, match=r"class_counts must be >= 1, got 0\.0 for class 1"):
+    with pytest.raises(ValueError, match="class_counts must be >= 1, got 0 for class 1"):
         margins_from_counts(torch.tensor([3, 0]), max_margin=0.3)
     with pytest.raises(ValueError, match="max_margin must be > 0, got 0"):
         margins_from_counts(torch.tensor([3, 2]), max_margin=0)

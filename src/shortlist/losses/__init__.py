@@ -2,38 +2,57 @@
 
 from torch import nn
 
+from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
 from shortlist.losses.calibrated_topk_hinge import CalibratedTopKHingeLoss, calibrated_topk_hinge_loss
 from shortlist.losses.convex_topk_hinge import ConvexTopKHingeLoss, convex_topk_hinge_loss
-from shortlist.losses.imbalanced_noised_topk import (
-    ImbalancedNoisedTopKLoss,
-    imbalanced_noised_topk_loss,
-    margins_from_counts,
-)
+from shortlist.losses.equalised import EqualisedLoss, equalised_loss
+from shortlist.losses.focal import FocalLoss, focal_loss
+from shortlist.losses.imbalanced_noised_topk import ImbalancedNoisedTopKLoss, imbalanced_noised_topk_loss
+from shortlist.losses.ldam import LDAMLoss, ldam_loss
+from shortlist.losses.logit_adjusted import LogitAdjustedLoss, logit_adjusted_loss
+from shortlist.losses.logit_adjusted_adaptive import LogitAdjustedAdaptiveLoss, logit_adjusted_adaptive_loss
 from shortlist.losses.noised_topk import NoisedTopKLoss, noised_topk_loss
+from shortlist.losses.pairwise_margin import PairwiseMarginLoss, pairwise_margin_loss
 from shortlist.losses.ranked_topk import RankedTopKLoss, ranked_topk_loss
 from shortlist.losses.smooth_topk import SmoothTopKLoss, smooth_topk_loss
 from shortlist.losses.sparse_top import SparseTopLoss, sparse_top_loss
 from shortlist.losses.topk_hinge import TopKHingeLoss, topk_hinge_loss
+from shortlist.losses.two_parameter_margin import TwoParameterMarginLoss, two_parameter_margin_loss
 
 __all__ = [
     "LOSSES",
+    "BalancedCELoss",
     "CalibratedTopKHingeLoss",
     "ConvexTopKHingeLoss",
+    "EqualisedLoss",
+    "FocalLoss",
     "ImbalancedNoisedTopKLoss",
+    "LDAMLoss",
+    "LogitAdjustedAdaptiveLoss",
+    "LogitAdjustedLoss",
     "NoisedTopKLoss",
+    "PairwiseMarginLoss",
     "RankedTopKLoss",
     "SmoothTopKLoss",
     "SparseTopLoss",
     "TopKHingeLoss",
+    "TwoParameterMarginLoss",
+    "balanced_ce_loss",
     "calibrated_topk_hinge_loss",
     "convex_topk_hinge_loss",
+    "equalised_loss",
+    "focal_loss",
     "imbalanced_noised_topk_loss",
-    "margins_from_counts",
+    "ldam_loss",
+    "logit_adjusted_adaptive_loss",
+    "logit_adjusted_loss",
     "noised_topk_loss",
+    "pairwise_margin_loss",
     "ranked_topk_loss",
     "smooth_topk_loss",
     "sparse_top_loss",
     "topk_hinge_loss",
+    "two_parameter_margin_loss",
 ]
 
 LOSSES: dict[str, type[nn.Module]] = {
@@ -45,4 +64,12 @@ LOSSES: dict[str, type[nn.Module]] = {
     "imbalanced_noised_topk": ImbalancedNoisedTopKLoss,
     "ranked_topk": RankedTopKLoss,
     "sparse_top": SparseTopLoss,
+    "balanced_ce": BalancedCELoss,
+    "equalised": EqualisedLoss,
+    "focal": FocalLoss,
+    "ldam": LDAMLoss,
+    "logit_adjusted": LogitAdjustedLoss,
+    "logit_adjusted_adaptive": LogitAdjustedAdaptiveLoss,
+    "pairwise_margin": PairwiseMarginLoss,
+    "two_parameter_margin": TwoParameterMarginLoss,
 }

@@ -4,32 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_class_counts, check_class_vector, check_k, check_number
+from shortlist._checks import check_class_vector, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction
+from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import noised_topk_loss
+from shortlist.priors import ZeroCounts, margins_from_counts
 
-__all__ = ["ImbalancedNoisedTopKLoss", "imbalanced_noised_topk_loss", "margins_from_counts"]
-
-
-def margins_from_counts(class_counts: Tensor, *, max_margin: float) -> Tensor:
-    r"""Margins proportional to :math:`n_c^{-1/4}`, the largest of which is ``max_margin``.
-
-    Args:
-        class_counts: Number of training examples of each class (c,), each >= 1.
-        max_margin: Margin of the rarest class.
-
-    Returns:
-        Margins (c,).
-
-    Example:
-        >>> margins_from_counts(torch.tensor([16, 1]), max_margin=0.4)
-        tensor([0.2000, 0.4000])
-    """
-    check_class_counts(class_counts)
-    check_number("max_margin", max_margin, above=0.0)
-    dtype = class_counts.dtype if class_counts.is_floating_point() else torch.get_default_dtype()
-    raw = class_counts.to(torch.float64).pow(-0.25)
-    return (max_margin * raw / raw.max()).to(dtype)
+__all__ = ["ImbalancedNoisedTopKLoss", "imbalanced_noised_topk_loss"]
 
 
 def imbalanced_noised_topk_loss(
@@ -63,7 +44,7 @@ def imbalanced_noised_topk_loss(
     Args:
         logits: Cosine scores (n, c).
         target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        margins: Margin of each class (c,), for example from :func:`margins_from_counts`.
+        margins: Margin of each class (c,), for example from :func:`shortlist.priors.margins_from_counts`.
         k: Number of guesses, ``1 <= k < c``.
         noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
         num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation.
@@ -91,6 +72,7 @@ def imbalanced_noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 12.
     """
+    warn_unless_cosine(logits, scale=scale, name="imbalanced_noised_topk_loss")
     return noised_topk_loss(
         logits,
         target,
@@ -118,6 +100,7 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
         *,
         class_counts: Tensor | None = None,
         max_margin: float = 0.2,
+        zero_counts: ZeroCounts = "error",
         margins: Tensor | None = None,
         k: int = 5,
         noise_std: float = 0.01,
@@ -137,7 +120,7 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
             given = "none" if margins is None else "both"
             raise ValueError(f"exactly one of class_counts and margins must be given, got {given}")
         if class_counts is not None:
-            margins = margins_from_counts(class_counts, max_margin=max_margin)
+            margins = margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
         elif margins is not None:
             check_class_vector("margins", margins)
         self.register_buffer("margins", margins)

@@ -7,6 +7,7 @@ from torch.nn.functional import logsigmoid
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import table_of_nonzero
 from shortlist.ops.log_esp import log_esp_ratio
 
 __all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
@@ -74,8 +75,7 @@ def smooth_topk_loss(
         return -temperature * logsigmoid(-(log_esp_ratio(others, k=k) + margin / temperature))
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        row, column = (share > 0).nonzero(as_tuple=True)
-        return torch.zeros_like(logits).index_put((row, column), of_target(logits[row], column))
+        return table_of_nonzero(of_target, logits, share)
 
     return class_loss(
         logits,

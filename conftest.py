@@ -1,0 +1,9 @@
+"""Examples in docstrings assume ``import torch``."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def torch_in_examples(doctest_namespace):
+    doctest_namespace["torch"] = torch

@@ -1,0 +1,70 @@
+"""Cross-entropy with additive margins on the scores, the common core of the pairwise margin family."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
+
+from shortlist._checks import can_read_values
+
+__all__ = ["margin_rows", "margin_table", "table_of_nonzero", "warn_unless_cosine"]
+
+_FAR_OUTSIDE = 1.5
+_warned: set[str] = set()
+
+
+def margin_rows(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    on_all: Tensor | None = None,
+    on_true: Tensor | None = None,
+    scale: float = 1.0,
+) -> Tensor:
+    """Cross-entropy (n,) of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``."""
+    moved = logits if on_all is None else logits + on_all
+    if on_true is not None:
+        change = on_true if on_all is None else on_true - on_all
+        moved = moved.scatter_add(1, target[:, None], change[target][:, None])
+    return cross_entropy(moved if scale == 1 else scale * moved, target, reduction="none")
+
+
+def margin_table(
+    logits: Tensor, *, on_all: Tensor | None = None, on_true: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
+    """:func:`margin_rows` of each row for each class taken as the true one, (n, c)."""
+    moved = scale * (logits if on_all is None else logits + on_all)
+    if on_true is None and on_all is None:
+        return -moved.log_softmax(-1)
+    true = scale * (logits if on_true is None else logits + on_true)
+    # The sum over the others is the whole less one term. That would cancel for the largest term only, whose
+    # others are added up by themselves.
+    largest = moved.argmax(-1, keepdim=True)
+    whole = moved.logsumexp(-1, keepdim=True)
+    rest = moved.scatter(-1, largest, -torch.inf)
+    others = whole + torch.log1p(-(rest - whole).exp())
+    others = others.scatter(-1, largest, rest.logsumexp(-1, keepdim=True))
+    return softplus(others - true)
+
+
+def table_of_nonzero(of_target: Callable[[Tensor, Tensor], Tensor], logits: Tensor, share: Tensor) -> Tensor:
+    """The row loss (n, c) for each class that has a share, 0 for the others; one evaluation for each."""
+    row, column = (share > 0).nonzero(as_tuple=True)
+    return torch.zeros_like(logits).index_put((row, column), of_target(logits[row], column))
+
+
+def warn_unless_cosine(logits: Tensor, *, scale: float, name: str) -> None:
+    """Warn once per loss if scores that ought to be cosines, times a scale, are far outside [-1, 1]."""
+    if scale <= 1 or name in _warned or not can_read_values(logits) or not logits.numel():
+        return
+    low, high = logits.detach().aminmax()
+    size = max(-float(low) if torch.isfinite(low) else 0.0, float(high))
+    if size > _FAR_OUTSIDE:
+        _warned.add(name)
+        warnings.warn(
+            f"{name} expects cosine scores in [-1, 1], which it multiplies by scale={scale:g}, "
+            f"got scores up to {size:.3g}: use a cosine head, or scale=1",
+            stacklevel=4,
+        )

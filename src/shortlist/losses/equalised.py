@@ -1,0 +1,114 @@
+"""Equalised margin loss: rare classes push common ones down less."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import margin_rows, margin_table
+from shortlist.priors import ZeroCounts, class_priors
+
+__all__ = ["EqualisedLoss", "equalised_loss"]
+
+
+def equalised_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    class_counts: Tensor,
+    tau: float = 1.0,
+    zero_counts: ZeroCounts = "error",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy in which a class counts as a competitor by its share.
+
+    .. math::
+        \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} F(\pi_j)\, e^{s_j - s_y} \Bigr),
+        \qquad F(\pi) = \pi^{\tau}
+
+    :math:`\Delta_{yj} = \log F(\pi_j)` with F non-decreasing into (0, 1]. Not consistent for the balanced
+    error. ``tau=0`` is cross-entropy. Sweep ``tau`` from 0.25 to 1.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        class_counts: Number of training examples of each class (c,).
+        tau: Power of the priors, >= 0.
+        zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores, counts = torch.tensor([[0.0, 0.0]]), torch.tensor([3, 1])
+        >>> equalised_loss(scores, torch.tensor([1]), class_counts=counts)  # log(1 + 3/4)
+        tensor(0.5596)
+
+    References:
+        A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
+        adjustment", ICLR 2021, equation 4. J. Tan et al., "Equalization Loss for Long-Tailed Object
+        Recognition", CVPR 2020.
+    """
+    check_number("tau", tau, low=0.0)
+    log_share = tau * class_priors(class_counts, zero_counts=zero_counts).log()
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        on_all = log_share.to(logits)
+        return margin_rows(logits, target, on_all=on_all, on_true=torch.zeros_like(on_all))
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return margin_table(logits, on_all=log_share.to(logits))
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class EqualisedLoss(ClassLoss):
+    """Module of :func:`equalised_loss`."""
+
+    needs = frozenset({"class_counts"})
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        class_counts: Tensor,
+        tau: float = 1.0,
+        zero_counts: ZeroCounts = "error",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_number("tau", tau, low=0.0)
+        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
+        self.register_buffer("class_counts", class_counts)
+        self.tau = tau
+        self.zero_counts: ZeroCounts = zero_counts
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`equalised_loss`."""
+        return equalised_loss(
+            logits,
+            target,
+            class_counts=self.class_counts,
+            tau=self.tau,
+            zero_counts=self.zero_counts,
+            **self.common,
+        )

@@ -1,0 +1,105 @@
+"""Focal loss (Lin et al., ICCV 2017)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import margin_rows, margin_table
+
+__all__ = ["FocalLoss", "focal_loss"]
+
+
+def focal_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    gamma: float = 2.0,
+    weight_in_focus: bool = False,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy that fades as the true class becomes likely.
+
+    .. math:: \ell(s, y) = (1 - p_y)^{\gamma} (-\log p_y), \qquad p = \mathrm{softmax}(s)
+
+    ``gamma=0`` is cross-entropy. Sweep ``gamma`` from 0.5 to 2. In the LDAM authors' code, class weights
+    enter the fading factor too, which becomes :math:`1 - p_y^{w_y}`; ``weight_in_focus=True`` does the same.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        gamma: How fast to fade, >= 0.
+        weight_in_focus: Whether the class weight also acts inside the fading factor.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))  # (1/2)^2 log 2
+        tensor(0.1733)
+
+    References:
+        T. Lin, P. Goyal, R. Girshick, K. He, P. Dollar, "Focal Loss for Dense Object Detection", ICCV 2017.
+    """
+    check_number("gamma", gamma, low=0.0)
+
+    def faded(loss: Tensor, focus: Tensor | float) -> Tensor:
+        # 1 - p = -expm1(-loss): exact for p near 1; the tiny floor keeps the derivative of x^gamma finite
+        # there
+        return (-torch.expm1(-focus * loss)).clamp_min(torch.finfo(loss.dtype).tiny).pow(gamma) * loss
+
+    inside = weight if weight_in_focus and weight is not None else None
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        focus = 1.0 if inside is None else inside.to(logits)[target]
+        return faded(margin_rows(logits, target), focus)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return faded(margin_table(logits), 1.0 if inside is None else inside.to(logits))
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class FocalLoss(ClassLoss):
+    """Module of :func:`focal_loss`."""
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 2.0,
+        weight_in_focus: bool = False,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_number("gamma", gamma, low=0.0)
+        self.gamma = gamma
+        self.weight_in_focus = weight_in_focus
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`focal_loss`."""
+        return focal_loss(
+            logits,
+            target,
+            gamma=self.gamma,
+            weight_in_focus=self.weight_in_focus,
+            **self.common,
+        )

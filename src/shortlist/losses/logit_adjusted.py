@@ -1,0 +1,111 @@
+"""Logit-adjusted cross-entropy (Menon et al., ICLR 2021)."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import margin_rows, margin_table
+from shortlist.priors import ZeroCounts, class_priors
+
+__all__ = ["LogitAdjustedLoss", "logit_adjusted_loss"]
+
+
+def logit_adjusted_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    class_counts: Tensor,
+    tau: float = 1.0,
+    zero_counts: ZeroCounts = "error",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy of the scores plus the log priors of the classes.
+
+    .. math:: \ell(s, y) = \log \sum_j e^{s_j + \tau \log \pi_j} - (s_y + \tau \log \pi_y)
+
+    :math:`\Delta_{yj} = \tau \log(\pi_j / \pi_y)`. With ``tau=1`` the scores it learns rank classes by
+    :math:`P(y|x) / \pi_y`: their argmax minimises the balanced error, and the top of their list the macro
+    top-k error. ``tau=0``, or equal counts, is cross-entropy. Sweep ``tau`` from 0.5 to 2, or leave it at 1,
+    where the loss is consistent.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        class_counts: Number of training examples of each class (c,).
+        tau: How far to go from the micro (0) to the macro (1) optimum.
+        zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores, counts = torch.tensor([[0.0, 0.0]]), torch.tensor([3, 1])
+        >>> logit_adjusted_loss(scores, torch.tensor([1]), class_counts=counts)  # -log(1/4)
+        tensor(1.3863)
+
+    References:
+        A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
+        adjustment", ICLR 2021, equation 10.
+    """
+    check_number("tau", tau)
+    log_share = tau * class_priors(class_counts, zero_counts=zero_counts).log()
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        return margin_rows(logits + log_share.to(logits), target)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return margin_table(logits + log_share.to(logits))
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class LogitAdjustedLoss(ClassLoss):
+    """Module of :func:`logit_adjusted_loss`."""
+
+    needs = frozenset({"class_counts"})
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        class_counts: Tensor,
+        tau: float = 1.0,
+        zero_counts: ZeroCounts = "error",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_number("tau", tau)
+        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
+        self.register_buffer("class_counts", class_counts)
+        self.tau = tau
+        self.zero_counts: ZeroCounts = zero_counts
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`logit_adjusted_loss`."""
+        return logit_adjusted_loss(
+            logits,
+            target,
+            class_counts=self.class_counts,
+            tau=self.tau,
+            zero_counts=self.zero_counts,
+            **self.common,
+        )

@@ -1,0 +1,114 @@
+"""The pairwise margin loss in its general form (Menon et al., ICLR 2021)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from shortlist._checks import can_read_values, check_class_vector
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import table_of_nonzero
+
+__all__ = ["PairwiseMarginLoss", "pairwise_margin_loss"]
+
+
+def pairwise_margin_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    margins: Float[Tensor, "c c"],
+    factors: Float[Tensor, " c"] | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Softmax loss with a margin for each pair of a true and another class.
+
+    .. math:: \ell(s, y) = \alpha_y \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr)
+
+    Consistent for the balanced error when :math:`\alpha_y = d_y / \pi_y` and
+    :math:`\Delta_{yj} = \log(d_j / d_y)` for some d > 0. With no margins and factors it is cross-entropy. Its
+    members with margins that follow from the class counts have functions of their own, which need no matrix:
+    ``balanced_ce``, ``ldam``, ``equalised``, ``logit_adjusted``, ``logit_adjusted_adaptive``,
+    ``two_parameter_margin``.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken at the cost
+            of one evaluation for each non-zero probability.
+        margins: Delta, (c, c): row for the true class, column for the other. The diagonal is not used.
+        factors: alpha, (c,), 1 for each class if not given. Unlike ``weight``, not divided out of the mean.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> margins = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+        >>> pairwise_margin_loss(torch.zeros(1, 2), torch.tensor([1]), margins=margins)  # log(1 + exp(2))
+        tensor(2.1269)
+
+    References:
+        A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
+        adjustment", ICLR 2021, equation 11.
+    """
+    _check_margins(margins, factors, logits.shape[-1])
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        moved = logits + margins.to(logits)[target].scatter(1, target[:, None], 0.0)
+        rows = cross_entropy(moved, target, reduction="none")
+        return rows if factors is None else rows * factors.to(logits)[target]
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        return table_of_nonzero(of_target, logits, share)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+def _check_margins(margins: Tensor, factors: Tensor | None, num_classes: int | None = None) -> None:
+    c = margins.shape[0] if num_classes is None else num_classes
+    if margins.shape != (c, c):
+        raise ValueError(f"margins must have shape ({c}, {c}), got {tuple(margins.shape)}")
+    if can_read_values(margins) and not bool(torch.isfinite(margins).all()):
+        bad = margins[~torch.isfinite(margins)]
+        raise ValueError(f"margins must be finite, got {float(bad[0])}")
+    if factors is not None:
+        check_class_vector("factors", factors, num_classes=c)
+
+
+class PairwiseMarginLoss(ClassLoss):
+    """Module of :func:`pairwise_margin_loss`."""
+
+    margins: Tensor
+    factors: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        margins: Tensor,
+        factors: Tensor | None = None,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        _check_margins(margins, factors)
+        self.register_buffer("margins", margins)
+        self.register_buffer("factors", factors)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`pairwise_margin_loss`."""
+        return pairwise_margin_loss(logits, target, margins=self.margins, factors=self.factors, **self.common)

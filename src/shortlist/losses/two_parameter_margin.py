@@ -1,0 +1,120 @@
+"""Margins on true and other classes with a power of the prior each."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._margins import margin_rows, margin_table
+from shortlist.priors import ZeroCounts, class_priors
+
+__all__ = ["TwoParameterMarginLoss", "two_parameter_margin_loss"]
+
+
+def two_parameter_margin_loss(
+    logits: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    class_counts: Tensor,
+    tau_true: float = 1.0,
+    tau_others: float = 1.0,
+    zero_counts: ZeroCounts = "error",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Logit adjustment with one strength for the true class and one for the others.
+
+    .. math:: \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr), \qquad
+        \Delta_{yj} = \tau_2 \log \pi_j - \tau_1 \log \pi_y
+
+    Equal strengths give ``logit_adjusted_loss``; ``tau_true=0`` gives ``equalised_loss``; both 0,
+    cross-entropy. Consistent for the balanced error at ``tau_true = tau_others = 1``. Sweep both from 0 to
+    1.5.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        class_counts: Number of training examples of each class (c,).
+        tau_true: Strength on the true class (tau_1 in the formula).
+        tau_others: Strength on the others (tau_2 in the formula).
+        zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+        reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A scalar, or (n,) with ``reduction="none"``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> scores, counts = torch.tensor([[0.0, 0.0]]), torch.tensor([3, 1])
+        >>> two_parameter_margin_loss(scores, torch.tensor([1]), class_counts=counts)  # -log(1/4)
+        tensor(1.3863)
+
+    References:
+        A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
+        adjustment", ICLR 2021, equation 12.
+    """
+    check_number("tau_true", tau_true)
+    check_number("tau_others", tau_others)
+    log_priors = class_priors(class_counts, zero_counts=zero_counts).log()
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        logs = log_priors.to(logits)
+        return margin_rows(logits, target, on_all=tau_others * logs, on_true=tau_true * logs)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        logs = log_priors.to(logits)
+        return margin_table(logits, on_all=tau_others * logs, on_true=tau_true * logs)
+
+    return class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+class TwoParameterMarginLoss(ClassLoss):
+    """Module of :func:`two_parameter_margin_loss`."""
+
+    needs = frozenset({"class_counts"})
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        class_counts: Tensor,
+        tau_true: float = 1.0,
+        tau_others: float = 1.0,
+        zero_counts: ZeroCounts = "error",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_number("tau_true", tau_true)
+        check_number("tau_others", tau_others)
+        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
+        self.register_buffer("class_counts", class_counts)
+        self.tau_true = tau_true
+        self.tau_others = tau_others
+        self.zero_counts: ZeroCounts = zero_counts
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """See :func:`two_parameter_margin_loss`."""
+        return two_parameter_margin_loss(
+            logits,
+            target,
+            class_counts=self.class_counts,
+            tau_true=self.tau_true,
+            tau_others=self.tau_others,
+            zero_counts=self.zero_counts,
+            **self.common,
+        )

@@ -1,0 +1,102 @@
+"""What follows from the training counts of the classes: priors, weights, margins."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number
+
+__all__ = ["ZeroCounts", "class_balanced_weights", "class_priors", "margins_from_counts"]
+
+ZeroCounts = Literal["error", "floor"]
+
+
+def _usable(class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
+    """Counts in float64, each at least 1."""
+    check_choice("zero_counts", zero_counts, ("error", "floor"))
+    check_class_vector("class_counts", class_counts)
+    if zero_counts == "error" and can_read_values(class_counts) and (class_counts < 1).any():
+        first = int((class_counts < 1).nonzero()[0])
+        value = float(class_counts[first])
+        raise ValueError(
+            f"class_counts must be >= 1, got {value:g} for class {first}; zero_counts='floor' counts it as 1"
+        )
+    return class_counts.double().clamp_min(1)
+
+
+def _as_given(result: Tensor, class_counts: Tensor) -> Tensor:
+    """Back to the counts' type if that was floating, else the default one."""
+    return result.to(class_counts.dtype if class_counts.is_floating_point() else torch.get_default_dtype())
+
+
+def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> Tensor:
+    r"""Share of each class in the training set, :math:`\pi_c = n_c / \sum n`.
+
+    Args:
+        class_counts: Number of training examples of each class (c,).
+        zero_counts: What to do with a class that has none: ``"error"``, or ``"floor"`` to count it as 1. A
+            prior is never 0, and its logarithm never infinite.
+
+    Returns:
+        Priors (c,) that add up to 1.
+
+    Example:
+        >>> class_priors(torch.tensor([6, 3, 1]))
+        tensor([0.6000, 0.3000, 0.1000])
+    """
+    counts = _usable(class_counts, zero_counts)
+    return _as_given(counts / counts.sum(), class_counts)
+
+
+def class_balanced_weights(
+    class_counts: Tensor, *, beta: float = 0.9999, zero_counts: ZeroCounts = "error"
+) -> Tensor:
+    r"""Weights by the effective number of examples, :math:`(1 - \beta) / (1 - \beta^{n_c})`, with mean 1.
+
+    ``beta=0`` weighs all classes alike; as beta nears 1 the weights become inverse counts.
+
+    Args:
+        class_counts: Number of training examples of each class (c,).
+        beta: In [0, 1).
+        zero_counts: See :func:`class_priors`.
+
+    Returns:
+        Weights (c,), for the ``weight`` of any loss.
+
+    Example:
+        >>> class_balanced_weights(torch.tensor([100, 1]), beta=0.99)
+        tensor([0.0311, 1.9689])
+
+    References:
+        Y. Cui, M. Jia, T. Lin, Y. Song, S. Belongie, "Class-Balanced Loss Based on Effective Number of
+        Samples", CVPR 2019.
+    """
+    check_number("beta", beta, low=0.0)
+    if beta >= 1:
+        raise ValueError(f"beta must be < 1, got {beta!r}")
+    counts = _usable(class_counts, zero_counts)
+    weights = (1 - beta) / (1 - beta**counts)
+    return _as_given(weights / weights.mean(), class_counts)
+
+
+def margins_from_counts(
+    class_counts: Tensor, *, max_margin: float, zero_counts: ZeroCounts = "error"
+) -> Tensor:
+    r"""Margins proportional to :math:`n_c^{-1/4}`, the largest of which is ``max_margin``.
+
+    Args:
+        class_counts: Number of training examples of each class (c,).
+        max_margin: Margin of the rarest class.
+        zero_counts: See :func:`class_priors`.
+
+    Returns:
+        Margins (c,).
+
+    Example:
+        >>> margins_from_counts(torch.tensor([16, 1]), max_margin=0.4)
+        tensor([0.2000, 0.4000])
+    """
+    check_number("max_margin", max_margin, above=0.0)
+    raw = _usable(class_counts, zero_counts).pow(-0.25)
+    return _as_given(max_margin * raw / raw.max(), class_counts)

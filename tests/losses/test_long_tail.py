@@ -1,0 +1,301 @@
+"""The pairwise margin family, focal loss and weights by counts."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from shortlist.losses import (
+    LDAMLoss,
+    _margins,
+    balanced_ce_loss,
+    equalised_loss,
+    focal_loss,
+    imbalanced_noised_topk_loss,
+    ldam_loss,
+    logit_adjusted_adaptive_loss,
+    logit_adjusted_loss,
+    pairwise_margin_loss,
+    two_parameter_margin_loss,
+)
+from shortlist.priors import class_balanced_weights, class_priors, margins_from_counts
+from tests.conftest import tensor
+
+COUNTS = torch.tensor([400, 100, 30, 9, 1])
+
+
+def test_golden_ldam_and_focal(golden):
+    reference, checked = golden("longtail"), {"ldam": 0, "focal": 0}
+    for case in reference.cases:
+        if case["kind"] not in checked:
+            continue
+        params = case["params"]
+        logits = reference.shared[case["inputs"]["x"]].clone() * case["inputs"].get("x_multiplier", 1)
+        target = reference.shared[case["inputs"]["y"]]
+        logits.requires_grad_()
+        weight = None if params["weight"] is None else tensor(params["weight"])
+        if case["kind"] == "ldam":
+            counts = torch.tensor(params["cls_num_list"], dtype=torch.float64)
+            options = {"class_counts": counts, "max_margin": params["max_m"], "scale": float(params["s"])}
+            margins = margins_from_counts(counts, max_margin=params["max_m"])
+            torch.testing.assert_close(margins, tensor(case["m_list"]), rtol=0, atol=1e-12)
+            rows = ldam_loss(logits, target, **options, reduction="none")
+            torch.testing.assert_close(
+                rows.detach(), tensor(case["per_sample_unweighted"]), rtol=1e-9, atol=1e-9
+            )
+            mean = ldam_loss(logits, target, **options, weight=weight)
+            gradient = case["grad_of_mean"]
+        else:
+            rows = focal_loss(
+                logits, target, gamma=params["gamma"], weight=weight, weight_in_focus=True, reduction="none"
+            )
+            torch.testing.assert_close(rows.detach(), tensor(case["per_sample"]), rtol=1e-9, atol=1e-9)
+            mean = rows.mean()  # the original's mean is a plain one
+            gradient = case["grad_of_mean_wrt_logits"]
+        mean.backward()
+        assert mean.item() == pytest.approx(case["mean"], rel=1e-9)
+        torch.testing.assert_close(logits.grad, tensor(gradient), rtol=1e-9, atol=1e-9)
+        checked[case["kind"]] += 1
+    assert checked == {"ldam": 4, "focal": 4}
+
+
+def test_golden_class_balanced_weights(golden):
+    cases = [case for case in golden("longtail").cases if case["kind"] == "class_balanced_weights"]
+    assert len(cases) == 4
+    for case in cases:
+        counts = torch.tensor(case["params"]["cls_num_list"], dtype=torch.float64)
+        weights = class_balanced_weights(counts, beta=case["params"]["beta"])
+        torch.testing.assert_close(weights, tensor(case["weights"]), rtol=1e-9, atol=0)
+
+
+def general(name: str, **options) -> dict:
+    """Delta and alpha of METHODS' table, entry by entry."""
+    c, total = len(COUNTS), float(COUNTS.sum())
+    prior = [float(n) / total for n in COUNTS]
+    margin = margins_from_counts(COUNTS.double(), max_margin=options.get("max_margin", 0.5)).tolist()
+    delta, alpha = torch.zeros(c, c, dtype=torch.float64), torch.ones(c, dtype=torch.float64)
+    for y in range(c):
+        if name == "balanced":
+            alpha[y] = 1 / prior[y]
+        for j in range(c):
+            delta[y, j] = {
+                "balanced": 0,
+                "ldam": margin[y],
+                "equalised": math.log(prior[j] ** options.get("tau", 1)),
+                "logit_adjusted": options.get("tau", 1) * math.log(prior[j] / prior[y]),
+                "adaptive": math.log(prior[j] / prior[y]) + prior[y] ** -0.25,
+                "two": options.get("tau_others", 1) * math.log(prior[j])
+                - options.get("tau_true", 1) * math.log(prior[y]),
+            }[name]
+    return {"margins": delta, "factors": alpha}
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "options"),
+    [
+        (balanced_ce_loss, "balanced", {}),
+        (ldam_loss, "ldam", {"scale": 1.0, "max_margin": 0.7}),
+        (equalised_loss, "equalised", {"tau": 0.5}),
+        (logit_adjusted_loss, "logit_adjusted", {"tau": 1.5}),
+        (logit_adjusted_adaptive_loss, "adaptive", {}),
+        (two_parameter_margin_loss, "two", {"tau_true": 0.3, "tau_others": 1.2}),
+    ],
+)
+def test_members_equal_the_general_form_and_its_formula(loss, name, options):
+    logits, target = 3 * torch.randn(20, 5, dtype=torch.float64), torch.randint(5, (20,))
+    form = general(name, **options)
+    rows = torch.stack(
+        [
+            form["factors"][y]
+            * math.log(1 + sum(math.exp(form["margins"][y, j] + s[j] - s[y]) for j in range(5) if j != y))
+            for s, y in zip(logits, target.tolist(), strict=True)
+        ]
+    )
+    torch.testing.assert_close(pairwise_margin_loss(logits, target, **form, reduction="none"), rows)
+    torch.testing.assert_close(
+        loss(logits, target, class_counts=COUNTS.double(), **options, reduction="none"), rows
+    )
+
+
+@pytest.mark.parametrize("scale", [0.1, 30.0, 1e4])
+def test_table_of_margins_does_not_cancel(scale):
+    """Probability targets on scores whose softmax is all but one-hot."""
+    logits = scale * torch.randn(6, 5, dtype=torch.float64)
+    options = {"class_counts": COUNTS.double(), "tau_true": 0.2, "tau_others": 0.9}
+    for j in range(5):
+        shares = torch.zeros(6, 5, dtype=torch.float64)
+        shares[:, j] = 1
+        want = two_parameter_margin_loss(logits, torch.full((6,), j), **options, reduction="none")
+        got = two_parameter_margin_loss(logits, shares, **options, reduction="none")
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_limits_users_can_check():
+    logits, target = torch.randn(9, 5), torch.randint(5, (9,))
+    plain = cross_entropy(logits, target)
+    even = torch.full((5,), 7)
+    torch.testing.assert_close(focal_loss(logits, target, gamma=0.0), plain)
+    torch.testing.assert_close(logit_adjusted_loss(logits, target, class_counts=COUNTS, tau=0.0), plain)
+    torch.testing.assert_close(logit_adjusted_loss(logits, target, class_counts=even), plain)
+    torch.testing.assert_close(equalised_loss(logits, target, class_counts=COUNTS, tau=0.0), plain)
+    torch.testing.assert_close(balanced_ce_loss(logits, target, class_counts=even), 5 * plain)
+    torch.testing.assert_close(pairwise_margin_loss(logits, target, margins=torch.zeros(5, 5)), plain)
+
+
+def test_focal_gradient_is_finite_where_the_true_class_is_certain():
+    logits = torch.tensor([[200.0, 0.0], [0.0, 0.0]], requires_grad=True)
+    focal_loss(logits, torch.tensor([0, 1]), gamma=0.5).backward()
+    assert torch.isfinite(logits.grad).all() and logits.grad[1, 1] < 0
+
+
+# Theorem 1 of Menon et al.: on a small discrete distribution, each x has a score vector of its own
+
+JOINT = torch.tensor(
+    [[0.50, 0.06, 0.01], [0.20, 0.05, 0.02], [0.06, 0.04, 0.01], [0.02, 0.01, 0.02]], dtype=torch.float64
+)
+JOINT = JOINT / JOINT.sum()
+
+
+def minimise(loss) -> torch.Tensor:
+    """Scores (x, y) that minimise the expected loss."""
+    scores = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS(
+        [scores], max_iter=500, tolerance_grad=1e-10, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def closure():
+        optimiser.zero_grad()
+        value = (
+            loss(scores.repeat_interleave(3, 0), torch.arange(3).repeat(4), reduction="none")
+            @ JOINT.flatten()
+        )
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    return scores.detach()
+
+
+PRIOR = JOINT.sum(0)
+COUNTS_OF_PRIOR = PRIOR * 1000
+BALANCED_DECISION = (JOINT / PRIOR).argmax(1)
+
+
+def general_loss(alpha, delta):
+    return lambda scores, target, reduction: pairwise_margin_loss(
+        scores, target, margins=delta, factors=alpha, reduction=reduction
+    )
+
+
+def with_counts(loss, **options):
+    return lambda scores, target, reduction: loss(
+        scores, target, class_counts=COUNTS_OF_PRIOR, **options, reduction=reduction
+    )
+
+
+def test_consistent_members_learn_the_balanced_decisions():
+    assert not BALANCED_DECISION.equal(JOINT.argmax(1))  # it is another rule than the plain one
+    for d in (torch.ones(3), PRIOR, PRIOR**0.5, torch.tensor([0.2, 3.0, 1.0])):
+        d = d.double()
+        scores = minimise(general_loss(d / PRIOR, torch.log(d[None, :] / d[:, None])))
+        assert scores.argmax(1).equal(BALANCED_DECISION)
+    for loss in (balanced_ce_loss, logit_adjusted_loss):
+        scores = minimise(with_counts(loss))
+        assert scores.argmax(1).equal(BALANCED_DECISION)
+        torch.testing.assert_close(
+            scores.softmax(1), (JOINT / PRIOR) / (JOINT / PRIOR).sum(1, True), atol=1e-5, rtol=0
+        )
+
+
+def test_other_members_do_not():
+    for loss in (
+        lambda s, t, reduction: cross_entropy(s, t, reduction=reduction),
+        with_counts(ldam_loss, scale=1.0, max_margin=1.0),
+        with_counts(equalised_loss),
+    ):
+        assert not minimise(loss).argmax(1).equal(BALANCED_DECISION)
+
+
+def binary_margins(first: float, second: float) -> torch.Tensor:
+    return torch.tensor([[0.0, first], [second, 0.0]], dtype=torch.float64)
+
+
+def test_binary_condition():
+    """Theorem 2: consistent iff alpha_1 sigma(Delta_1) / (alpha_0 sigma(Delta_0)) = pi_0 / pi_1."""
+    joint = torch.stack([torch.linspace(0.02, 0.9, 23), torch.linspace(0.98, 0.1, 23)], 1).double()
+    joint = joint * torch.tensor([0.2, 0.8]).double()
+    joint = joint / joint.sum()
+    prior = joint.sum(0)
+    decision = (joint / prior).argmax(1)
+    for first, second in [(0.0, 0.0), (1.0, -0.5), (-0.7, 0.4), (2.0, 2.0)]:
+        # sigma(D): d loss / d score at equal scores, the slope that decides the zero of the minimiser
+        slope = torch.sigmoid(torch.tensor([first, second], dtype=torch.float64))
+        right = torch.tensor([1.0, float(prior[0] / prior[1] * slope[0] / slope[1])], dtype=torch.float64)
+        for factor, consistent in ((1.0, True), (1.6, False), (0.6, False)):
+            alpha = right * torch.tensor([1.0, factor], dtype=torch.float64)
+            scores = torch.zeros(len(joint), 2, dtype=torch.float64, requires_grad=True)
+            optimiser = torch.optim.LBFGS(
+                [scores], max_iter=400, tolerance_grad=1e-12, line_search_fn="strong_wolfe"
+            )
+
+            def closure(scores=scores, alpha=alpha, optimiser=optimiser, first=first, second=second):
+                optimiser.zero_grad()
+                rows = pairwise_margin_loss(
+                    scores.repeat_interleave(2, 0),
+                    torch.arange(2).repeat(len(joint)),
+                    margins=binary_margins(first, second),
+                    factors=alpha,
+                    reduction="none",
+                )
+                value = 100 * rows @ joint.flatten()
+                value.backward()
+                return value
+
+            optimiser.step(closure)
+            assert scores.argmax(1).equal(decision) == consistent
+
+
+def test_priors_and_weights():
+    torch.testing.assert_close(class_priors(COUNTS).sum(), torch.tensor(1.0))
+    floored = class_priors(torch.tensor([3, 0]), zero_counts="floor")
+    assert floored.tolist() == pytest.approx([0.75, 0.25])
+    assert class_balanced_weights(torch.tensor([5, 5, 5])).tolist() == pytest.approx([1, 1, 1])
+    assert class_balanced_weights(COUNTS, beta=0.0).tolist() == pytest.approx([1] * 5)
+
+
+@pytest.mark.errors
+def test_bad_counts():
+    with pytest.raises(ValueError, match="class_counts must be >= 1, got 0 for class 1; zero_counts='floor'"):
+        class_priors(torch.tensor([3, 0]))
+    with pytest.raises(ValueError, match="class_counts must be finite and >= 0, got -2"):
+        class_priors(torch.tensor([3, -2]), zero_counts="floor")
+    with pytest.raises(ValueError, match=r"beta must be < 1, got 1\.0"):
+        class_balanced_weights(COUNTS, beta=1.0)
+    with pytest.raises(ValueError, match="zero_counts must be one of error, floor, got 'drop'"):
+        class_priors(COUNTS, zero_counts="drop")
+    with pytest.raises(ValueError, match=r"margins must have shape \(5, 5\), got \(4, 5\)"):
+        pairwise_margin_loss(torch.zeros(2, 5), torch.tensor([0, 1]), margins=torch.zeros(4, 5))
+    with pytest.raises(ValueError, match="margins must be finite, got inf"):
+        pairwise_margin_loss(torch.zeros(2, 5), torch.tensor([0, 1]), margins=torch.full((5, 5), math.inf))
+
+
+@pytest.mark.parametrize("name", ["ldam_loss", "imbalanced_noised_topk_loss"])
+def test_warns_once_of_scores_that_are_no_cosines(name, monkeypatch):
+    monkeypatch.setattr(_margins, "_warned", set())
+    loss = {
+        "ldam_loss": lambda x, scale=30.0: LDAMLoss(class_counts=COUNTS, scale=scale)(x, torch.arange(4)),
+        "imbalanced_noised_topk_loss": lambda x, scale=30.0: imbalanced_noised_topk_loss(
+            x, torch.arange(4), margins=torch.ones(5), k=2, scale=scale
+        ),
+    }[name]
+    loss(torch.rand(4, 5))  # cosines
+    loss(9 * torch.rand(4, 5) + 2, scale=1.0)  # no scale: any scores will do
+    with pytest.warns(
+        UserWarning, match=rf"{name} expects cosine scores in \[-1, 1\].*scale=30, got scores up to"
+    ):
+        loss(9 * torch.rand(4, 5) + 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(9 * torch.rand(4, 5) + 2)
