@@ -16,10 +16,17 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from shortlist.losses import (
+    assume_negative_loss,
+    average_k_loss,
     calibrated_topk_hinge_loss,
     convex_topk_hinge_loss,
+    expected_positive_loss,
+    focal_loss,
+    ldam_loss,
+    logit_adjusted_loss,
     noised_topk_loss,
     ranked_topk_loss,
+    role_loss,
     smooth_topk_loss,
     sparse_top_loss,
     topk_hinge_loss,
@@ -96,7 +103,47 @@ def make_cases(peers: Mapping[str, ModuleType | None]) -> list[Case]:
     cases += _noised(peers.get("pytopk"))
     cases += _ranked(peers.get("difftopk"))
     cases += _sparse(peers.get("entmax"))
-    return cases
+    return cases + _long_tail() + _average_k()
+
+
+def _long_tail() -> list[Case]:
+    """These know no k; one column is enough."""
+
+    def counts(c: int) -> Tensor:
+        return torch.arange(1, c + 1)
+
+    return [
+        Case("focal", lambda n, c, k: focal_loss, max_k=5, goals={5: 1.6}),
+        Case(
+            "ldam",
+            lambda n, c, k: partial(ldam_loss, class_counts=counts(c)),
+            scale=0.3,
+            max_k=5,
+            goals={5: 1.6},
+        ),
+        Case(
+            "logit_adjusted",
+            lambda n, c, k: partial(logit_adjusted_loss, class_counts=counts(c)),
+            max_k=5,
+            goals={5: 1.6},
+        ),
+    ]
+
+
+def _average_k() -> list[Case]:
+    def both_heads(n: int, c: int, k: int) -> Loss:
+        return lambda scores, target: average_k_loss(scores, scores * 2, target, k=float(k))
+
+    def role(n: int, c: int, k: int) -> Loss:
+        estimates = torch.randn(n, c).requires_grad_()
+        return lambda scores, target: role_loss(scores, estimates, target, k=float(k))
+
+    return [
+        Case("average_k, both heads", both_heads, goals={5: 8}),
+        Case("role", role, goals={5: 8}),
+        Case("expected_positive", lambda n, c, k: partial(expected_positive_loss, k=float(k)), goals={5: 4}),
+        Case("assume_negative", lambda n, c, k: assume_negative_loss, max_k=5),
+    ]
 
 
 def _with_k(loss: Callable[..., Tensor], **options: Any) -> Callable[[int, int, int], Loss]:

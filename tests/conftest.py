@@ -1,3 +1,4 @@
+import importlib.util
 import json
 from pathlib import Path
 
@@ -43,3 +44,16 @@ def golden():
         return loaded[name]
 
     return load
+
+
+def vision_library(name: str):
+    """Import torchvision or timm, or skip; with a torch that lacks two operators, declare them first."""
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:  # "operator torchvision::nms does not exist"
+        for operator in ("nms", "qnms"):
+            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", schema)
+    return pytest.importorskip(name)

@@ -1,7 +1,7 @@
-"""Set-valued classification for PyTorch: losses and operators for short lists of classes."""
+"""Set-valued classification for PyTorch: losses, heads and adjustments for short lists of classes."""
 
-from shortlist import losses, ops, priors
+from shortlist import adjust, classifiers, heads, losses, ops, priors, sampling
 
-__all__ = ["__version__", "losses", "ops", "priors"]
+__all__ = ["__version__", "adjust", "classifiers", "heads", "losses", "ops", "priors", "sampling"]
 
 __version__ = "0.1.0"

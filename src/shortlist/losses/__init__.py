@@ -2,10 +2,13 @@
 
 from torch import nn
 
+from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
+from shortlist.losses.average_k import AverageKLoss, average_k_loss
 from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
 from shortlist.losses.calibrated_topk_hinge import CalibratedTopKHingeLoss, calibrated_topk_hinge_loss
 from shortlist.losses.convex_topk_hinge import ConvexTopKHingeLoss, convex_topk_hinge_loss
 from shortlist.losses.equalised import EqualisedLoss, equalised_loss
+from shortlist.losses.expected_positive import ExpectedPositiveLoss, expected_positive_loss
 from shortlist.losses.focal import FocalLoss, focal_loss
 from shortlist.losses.imbalanced_noised_topk import ImbalancedNoisedTopKLoss, imbalanced_noised_topk_loss
 from shortlist.losses.ldam import LDAMLoss, ldam_loss
@@ -14,6 +17,7 @@ from shortlist.losses.logit_adjusted_adaptive import LogitAdjustedAdaptiveLoss, 
 from shortlist.losses.noised_topk import NoisedTopKLoss, noised_topk_loss
 from shortlist.losses.pairwise_margin import PairwiseMarginLoss, pairwise_margin_loss
 from shortlist.losses.ranked_topk import RankedTopKLoss, ranked_topk_loss
+from shortlist.losses.role import LabelEstimates, RoleLoss, role_loss
 from shortlist.losses.smooth_topk import SmoothTopKLoss, smooth_topk_loss
 from shortlist.losses.sparse_top import SparseTopLoss, sparse_top_loss
 from shortlist.losses.topk_hinge import TopKHingeLoss, topk_hinge_loss
@@ -21,26 +25,34 @@ from shortlist.losses.two_parameter_margin import TwoParameterMarginLoss, two_pa
 
 __all__ = [
     "LOSSES",
+    "AssumeNegativeLoss",
+    "AverageKLoss",
     "BalancedCELoss",
     "CalibratedTopKHingeLoss",
     "ConvexTopKHingeLoss",
     "EqualisedLoss",
+    "ExpectedPositiveLoss",
     "FocalLoss",
     "ImbalancedNoisedTopKLoss",
     "LDAMLoss",
+    "LabelEstimates",
     "LogitAdjustedAdaptiveLoss",
     "LogitAdjustedLoss",
     "NoisedTopKLoss",
     "PairwiseMarginLoss",
     "RankedTopKLoss",
+    "RoleLoss",
     "SmoothTopKLoss",
     "SparseTopLoss",
     "TopKHingeLoss",
     "TwoParameterMarginLoss",
+    "assume_negative_loss",
+    "average_k_loss",
     "balanced_ce_loss",
     "calibrated_topk_hinge_loss",
     "convex_topk_hinge_loss",
     "equalised_loss",
+    "expected_positive_loss",
     "focal_loss",
     "imbalanced_noised_topk_loss",
     "ldam_loss",
@@ -49,6 +61,7 @@ __all__ = [
     "noised_topk_loss",
     "pairwise_margin_loss",
     "ranked_topk_loss",
+    "role_loss",
     "smooth_topk_loss",
     "sparse_top_loss",
     "topk_hinge_loss",
@@ -72,4 +85,8 @@ LOSSES: dict[str, type[nn.Module]] = {
     "logit_adjusted_adaptive": LogitAdjustedAdaptiveLoss,
     "pairwise_margin": PairwiseMarginLoss,
     "two_parameter_margin": TwoParameterMarginLoss,
+    "assume_negative": AssumeNegativeLoss,
+    "average_k": AverageKLoss,
+    "expected_positive": ExpectedPositiveLoss,
+    "role": RoleLoss,
 }

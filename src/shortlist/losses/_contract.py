@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from shortlist._checks import (
     promote,
 )
 
-__all__ = ["ClassLoss", "Reduction", "check_reduction", "class_loss", "reduce_rows"]
+__all__ = ["ClassLoss", "Normalisation", "Reduction", "check_reduction", "class_loss", "reduce_rows"]
 
 Reduction = Literal["mean", "sum", "none"]
+# of losses of single positives: as the paper prints it, or as its authors' code has it
+Normalisation = Literal["paper", "original"]
 
 
 def check_reduction(reduction: str) -> None:
@@ -106,7 +108,7 @@ class ClassLoss(nn.Module, ABC):
         self.reduction: Reduction = reduction
 
     @abstractmethod
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def forward(self, logits: Any, target: Tensor) -> Tensor:
         """The loss of a batch."""
 
     def extra_repr(self) -> str:

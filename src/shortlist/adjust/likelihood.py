@@ -1,0 +1,215 @@
+"""Temperature, and temperature with tau, by maximum likelihood on held-out rows."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from shortlist._checks import (
+    check_class_vector,
+    check_scores,
+    check_target,
+)
+from shortlist.adjust.scores import log_prior_ratio
+
+__all__ = ["TemperatureTauFit", "fit_temperature", "fit_temperature_and_tau", "held_out"]
+
+_BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
+
+
+def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Checked rows that count, on the CPU."""
+    check_scores(logits)
+    check_target(target, logits, ignore_index=ignore_index)
+    keep = target != ignore_index
+    logits, target = logits.detach()[keep].cpu(), target[keep].cpu()
+    if not len(target):
+        raise ValueError("target must have at least one row that is not ignored, got 0")
+    bad = logits.isnan() | (logits == torch.inf)
+    if bad.any():
+        raise ValueError(f"logits must be finite, or -inf for a masked class, got {float(logits[bad][0])}")
+    return logits, target
+
+
+def _derivatives(
+    coefficients: Tensor, logits: Tensor, target: Tensor, row_weight: Tensor, log_ratio: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, gradient and Hessian of the weighted negative log-likelihood of softmax(beta * s + tau * r)."""
+    m = len(coefficients)
+    value, gradient, hessian = (coefficients.new_zeros((m,) * order) for order in range(3))
+    block = max(1, _BLOCK // logits.shape[1])
+    for rows, true, weight in zip(*(part.split(block) for part in (logits, target, row_weight)), strict=True):
+        scores, masked = rows.double(), rows.isneginf()
+        scores = (scores - scores.gather(1, true[:, None])).masked_fill(masked, 0.0)
+        features = torch.stack([scores, log_ratio - log_ratio[true][:, None]][:m])
+        relative = torch.einsum("m,mnc->nc", coefficients, features).masked_fill(masked, -torch.inf)
+        probs = relative.softmax(1)
+        means = (probs * features).sum(2)
+        centred = (features - means[:, :, None]).flatten(1)
+        value = value + weight @ relative.logsumexp(1)
+        gradient = gradient + means @ weight
+        hessian = hessian + (centred * (weight[:, None] * probs).flatten()) @ centred.T
+    return value, gradient, hessian
+
+
+def _fit_likelihood(
+    logits: Tensor, target: Tensor, row_weight: Tensor, log_ratio: Tensor | None = None
+) -> list[float]:
+    """Minimise the weighted negative log-likelihood of softmax(beta * s + tau * r), by Newton's method.
+
+    It is convex in (beta, tau), and Newton's steps do not depend on the units of s and r, so that there is
+    nothing to tune. Steps that do not shrink mean that there is no minimum: rows that some coefficients
+    classify without a mistake push these to infinity.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,).
+        row_weight: Weight (n,) of each row.
+        log_ratio: r, an offset (c,) for each class; ``None`` fits beta alone.
+
+    Returns:
+        The coefficients: beta, and tau if there is a ``log_ratio``.
+    """
+    true = logits.gather(1, target[:, None])
+    if true.isneginf().any():
+        raise ValueError("logits must be finite for the target class, got -inf")
+    coefficients = torch.zeros(1 if log_ratio is None else 2, dtype=torch.float64)
+    ratio = coefficients.new_zeros(logits.shape[1]) if log_ratio is None else log_ratio
+    rows = (logits, target, row_weight / row_weight.sum(), ratio)
+    spread = float((logits - true).masked_fill(logits.isneginf(), 0.0).abs().max())
+    unit = coefficients.new_tensor([1 / max(spread, 1e-300), 1.0])[: len(coefficients)]
+    value, gradient, hessian = _derivatives(coefficients, *rows)
+    converged = False
+    for _ in range(100):
+        factor, failed = torch.linalg.cholesky_ex(hessian)
+        if converged or failed:
+            break
+        step = -torch.cholesky_solve(gradient[:, None], factor).squeeze(1)
+        converged = bool((step.abs() <= 1e-8 * unit.maximum(coefficients.abs())).all())
+        slope, size = gradient @ step, 1.0
+        trial = _derivatives(coefficients + step, *rows)
+        while size > 1e-9 and trial[0] > value + 1e-4 * size * slope + 1e-14:  # 1e-14: rounding
+            size /= 2
+            trial = _derivatives(coefficients + size * step, *rows)
+        coefficients = coefficients + size * step
+        value, gradient, hessian = trial
+    if not converged and coefficients[0] >= 0:
+        raise ValueError(
+            "logits must differ, and be wrong on some rows, for a likeliest temperature to exist; got equal "
+            f"scores or rows without a mistake (mean negative log-likelihood {float(value):g})"
+        )
+    if coefficients[0] <= 0:
+        raise ValueError(
+            "logits must rank the target better than chance for a likeliest temperature to exist, "
+            f"got 1 / temperature = {float(coefficients[0]):g}"
+        )
+    return coefficients.tolist()
+
+
+def fit_temperature(
+    logits: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    weight: Float[Tensor, " c"] | None = None,
+    ignore_index: int = -100,
+) -> float:
+    r"""Temperature that makes held-out rows most likely.
+
+    .. math:: \arg\min_{T > 0} \; -\sum_i w_{y_i} \log \mathrm{softmax}(s_i / T)_{y_i}
+
+    Convex in 1/T; Newton's method in float64, the same result each time. Scores times a have a times the
+    temperature. A class may be masked in a row by -inf.
+
+    Args:
+        logits: Scores (n, c) of rows that the model was not trained on.
+        target: Class indices (n,).
+        weight: Weight of each class (c,), as in ``cross_entropy``.
+        ignore_index: Rows with this target count for nothing.
+
+    Returns:
+        The temperature, > 0.
+
+    Raises:
+        ValueError: If an argument is out of its range, or no temperature is the best: the target has the
+            highest score in every row (the smaller the better), or the scores are no better than chance.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0]] * 4)  # says e^2 : 1 where 3 : 1 is right
+        >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 4)  # 2 / log 3
+        1.8205
+
+    References:
+        C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, "On calibration of modern neural networks", ICML 2017.
+    """
+    logits, target = held_out(logits, target, ignore_index)
+    if weight is None:
+        weight = torch.ones(logits.shape[1])
+    check_class_vector("weight", weight, num_classes=logits.shape[1])
+    row_weight = weight.detach().cpu().double()[target]
+    if not row_weight.sum() > 0:
+        raise ValueError("weight must be > 0 for the class of at least one row, got 0 for all")
+    return 1 / _fit_likelihood(logits, target, row_weight)[0]
+
+
+class TemperatureTauFit(NamedTuple):
+    """Result of :func:`fit_temperature_and_tau`, in the units of :class:`LogitAdjustment`."""
+
+    temperature: float
+    tau: float
+
+
+def fit_temperature_and_tau(
+    logits: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    source_priors: Float[Tensor, " c"],
+    target_priors: Float[Tensor, " c"] | None = None,
+    ignore_index: int = -100,
+) -> TemperatureTauFit:
+    r"""Temperature and strength of the adjustment that make re-weighted held-out rows most likely.
+
+    .. math::
+        \arg\min_{T > 0, \tau} \; -\sum_i \frac{\pi^{\text{target}}_{y_i}}{n_{y_i}}
+        \log \mathrm{softmax}\Bigl(\frac{s_i}{T}
+        + \tau \log\frac{\pi^{\text{target}}}{\pi^{\text{source}}}\Bigr)_{y_i}
+
+    :math:`n_c` is the number of held-out rows of class c: the rows count as if drawn under the target priors,
+    whatever they were drawn under. Scores of the true posterior have T = tau = 1. Convex in (1/T, tau);
+    Newton's method in float64. Less noisy than :func:`fit_tau`, but fits probabilities and not the error.
+
+    Args:
+        logits: Scores (n, c) of rows that the model was not trained on.
+        target: Class indices (n,). Classes without rows have no say.
+        source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
+        target_priors: Class frequencies (c,) to predict for; uniform if ``None``. Not the source ones, for
+            which tau has no meaning.
+        ignore_index: Rows with this target count for nothing.
+
+    Returns:
+        Temperature and tau, for ``LogitAdjustment(temperature=..., tau=...)``.
+
+    Raises:
+        ValueError: If an argument is out of its range, or no temperature and tau are the best.
+
+    Example:
+        >>> posterior = torch.tensor([[0.9, 0.1]] * 10 + [[0.5, 0.5]] * 10)
+        >>> target = torch.tensor([0] * 9 + [1] + [0] * 5 + [1] * 5)  # as the posterior says: 9 : 1, 5 : 5
+        >>> priors = torch.tensor([0.7, 0.3])
+        >>> fit = fit_temperature_and_tau(3 * posterior.log(), target, source_priors=priors)
+        >>> round(fit.temperature, 4), round(fit.tau, 4)
+        (3.0, 1.0)
+
+    References:
+        Guo et al., ICML 2017 (temperature) and Menon et al., ICLR 2021, section 4.1 (tau).
+    """
+    logits, target = held_out(logits, target, ignore_index)
+    num_classes = logits.shape[1]
+    ratio = log_prior_ratio(source_priors, target_priors, num_classes).detach().cpu().double()
+    if ratio.max() - ratio.min() < 1e-6:
+        other = "uniform" if target_priors is None else "target_priors"
+        raise ValueError(f"source_priors must differ from {other} for tau to be fitted, got equal ones")
+    wanted = torch.ones(num_classes) if target_priors is None else target_priors.detach().cpu()
+    row_weight = wanted.double()[target] / target.bincount(minlength=num_classes)[target]
+    beta, tau = _fit_likelihood(logits, target, row_weight, ratio)
+    return TemperatureTauFit(1 / beta, tau)

@@ -1,0 +1,117 @@
+"""Tau of least balanced error on held-out rows."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from shortlist.adjust.likelihood import held_out
+from shortlist.adjust.scores import log_prior_ratio
+
+__all__ = ["TauFit", "fit_tau"]
+
+_BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
+
+
+class TauFit(NamedTuple):
+    """Result of :func:`fit_tau`: the best ``tau``, its error, and the error at each tau of the grid."""
+
+    tau: float
+    balanced_error: float
+    curve: Tensor
+    grid: Tensor
+    num_absent: int
+
+
+def fit_tau(
+    logits: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    source_priors: Float[Tensor, " c"],
+    grid: Float[Tensor, " g"] | None = None,
+    ignore_index: int = -100,
+) -> TauFit:
+    r"""Strength of the adjustment that has the smallest balanced error on held-out rows.
+
+    .. math::
+        \arg\min_\tau \; \frac{1}{C} \sum_c \frac{1}{n_c} \sum_{i : y_i = c}
+        \mathbb{1}\bigl[y_i \ne \arg\max_j (s_{ij} - \tau \log \pi_j)\bigr]
+
+    over the C classes that have rows. A tie with the true class counts as an error. If several taus are the
+    best, the middle of the longest run of them on the grid is taken (the lower middle; the run of smaller
+    taus if two are as long). All of the grid costs one pass over the scores: the taus at which a row is
+    right are an interval.
+
+    Args:
+        logits: Scores (n, c) of rows that the model was not trained on.
+        target: Class indices (n,).
+        source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
+        grid: Ascending taus (g,) to try; 0, 0.05, ..., 3 if ``None``.
+        ignore_index: Rows with this target count for nothing.
+
+    Returns:
+        ``tau``, its ``balanced_error`` in [0, 1], ``curve`` (g,) of balanced errors over ``grid`` (g,), and
+        ``num_absent``, the number of classes without rows, which are left out.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.5, 0.0]])
+        >>> fit = fit_tau(logits, torch.tensor([0, 1, 1]), source_priors=torch.tensor([0.75, 0.25]))
+        >>> round(fit.tau, 2), fit.balanced_error  # right from 1 / log 3 = 0.91 to 2 / log 3 = 1.82
+        (1.35, 0.0)
+
+    References:
+        Menon et al., ICLR 2021, sections 4.1 and 6.2.
+    """
+    logits, target = held_out(logits, target, ignore_index)
+    num_classes = logits.shape[1]
+    log_source = -log_prior_ratio(source_priors, None, num_classes).detach().cpu().double()
+    grid = _check_grid(torch.linspace(0.0, 3.0, 61, dtype=torch.float64) if grid is None else grid)
+    counts = target.bincount(minlength=num_classes)
+    share = 1 / (counts[target] * (counts > 0).sum()).double()
+    low, high = _right_between(logits, target, log_source)
+    curve = torch.stack([1 - share @ ((low < tau) & (tau < high)).double() for tau in grid]).clamp_min(0)
+    chosen = _middle_of_best(curve)
+    num_absent = int((counts == 0).sum())
+    return TauFit(float(grid[chosen]), float(curve[chosen]), curve, grid, num_absent)
+
+
+def _check_grid(grid: Tensor) -> Tensor:
+    """Require ascending finite numbers (g,); return them on the CPU in float64."""
+    grid = grid.detach().cpu().double()
+    if grid.ndim != 1 or not len(grid) or not grid.isfinite().all() or (grid.diff() <= 0).any():
+        raise ValueError(f"grid must be at least one finite number in ascending order, got {grid.tolist()}")
+    return grid
+
+
+def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[Tensor, Tensor]:
+    """Open interval of taus, as two (n,), at which the adjusted score of the target is above all others."""
+    bounds = []
+    block = max(1, _BLOCK // logits.shape[1])
+    for rows, true in zip(logits.split(block), target.split(block), strict=True):
+        scores = rows.double()
+        ahead = scores - scores.gather(1, true[:, None])  # to be made up for by tau times gap
+        gap = log_source - log_source[true][:, None]
+        needed = ahead / gap
+        low = needed.where(gap > 0, -torch.inf).amax(1)
+        high = needed.where(gap < 0, torch.inf).amin(1)
+        never = ((gap == 0) & (ahead >= 0)).sum(1) > 1  # the target itself is one
+        bounds.append(torch.stack([low.masked_fill(never, torch.inf), high]))
+    low, high = torch.cat(bounds, dim=1)
+    return low, high
+
+
+def _middle_of_best(curve: Tensor) -> int:
+    """Index of the (lower) middle of the longest run of smallest values."""
+    best = (curve <= curve.min() + 1e-12).tolist()  # 1e-12: rounding of sums
+    runs: list[list[int]] = [[]]
+    for index, is_best in enumerate(best):
+        if is_best:
+            runs[-1].append(index)
+        elif runs[-1]:
+            runs.append([])
+    longest = max(runs, key=len)
+    return longest[(len(longest) - 1) // 2]

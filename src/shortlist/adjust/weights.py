@@ -1,0 +1,81 @@
+"""Normalisation of the weights of a trained classifier."""
+
+import copy
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from shortlist._checks import (
+    can_read_values,
+    check_number,
+    promote,
+)
+
+__all__ = ["normalise_classifier", "normalise_weights"]
+
+
+def normalise_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Float[Tensor, "c d"]:
+    r"""Class weights divided by a power of their norms.
+
+    .. math:: w_c / \lVert w_c \rVert_2^\tau
+
+    It helps if the norms grow with the class frequencies, as they tend to under SGD with momentum; under
+    Adam they need not. It is not consistent for the balanced error. ``tau=0`` changes nothing.
+
+    Args:
+        weight: Weights (c, d), one row per class, none of them of norm 0 (an error: it has no direction).
+        tau: Strength; 1 makes all norms 1.
+
+    Returns:
+        Weights (c, d) of the same type.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the norm of a row is 0 or not finite.
+
+    Example:
+        >>> normalise_weights(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 1.0000]])
+
+    References:
+        B. Kang, S. Xie, M. Rohrbach, Z. Yan, A. Gordo, J. Feng, Y. Kalantidis, "Decoupling representation and
+        classifier for long-tailed recognition", ICLR 2020, equation 4.
+    """
+    check_number("tau", tau)
+    if weight.ndim != 2 or not weight.is_floating_point():
+        got = f"{weight.dtype} {tuple(weight.shape)}"
+        raise ValueError(f"weight must be a floating tensor of shape (c, d), got {got}")
+    norms = promote(weight).norm(dim=1, keepdim=True)
+    if can_read_values(norms):
+        bad = ~((norms > 0) & norms.isfinite()).squeeze(1)
+        if bad.any():
+            row = int(bad.nonzero()[0])
+            raise ValueError(
+                f"weight must have rows of finite norm > 0, got {float(norms[row])} in row {row}"
+            )
+    return (promote(weight) / norms**tau).to(weight.dtype)
+
+
+def normalise_classifier(layer: nn.Linear, *, tau: float = 1.0) -> nn.Linear:
+    """A copy of a linear layer with :func:`normalise_weights` applied to its weights.
+
+    The bias is kept as it is. (Kang et al. leave it out. To scale it along, as the weight of a constant
+    feature, append it to the weights as a column.)
+
+    Args:
+        layer: The trained classifier, (d) to (c); it is not changed.
+        tau: Strength; 1 makes all norms 1.
+
+    Returns:
+        A new layer.
+
+    Example:
+        >>> layer = nn.Linear(2, 3)
+        >>> [f"{norm:.3f}" for norm in normalise_classifier(layer).weight.norm(dim=1)]
+        ['1.000', '1.000', '1.000']
+    """
+    result = copy.deepcopy(layer)
+    with torch.no_grad():
+        result.weight.copy_(normalise_weights(layer.weight, tau=tau))
+    return result

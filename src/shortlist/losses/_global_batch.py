@@ -1,0 +1,64 @@
+"""Losses that couple the rows of a batch, over the batch of all processes.
+
+Under data-parallel training each process has a part of the batch, and gradients are averaged over processes.
+A quantity of the whole batch is then computed from sums over all processes, and its local part is multiplied
+by their number, which the averaging divides by again: loss and gradients are those of one process with the
+whole batch.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "num_processes"]
+
+
+def num_processes() -> int:
+    """How many processes share the batch."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _sum_over_processes(tensor: Tensor) -> Tensor:
+    if num_processes() > 1:
+        tensor = tensor.clone()
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def global_count(counted: Tensor) -> Tensor:
+    """Number of rows that count, over all processes."""
+    return _sum_over_processes(counted.sum())
+
+
+def global_sum_of(local: Tensor) -> Tensor:
+    """Sum over all processes whose gradient, averaged over them, is that of the sum."""
+    if num_processes() == 1:
+        return local
+    scaled = local * num_processes()
+    return scaled + (_sum_over_processes(local.detach()) - scaled).detach()
+
+
+def global_mean(local_sum: Tensor, count: Tensor) -> Tensor:
+    """Mean over the rows of all processes, given the local sum and the global count."""
+    return global_sum_of(local_sum) / count
+
+
+def largest_in_batch(values: Tensor, wanted: int) -> Tensor:
+    """Flat indices of the local entries among the ``wanted`` largest of all processes' values."""
+    flat = values.reshape(-1)
+    local = min(wanted, flat.numel())
+    top, index = flat.topk(local, sorted=True)
+    if num_processes() == 1 or wanted == 0:
+        return index
+    padded = top.new_full((wanted,), -torch.inf)
+    padded[:local] = top
+    shared = [torch.empty_like(padded) for _ in range(num_processes())]
+    dist.all_gather(shared, padded)
+    everywhere = torch.stack(shared)
+    bound = everywhere.flatten().topk(wanted).values[-1]
+    # of those equal to the bound, the first processes take as many as are left
+    above = int((everywhere > bound).sum())
+    tied = (everywhere == bound).sum(1)
+    before = int(tied[: dist.get_rank()].sum())
+    mine = max(0, min(int(tied[dist.get_rank()]), wanted - above - before))
+    return index[: int((top > bound).sum()) + mine]
