@@ -15,6 +15,7 @@ __all__ = [
     "check_scores",
     "check_target",
     "promote",
+    "refuse_second_derivative",
 ]
 
 
@@ -32,13 +33,25 @@ def promote(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def check_number(name: str, value: float, *, low: float = -math.inf, above: float = -math.inf) -> None:
-    """Require a finite number ``>= low`` and ``> above``."""
+def refuse_second_derivative(name: str) -> None:
+    """For the backward pass of an operator whose gradient comes ready made: it has none of its own."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError(f"{name} has no second derivative: its gradient cannot be differentiated again")
+
+
+def check_number(
+    name: str, value: float, *, low: float = -math.inf, above: float = -math.inf, below: float = math.inf
+) -> None:
+    """Require a finite number ``>= low``, ``> above`` and ``< below``."""
+    if torch.compiler.is_compiling():  # numbers may be symbols there
+        return
     bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
     if value < low or value <= above:
         raise ValueError(f"{name} must be{bound}, got {value!r}")
+    if value >= below:
+        raise ValueError(f"{name} must be < {below:g}, got {value!r}")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -49,6 +62,8 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:
     """Require an integer ``1 <= k < num_classes`` (``<=`` with ``up_to``)."""
+    if torch.compiler.is_compiling():
+        return
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"{name} must be an integer >= 1, got {k!r}")
     if num_classes is None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shortlist.ops._select import _group_size, kth_largest, largest, pack_above
+from shortlist.ops._select import _group_size, kth_largest, largest, largest_indices, pack_above
 
 SIZES = [(c, k) for c in (1, 7, 511, 512, 1000, 4099) for k in (1, 2, 6, 16, 51) if k <= c]
 
@@ -36,6 +36,18 @@ def test_largest_passes_gradients_to_the_selected():
     values, indices = largest(scores, 4)
     values.sum().backward()
     assert torch.equal(scores.grad, torch.zeros_like(scores).scatter(1, indices, 1.0))
+
+
+@pytest.mark.parametrize(("m", "k"), [(10, 3), (10_000, 70), (10_007, 1), (640, 5), (640, 0)])
+def test_largest_indices(m, k):
+    values = torch.randint(-50, 50, (m,)) + torch.rand(m)
+    assert set(largest_indices(values, k).tolist()) == set(values.topk(k).indices.tolist())
+    tied = torch.zeros(m)
+    tied[m // 2] = 1
+    chosen = largest_indices(tied, k).tolist()
+    assert len(set(chosen)) == k and (k == 0 or m // 2 in chosen)
+    values[1] = torch.nan
+    assert k == 0 or 1 in largest_indices(values, k).tolist()
 
 
 def test_pack_above_keeps_what_is_above_in_order():

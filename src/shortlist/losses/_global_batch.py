@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shortlist.ops._select import largest_indices
+
 __all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "num_processes"]
 
 
@@ -46,10 +48,10 @@ def global_mean(local_sum: Tensor, count: Tensor) -> Tensor:
 def largest_in_batch(values: Tensor, wanted: int) -> Tensor:
     """Flat indices of the local entries among the ``wanted`` largest of all processes' values."""
     flat = values.reshape(-1)
+    if num_processes() == 1 or wanted == 0:
+        return largest_indices(flat, wanted)
     local = min(wanted, flat.numel())
     top, index = flat.topk(local, sorted=True)
-    if num_processes() == 1 or wanted == 0:
-        return index
     padded = top.new_full((wanted,), -torch.inf)
     padded[:local] = top
     shared = [torch.empty_like(padded) for _ in range(num_processes())]

@@ -12,6 +12,7 @@ from shortlist._checks import can_read_values
 __all__ = ["margin_rows", "margin_table", "table_of_nonzero", "warn_unless_cosine"]
 
 _FAR_OUTSIDE = 1.5
+_LOOKED_AT = 32  # rows
 _warned: set[str] = set()
 
 
@@ -25,10 +26,13 @@ def margin_rows(
 ) -> Tensor:
     """Cross-entropy (n,) of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``."""
     moved = logits if on_all is None else logits + on_all
+    moved = moved if scale == 1 else scale * moved
     if on_true is not None:
-        change = on_true if on_all is None else on_true - on_all
-        moved = moved.scatter_add(1, target[:, None], change[target][:, None])
-    return cross_entropy(moved if scale == 1 else scale * moved, target, reduction="none")
+        change = scale * (on_true if on_all is None else on_true - on_all)[target][:, None]
+        # in place where the tensor is our own: one less of the scores' size to fill
+        add = moved.scatter_add if moved is logits else moved.scatter_add_
+        moved = add(1, target[:, None], change)
+    return cross_entropy(moved, target, reduction="none")
 
 
 def margin_table(
@@ -59,7 +63,7 @@ def warn_unless_cosine(logits: Tensor, *, scale: float, name: str) -> None:
     """Warn once per loss if scores that ought to be cosines, times a scale, are far outside [-1, 1]."""
     if scale <= 1 or name in _warned or not can_read_values(logits) or not logits.numel():
         return
-    low, high = logits.detach().aminmax()
+    low, high = logits.detach()[:_LOOKED_AT].aminmax()
     size = max(-float(low) if torch.isfinite(low) else 0.0, float(high))
     if size > _FAR_OUTSIDE:
         _warned.add(name)

@@ -51,7 +51,7 @@ def convex_topk_hinge_loss(
     References:
         M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 5.
     """
-    check_number("margin", margin)
+    check_number("margin", margin, low=0.0)
     check_k(k, logits.shape[-1])
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class ConvexTopKHingeLoss(ClassLoss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         check_k(k)
-        check_number("margin", margin)
+        check_number("margin", margin, low=0.0)
         self.k, self.margin = k, margin
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:

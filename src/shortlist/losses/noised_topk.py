@@ -82,11 +82,12 @@ def noised_topk_loss(
     smoothing = {"noise_std": noise_std, "num_samples": num_samples, "noise": noise, "generator": generator}
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        lead = margin[target] if isinstance(margin, Tensor) else margin
+        lead = margin.to(logits.dtype)[target] if isinstance(margin, Tensor) else margin
         return scale * (lead + perturbed_gap(logits, target, k=k + 1, **smoothing)).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return scale * (margin + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
+        lead = margin.to(logits.dtype) if isinstance(margin, Tensor) else margin
+        return scale * (lead + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
 
     return class_loss(
         logits,

@@ -175,12 +175,12 @@ def _guarded_log(chance: Tensor) -> Tensor:
 def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[Tensor, Tensor]:
     """The true class first, then the largest others, ``candidates`` in all; the target is then 0."""
     index = target[:, None]
-    others = (
-        largest(logits.detach().scatter(1, index, -torch.inf), candidates - 1)[1]
-        if candidates > 1
-        else index[:, :0]
-    )
-    return logits.gather(1, torch.cat([index, others], dim=1)), torch.zeros_like(target)
+    others = logits.detach().scatter(1, index, -torch.inf)
+    others = largest(others, candidates - 1)[1] if candidates > 1 else index[:, :0]
+    kept = logits.gather(1, torch.cat([index, others], dim=1))
+    # where fewer others are left than candidates, the true class may come again: it counts once
+    again = torch.cat([torch.zeros_like(index, dtype=torch.bool), others == index], dim=1)
+    return kept.masked_fill(again, -torch.inf), torch.zeros_like(target)
 
 
 class RankedTopKLoss(ClassLoss):
@@ -208,7 +208,7 @@ class RankedTopKLoss(ClassLoss):
         check_choice("method", method, get_args(Relaxation))
         check_choice("comparator", comparator, get_args(Comparator))
         check_number("steepness", steepness, above=0.0)
-        check_number("art_lambda", art_lambda, low=0.0)
+        check_number("art_lambda", art_lambda, low=0.0, below=1.0)
         if candidates is not None:
             check_k(candidates, name="candidates")
         chances = _check_distribution(distribution, "batch" if per == "row" else per)

@@ -76,16 +76,19 @@ class _Mirror(torch.autograd.Function):
         count = global_count(torch.ones_like(target)).to(logits.dtype)
         p, q = torch.sigmoid(logits), torch.sigmoid(estimates)
         value, gradients = logits.new_zeros(()), []
+        guarded, rest, scratch = (torch.empty_like(p) for _ in range(3))  # few tensors, used again
         for own, other in ((p, q), (q, p)):
-            guarded, rest = own + _GUARD, 1 + _GUARD - own
-            entries = torch.lerp(rest.log(), guarded.log(), other)
-            fit = entries.sum() + guarded.gather(1, target).log().sum()
+            torch.add(own, _GUARD, out=guarded)
+            torch.sub(1 + _GUARD, own, out=rest)
+            slope = guarded.log()
+            fit = torch.log(rest, out=scratch).lerp_(slope, other).sum() + slope.gather(1, target).sum()
             off = global_sum_of(own.sum()) / count - k
             value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * (off / c).square()
-            slope = (1 - other).div_(rest).sub_(other / guarded)
+            torch.sub(1, other, out=slope).div_(rest).sub_(torch.div(other, guarded, out=scratch))
             slope.scatter_add_(1, target, -1 / guarded.gather(1, target))
-            slope.mul_(0.5 / c).add_(off / c**2)
-            gradients.append(slope.mul_(own).mul_(1 - own).mul_(num_processes() / count))
+            share = num_processes() / count
+            slope.mul_(0.5 * share / c).add_(off * share / c**2)
+            gradients.append(slope.mul_(torch.sub(1, own, out=scratch).mul_(own)))
         ctx.save_for_backward(*gradients)
         return value
 

@@ -71,8 +71,12 @@ def smooth_topk_loss(
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
-        others = ((logits - logits.gather(1, index)) / (k * temperature)).scatter(1, index, -torch.inf)
-        return -temperature * logsigmoid(-(log_esp_ratio(others, k=k) + margin / temperature))
+        true = logits.gather(1, index)
+        # a masked true class has an infinite loss, and no gradient that is not a number
+        finite = true.clamp_min(torch.finfo(logits.dtype).min / 4)
+        others = ((logits - finite) / (k * temperature)).scatter(1, index, -torch.inf)
+        rows = -temperature * logsigmoid(-(log_esp_ratio(others, k=k) + margin / temperature))
+        return torch.where(torch.isneginf(true[:, 0]), torch.inf, rows)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         return table_of_nonzero(of_target, logits, share)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_class_vector, check_scores, promote
 from shortlist.losses._contract import Reduction, check_reduction, reduce_rows
-from shortlist.ops.sparse_top import sparse_top
+from shortlist.ops.sparse_top import sparse_top_and_offset
 
 __all__ = ["SparseTopLoss", "sparse_top_loss"]
 
@@ -54,12 +54,13 @@ def sparse_top_loss(
     logits = promote(logits)
     labels = target.to(logits.dtype)
     count = labels.sum(1)
-    weights = sparse_top(logits.detach(), k=count.to(torch.int64))
-    # Envelope theorem: the maximiser is a constant for the gradient. As both sum to k, scores may be shifted.
+    weights, offset = sparse_top_and_offset(logits.detach(), k=count.to(torch.int64))
     change = weights - labels
-    level = (logits.detach() * weights).nan_to_num(neginf=0.0).sum(1, keepdim=True) / count[:, None]
-    part = torch.where(change == 0, torch.zeros_like(change), change * (logits - level))
-    rows = part.sum(1) + 0.5 * (count - weights.square().sum(1))
+    # Both add up to k, so that scores may be shifted by the threshold: nothing large cancels.
+    value = torch.where(change == 0, 0, change * offset).sum(1) + 0.5 * (count - weights.square().sum(1))
+    # Envelope theorem: the maximiser is a constant for the gradient, which is the change.
+    used = torch.where(change == 0, 0, change * logits).sum(1)
+    rows = value + (used - used.detach()).nan_to_num(nan=0.0)
     if weight is None:
         return reduce_rows(rows, reduction)
     check_class_vector("weight", weight, num_classes=logits.shape[1])

@@ -59,6 +59,7 @@ def topk_hinge_loss(
         index = target[:, None]
         others = kth_largest_index(logits.detach().scatter(1, index, -torch.inf), k)
         other, true = logits.gather(1, torch.stack([others, target], dim=1)).unbind(1)
+        other = torch.where(others == target, -torch.inf, other)  # fewer than k others are left
         return (margin + other - true).clamp_min(0)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ __all__ = ["count_bounds", "expected_topk", "leave_out", "tail_quantile"]
 
 _BISECTIONS = 5
 _BLOCKS = 2
+_TILTS = (1.0, 2.5, 6.0)
 _SCALE = math.sqrt(0.5)  # gaps are scaled by it: erf and the density exp(-gap^2) then need no factor
 _FAR = 6.5  # a scaled gap whose density, 4e-19, is taken as 0; further out there are slow denormal numbers
 
@@ -70,24 +71,22 @@ def _integration_range(
 ) -> tuple[Tensor, Tensor]:
     """Per row (n, 1), a part of (low, high) that holds the k-th largest of units + Z but for the tolerance.
 
-    By bisection on the expected number of units above a level. A level is safely low or high by Chernoff's
-    bound, or by Bernstein's, which is sharper where many units are certain to exceed it, so that the count
-    varies little.
+    By bisection on the level. With independent events of chances p_j, k or more happen with chance at most
+    exp(-b k) prod(1 + p_j (exp(b) - 1)), and fewer with at most exp(b (k - 1)) prod(1 + p_j (exp(-b) - 1)),
+    for any b > 0: the least over a few b is taken. Events that are certain cost nothing in it.
     """
-    few, many = count_bounds(k, tolerance)
-    log_odds = -math.log(tolerance)
+    tilt = units.new_tensor(_TILTS)
+    factor = torch.stack([torch.expm1(-tilt), torch.expm1(tilt)])[:, :, None]  # (2, tilts, 1)
+    shift = torch.stack([tilt * (k - 1), -tilt * k])
     units = units * _SCALE
     below = units.new_tensor([low, low]).expand(units.shape[0], 2)
     above = units.new_tensor([high, high]).expand(units.shape[0], 2)
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
         chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
-        mean = chance.sum(-1)
-        variance = mean - chance.square_().sum(-1)
-        margin = log_odds / 3 + (log_odds**2 / 9 + 2 * log_odds * variance).sqrt()
-        safely_low = (mean > many) | (mean - margin > k - 1)
-        safely_high = (mean < few) | (mean + margin < k)
-        up = torch.stack([safely_low[:, 0], ~safely_high[:, 1]], dim=1)
+        log_bound = (torch.log1p(chance[:, :, None] * factor).sum(-1) + shift).amin(-1)
+        safe = log_bound < math.log(tolerance)
+        up = torch.stack([safe[:, 0], ~safe[:, 1]], dim=1)  # a safe lower end may rise, a safe upper end fall
         below, above = torch.where(up, middle, below), torch.where(up, above, middle)
     return below[:, :1], above[:, 1:]
 
@@ -145,7 +144,7 @@ def _integrate(
     order, width = torch.arange(n, device=units.device), [m] * n
     if packed:  # rows of like length together: less padding
         block = min(block, -(-n // _BLOCKS))
-        lengths, order = (units > -torch.inf).sum(1).clamp_min(k).sort()
+        lengths, order = (~torch.isneginf(units)).sum(1).clamp_min(k).sort()
         width = lengths.tolist()
     start, stop = _integration_range(units, k, low, high, tolerance)
     tree = CountTree(units, m, k, block * num_nodes)

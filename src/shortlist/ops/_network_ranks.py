@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shortlist.ops._comparators import mix
-from shortlist.ops._networks import wire_layers
+from shortlist.ops._networks import network_depth, wire_layers
 
 __all__ = ["network_ranks"]
 
@@ -30,7 +30,7 @@ def network_ranks(
     """Sum over ranks r of weights[..., r] P[r, :], (rows, n, c), for weights (rows, k) or (rows, n, k)."""
     n = scores.shape[0]
     rows, k = weights.shape[0], weights.shape[-1]
-    weights = weights.to(scores.dtype)
+    weights = weights.detach().to(scores.dtype)
     weights = weights[:, None, :].expand(rows, n, k) if weights.ndim == 2 else weights
     return _ranks(scores, weights, network, comparator, steepness, art_lambda, scores.requires_grad)[0]
 
@@ -192,7 +192,7 @@ def _(scores, weights, network, comparator, steepness, art_lambda, with_gradient
     n, c = scores.shape
     rows, k = weights.shape[0], weights.shape[-1]
     out = scores.new_empty(rows, n, c)
-    depth = len(wire_layers(network, c, k, torch.device("cpu"))[1])
+    depth = network_depth(network, int(c), int(k))
     if not with_gradient or not 0 < depth <= _STRETCH:
         return out, scores.new_empty(0), scores.new_empty(0)
     return out, scores.new_empty(3, depth, c, n), scores.new_empty(depth, c, rows, n)

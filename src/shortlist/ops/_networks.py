@@ -10,13 +10,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["NETWORKS", "comparator_layers", "wire_layers"]
+__all__ = ["NETWORKS", "comparator_layers", "network_depth", "wire_layers"]
 
 # A layer is (2, comparators): the wires of the smaller values, and those of the larger.
 
 
 def _odd_even(n: int, k: int) -> list[Tensor]:
     """As many layers as wires; they compare neighbours, by turns from the first and the second wire on."""
+    if n == 1:
+        return []
     layers = [torch.stack([torch.arange(first, n - 1, 2), torch.arange(first + 1, n, 2)]) for first in (0, 1)]
     return [layers[turn % 2] for turn in range(n)]
 
@@ -90,6 +92,29 @@ def _splitter(n: int, k: int) -> list[Tensor]:
 
 
 NETWORKS = {"odd_even": _odd_even, "bitonic": _bitonic, "splitter": _splitter}
+
+
+@lru_cache(maxsize=256)
+def network_depth(network: str, n: int, k: int) -> int:
+    """Number of layers, without building them: under ``torch.compile`` no tensor may be made."""
+    if network == "odd_even":
+        return n if n > 1 else 0
+    if network == "bitonic":
+        bits = (n - 1).bit_length()
+        return bits * (bits + 1) // 2
+    rank, free, undecided = [0] * n, [0] * n, n > 1
+    while undecided:
+        undecided = False
+        for value in range(k - 1, -1, -1):
+            group = [i for i, r in enumerate(rank) if r == value]
+            if len(group) < 2:
+                continue
+            undecided = True
+            end = max(free[i] for i in group) + (len(group) - 1).bit_length()
+            for position, i in enumerate(group):
+                rank[i] += 2 ** bin(position).count("1") - 1
+                free[i] = end
+    return max(free)
 
 
 @lru_cache(maxsize=32)

@@ -46,11 +46,13 @@ def kth_of_draws(
         if share <= _LARGEST_SHARE:
             return _draw_upper(scores, k, noise_std, num_samples, generator, share)
         near, where = leave_out(scores, kth_largest_at_least(scores, k), k, noise_std, tolerance)
-    at_once = max(1, _NUMBERS_AT_ONCE // max(1, near.numel()))
+    at_once = num_samples
+    if not torch.compiler.is_compiling():
+        at_once = max(1, _NUMBERS_AT_ONCE // max(1, near.numel()))
     parts = []
     for done in range(0, num_samples, at_once):
         shape = (min(at_once, num_samples - done), *near.shape)
-        noise = torch.randn(shape, generator=generator, dtype=near.dtype, device=near.device)
+        noise = near.new_empty(shape).normal_(generator=generator)
         parts.append(kth_of_given(near, k, noise.mul_(noise_std)))
     index, noise = (torch.cat(part) for part in zip(*parts, strict=True))
     return (index if where is None else where.gather(1, index.T).T), noise

@@ -7,7 +7,14 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 
-__all__ = ["kth_largest", "kth_largest_at_least", "kth_largest_index", "largest", "pack_above"]
+__all__ = [
+    "kth_largest",
+    "kth_largest_at_least",
+    "kth_largest_index",
+    "largest",
+    "largest_indices",
+    "pack_above",
+]
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -18,8 +25,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     are searched.
     """
     c = scores.shape[-1]
-    fold = _group_size(c, k)
-    if fold == 1 or not can_read_values(scores):
+    fold = _group_size(c, k) if can_read_values(scores) else 1
+    if fold == 1:
         return scores.topk(k, dim=-1)
     flat = scores.detach().reshape(-1, c)
     groups = c // fold
@@ -64,8 +71,22 @@ def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
     return maxima.topk(k, dim=1).values[:, -1:]
 
 
+def largest_indices(values: Tensor, k: int) -> Tensor:
+    """Indices of the k largest of many values (m,), in no order.
+
+    The k-th largest of the maxima of groups of 64 bounds them from below; on the CPU only what is not below
+    the bound is searched.
+    """
+    groups = values.numel() // 64
+    if not can_read_values(values) or groups < 2 * k or k == 0:
+        return values.topk(k).indices
+    maxima = values[: 64 * groups].view(64, groups).amax(0)
+    near = (~(values < maxima.topk(k, sorted=False).values.amin())).nonzero().squeeze(1)
+    return near[values[near].topk(k, sorted=False).indices]
+
+
 def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:
-    """The scores above each row's bound (n, 1), packed to the left of (n, m), and where each stood.
+    """The scores not below each row's bound (n, 1), packed to the left of (n, m), and where each stood.
 
     The rest is ``-inf``. m is the longest row's count, at least ``at_least``. Padding points to class 0.
     Where packing would not halve the work, or reading values would wait for a device, the scores come back as
@@ -74,10 +95,10 @@ def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor,
     n, c = scores.shape
     if not can_read_values(scores) or n == 0:
         return scores, None
-    keep = ~(scores <= bound)
+    keep = ~(scores < bound)  # the k-th itself stays, even where the reach is lost to rounding
     if 2 * int(keep.count_nonzero()) > n * c:
         return scores, None
-    flat = keep.view(-1).nonzero().squeeze(1)
+    flat = keep.reshape(-1).nonzero().squeeze(1)
     row = torch.div(flat, c, rounding_mode="floor")
     counts = row.bincount(minlength=n)
     m = max(int(counts.max()), at_least)

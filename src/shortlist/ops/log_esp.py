@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from shortlist._checks import check_k, check_scores, promote
+from shortlist._checks import check_k, check_scores, promote, refuse_second_derivative
 from shortlist.ops._counting import CountTree, slab_points
 from shortlist.ops._select import largest
 
@@ -97,7 +97,7 @@ def _solve(
         torch.sigmoid(shifted.neg(), out=tree.factors[0])
         chance = tree.multiply()[-2:]
         theta, logs = level[rows, 0], chance.log()
-        values[2, rows] = logs[1] - logs[0] + theta
+        values[2, rows] = torch.where(chance[1] == 0, -torch.inf, logs[1] - logs[0] + theta)
         if not ratio_only:
             values[:2, rows] = logs - logsigmoid(-shifted).sum(0) + torch.stack([(k - 1) * theta, k * theta])
         inverse = torch.where(chance == 0, 0, chance.reciprocal())  # no subset, no gradient
@@ -140,10 +140,12 @@ def _save_gradient(ctx, inputs, output) -> None:
 
 
 def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+    refuse_second_derivative("log_esp_ratio")
     return upstream[:, None] * ctx.saved_tensors[0], None, None
 
 
 def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+    refuse_second_derivative("log_esp")
     return (upstream[:, :, None] * ctx.saved_tensors[0]).sum(0), None, None
 
 

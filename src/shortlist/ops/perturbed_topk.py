@@ -4,14 +4,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_k, check_number, check_scores, promote
+from shortlist._checks import (
+    check_k,
+    check_number,
+    check_scores,
+    promote,
+    refuse_second_derivative,
+)
 from shortlist.ops._expected_topk import expected_topk
 from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
 from shortlist.ops._select import kth_largest_index
 
 __all__ = ["perturbed_gap", "perturbed_topk"]
 
-TOLERANCE, NUM_NODES = 1e-5, 22
+TOLERANCE, NUM_NODES = 1e-5, 24
 
 
 def perturbed_topk(
@@ -115,7 +121,7 @@ def _prepare(
     check_scores(scores, name="scores")
     check_k(k, scores.shape[-1], up_to=True)
     check_number("noise_std", noise_std, low=0.0)
-    check_number("tolerance", tolerance, above=0.0)
+    check_number("tolerance", tolerance, above=0.0, below=0.5)
     if num_samples is not None:
         check_k(num_samples, name="num_samples")
     if noise is not None and (noise.ndim != 3 or noise.shape[1:] != scores.shape or not len(noise)):
@@ -123,7 +129,7 @@ def _prepare(
         raise ValueError(f"noise must have shape (m, {shape}), got {tuple(noise.shape)}")
     scores = promote(scores)
     fixed = scores.detach()
-    if noise_std == 0:
+    if noise_std < torch.finfo(scores.dtype).tiny:  # 0, or nothing to this type
         index = kth_largest_index(fixed, k)[:, None]
         return scores, (index, torch.zeros_like(index, dtype=scores.dtype))
     if noise is not None:
@@ -169,6 +175,7 @@ def _save_gradient(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    refuse_second_derivative("perturbed_topk with num_samples=None")
     return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None
 
 

@@ -81,7 +81,7 @@ def relaxed_topk(
     check_choice("method", method, get_args(Relaxation))
     check_choice("comparator", comparator, tuple(COMPARATORS))
     check_number("steepness", steepness, above=0.0)
-    check_number("art_lambda", art_lambda, low=0.0)
+    check_number("art_lambda", art_lambda, low=0.0, below=1.0)
     if rank_weights is not None and rank_weights.shape not in ((k,), (n, k)):
         raise ValueError(
             f"rank_weights must have shape ({k},) or ({n}, {k}), got {tuple(rank_weights.shape)}"
@@ -98,7 +98,7 @@ def relaxed_topk(
     else:
         ranks = _SORTS[method](scores, k, 1 / steepness, masked)
         if rank_weights is not None:
-            ranks = (rank_weights.to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
+            ranks = (rank_weights.detach().to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
     return ranks.masked_fill(masked if rank_weights is not None else masked[:, None], 0)
 
 

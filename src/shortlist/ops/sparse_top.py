@@ -7,7 +7,7 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_k, check_scores, promote
 from shortlist.ops._select import largest, pack_above
 
-__all__ = ["sparse_top"]
+__all__ = ["sparse_top", "sparse_top_and_offset"]
 
 _MAX_STEPS = 60
 
@@ -55,29 +55,37 @@ def sparse_top(scores: Float[Tensor, "n c"], *, k: int | Int[Tensor, " n"]) -> F
         check_k(k, c, up_to=True)
         k = torch.full((n,), k, device=scores.device)
     scores = promote(scores)
-    return _Project.apply(scores, _threshold(scores.detach(), k))
+    return _Project.apply(scores, *_threshold(scores.detach(), k))
+
+
+def sparse_top_and_offset(scores: Float[Tensor, "n c"], *, k: Int[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+    """The weights, and the scores less the threshold (n, c), for scores that need no gradient."""
+    kth, point = _threshold(scores, k)
+    offset = (scores - kth[:, None]) - point[:, None]
+    return offset.clamp(0, 1), offset
 
 
 class _Project(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, scores: Tensor, threshold: Tensor) -> Tensor:
-        weights = (scores - threshold[:, None]).clamp_(0, 1)
+    def forward(ctx, scores: Tensor, kth: Tensor, point: Tensor) -> Tensor:
+        # one after the other: their sum would lose the point where scores are large
+        weights = (scores - kth[:, None]).sub_(point[:, None]).clamp_(0, 1)
         ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
-    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (upstream,) = gradients
         (weights,) = ctx.saved_tensors
         inner = (1 - weights).mul_(weights).sign_()  # 1 strictly between 0 and 1
         upstream = upstream * inner
         mean = upstream.sum(1, keepdim=True) / inner.sum(1, keepdim=True).clamp_min(1)
-        return upstream.sub_(mean * inner), None
+        return upstream.sub_(mean * inner), None, None
 
 
 @torch.library.custom_op("shortlist::sparse_top_threshold", mutates_args=())
-def _threshold(scores: Tensor, k: Tensor) -> Tensor:
-    """The root of sum clip(s - threshold, 0, 1) = k, which lies in [s_[k] - 1, s_[k])."""
+def _threshold(scores: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The root of sum clip(s - threshold, 0, 1) = k as s_[k] plus a point in [-1, 0), both (n,)."""
     most = int(k.max()) if can_read_values(k) and k.numel() else scores.shape[1]
     top = largest(scores, most)[0]
     kth = top.gather(1, k[:, None] - 1)
@@ -86,7 +94,7 @@ def _threshold(scores: Tensor, k: Tensor) -> Tensor:
     near, _ = pack_above(scores, kth - 1, at_least=1)
     offset = near - kth  # from here on the root is in [-1, 0)
     low, high = -torch.ones_like(kth), torch.zeros_like(kth)
-    goal, point = k[:, None].to(scores.dtype), low
+    goal, point = k[:, None].to(scores.dtype), low.clone()
     rounding = 8 * torch.finfo(scores.dtype).eps * goal  # what the sum below is good for
     for _ in range(_MAX_STEPS):
         moved = offset - point
@@ -97,13 +105,13 @@ def _threshold(scores: Tensor, k: Tensor) -> Tensor:
         newton = point + excess / inner
         inside = (newton >= low) & (newton <= high)
         following = torch.where(excess == 0, point, torch.where(inside, newton, (low + high) / 2))
-        settled = (following - point).abs() <= rounding  # false for NaN, which then takes all steps
+        settled = (following - point).abs() * inner <= rounding  # false for NaN, which then takes all steps
         point = following
         if can_read_values(scores) and bool(settled.all()):
             break
-    return (kth + point).squeeze(1)
+    return kth.squeeze(1), point.squeeze(1)
 
 
 @_threshold.register_fake
-def _(scores: Tensor, k: Tensor) -> Tensor:
-    return scores.new_empty(scores.shape[0])
+def _(scores: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape[0])
