@@ -84,7 +84,7 @@ def _integration_range(
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
         chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
-        log_bound = (torch.log1p(chance[:, :, None] * factor).sum(-1) + shift).amin(-1)
+        log_bound = ((chance[:, :, None] * factor).add_(1).log_().sum(-1) + shift).amin(-1)
         safe = log_bound < math.log(tolerance)
         up = torch.stack([safe[:, 0], ~safe[:, 1]], dim=1)  # a safe lower end may rise, a safe upper end fall
         below, above = torch.where(up, middle, below), torch.where(up, above, middle)
