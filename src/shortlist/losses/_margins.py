@@ -11,7 +11,7 @@ from shortlist._checks import can_read_values
 
 __all__ = ["margin_rows", "margin_table", "table_of_nonzero", "warn_unless_cosine"]
 
-_FAR_OUTSIDE = 1.5
+_FAR_OUTSIDE = 2.0
 _LOOKED_AT = 32  # rows
 _warned: set[str] = set()
 
