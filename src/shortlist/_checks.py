@@ -80,8 +80,12 @@ def check_scores(scores: Tensor, *, name: str = "logits") -> None:
         raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}")
 
 
-def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> None:
-    """Require class indices (n,) in [0, c) or equal to ``ignore_index``."""
+def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> bool:
+    """Require class indices (n,) in [0, c) or equal to ``ignore_index``.
+
+    Returns:
+        Whether it is known that no row is ignored.
+    """
     n, c = scores.shape
     if target.dtype != torch.int64 or target.shape != (n,):
         raise ValueError(
@@ -89,10 +93,15 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> None:
             f"got {target.dtype} {tuple(target.shape)}"
         )
     if not can_read_values(target):
-        return
+        return False
+    if n:
+        low, high = target.aminmax()
+        if int(low) >= 0 and int(high) < c:
+            return not int(low) <= ignore_index <= int(high)
     outside = ((target < 0) | (target >= c)) & (target != ignore_index)
     if outside.any():
         raise ValueError(f"target must be in [0, {c}) or {ignore_index}, got {int(target[outside][0])}")
+    return False
 
 
 def check_probabilities(target: Tensor, scores: Tensor) -> None:
@@ -123,6 +132,9 @@ def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = N
         raise ValueError(f"{name} must be a tensor of shape (c,), got {got}")
     if num_classes is not None and vector.shape[0] != num_classes:
         raise ValueError(f"{name} must have one entry per class ({num_classes}), got {vector.shape[0]}")
-    if can_read_values(vector) and not (torch.isfinite(vector).all() and (vector >= 0).all()):
+    if not can_read_values(vector) or not vector.numel():
+        return
+    low, high = (float(bound) for bound in vector.aminmax())  # NaN if there is one
+    if not (low >= 0 and high < math.inf):
         bad = vector[~torch.isfinite(vector) | (vector < 0)]
         raise ValueError(f"{name} must be finite and >= 0, got {float(bad[0])}")

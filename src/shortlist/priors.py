@@ -16,7 +16,7 @@ def _usable(class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
     """Counts in float64, each at least 1."""
     check_choice("zero_counts", zero_counts, ("error", "floor"))
     check_class_vector("class_counts", class_counts)
-    if zero_counts == "error" and can_read_values(class_counts) and (class_counts < 1).any():
+    if zero_counts == "error" and can_read_values(class_counts) and float(class_counts.amin()) < 1:
         first = int((class_counts < 1).nonzero()[0])
         value = float(class_counts[first])
         raise ValueError(

@@ -75,7 +75,8 @@ def class_loss(
         return reduce_rows(
             torch.where(share > 0, share * losses, torch.zeros_like(losses)).sum(-1), reduction
         )
-    check_target(target, logits, ignore_index=ignore_index)
+    if check_target(target, logits, ignore_index=ignore_index) and weight is None:
+        return reduce_rows(of_target(logits, target), reduction)
     counted = target != ignore_index
     target = torch.where(counted, target, 0)
     rows = of_target(logits, target)
