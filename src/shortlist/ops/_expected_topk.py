@@ -20,7 +20,7 @@ from torch import Tensor
 from shortlist.ops._counting import CountTree, slab_points
 from shortlist.ops._select import largest, pack_above
 
-__all__ = ["count_bounds", "expected_topk", "leave_out", "tail_quantile"]
+__all__ = ["expected_topk", "leave_out", "tail_quantile"]
 
 _BISECTIONS = 5
 _BLOCKS = 2
@@ -33,29 +33,6 @@ _FAR = 6.5  # a scaled gap whose density, 4e-19, is taken as 0; further out ther
 def tail_quantile(chance: float) -> float:
     """The z that a standard normal exceeds with the given chance."""
     return -NormalDist().inv_cdf(max(chance, 1e-300))
-
-
-@lru_cache(maxsize=256)
-def count_bounds(k: int, tolerance: float) -> tuple[float, float]:
-    """An expected count that all but excludes k or more, and one that all but excludes fewer.
-
-    By Chernoff's bound a sum of independent indicators of mean m reaches a > m, or stays at a < m, with
-    chance at most exp(a - m) (m / a)^a.
-    """
-
-    def log_chance(mean: float, count: int) -> float:
-        return count - mean + (count * math.log(mean / count) if count else 0.0)
-
-    low, high = 0.0, float(k)
-    few = (low, high)
-    for _ in range(60):
-        middle = (few[0] + few[1]) / 2
-        few = (middle, few[1]) if log_chance(middle, k) < math.log(tolerance) else (few[0], middle)
-    many = (float(k - 1), 8.0 * k + 8.0 * abs(math.log(tolerance)))
-    for _ in range(60):
-        middle = (many[0] + many[1]) / 2
-        many = (many[0], middle) if log_chance(middle, k - 1) < math.log(tolerance) else (middle, many[1])
-    return few[0], many[1]
 
 
 def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:

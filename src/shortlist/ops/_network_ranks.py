@@ -95,10 +95,6 @@ def _stretches(scores: Tensor, k: int, network: str, *options) -> tuple[Tensor, 
     return inputs, [_Stretch(layers[i : i + _STRETCH], *options) for i in range(0, len(layers), _STRETCH)]
 
 
-def _is_shallow(network: str, c: int, k: int, device: torch.device) -> bool:
-    return len(wire_layers(network, c, k, device)[1]) <= _STRETCH
-
-
 # Opaque to torch.compile, which would unroll the layers.
 
 

@@ -7,12 +7,13 @@ on accelerators and under ``torch.compile``, every class is drawn. All ways have
 """
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
-from shortlist.ops._expected_topk import count_bounds, leave_out, tail_quantile
+from shortlist.ops._expected_topk import leave_out, tail_quantile
 from shortlist.ops._select import kth_largest_at_least, kth_largest_index
 
 __all__ = ["kth_of_draws", "kth_of_given"]
@@ -58,6 +59,21 @@ def kth_of_draws(
     return (index if where is None else where.gather(1, index.T).T), noise
 
 
+@lru_cache(maxsize=256)
+def _enough(k: int, chance: float) -> float:
+    """An expected count so high that fewer than k have less than the given chance.
+
+    By Chernoff's bound a sum of independent indicators of mean m stays at a < m with chance at most
+    exp(a - m) (m / a)^a.
+    """
+    low, high, most = float(k - 1), 8.0 * k - 8.0 * math.log(chance), k - 1
+    for _ in range(60):
+        mean = (low + high) / 2
+        log_bound = most - mean + (most * math.log(mean / most) if most else 0.0)
+        low, high = (low, mean) if log_bound < math.log(chance) else (mean, high)
+    return high
+
+
 def _upper_share(scores: Tensor, k: int, noise_std: float) -> float:
     """A share p of the noise's upper end that is almost surely enough to find the first k.
 
@@ -67,7 +83,7 @@ def _upper_share(scores: Tensor, k: int, noise_std: float) -> float:
     is such that fewer than k times is rarer than `_TOO_FEW`. NaN and -inf give a share that is not used.
     """
     c = scores.shape[1]
-    enough = count_bounds(k, _TOO_FEW)[1] / c
+    enough = _enough(k, _TOO_FEW) / c
     if enough >= _LARGEST_SHARE:
         return 1.0
     lead = float((scores.amax(1) - scores.mean(1)).max()) / noise_std
