@@ -1,0 +1,103 @@
+"""What is known of the classes: the small table that travels with a data set, a model and a report."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shortlist._files import write_text
+
+__all__ = ["GROUPS", "ClassTable"]
+
+GROUPS = ("few", "medium", "many")
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Name, id, parents and number of training examples of each class; the position is the class index.
+
+    Args:
+        names: What people read, one per class.
+        ids: What files and other tools use, one per class and all different; the names if left out.
+        counts: Training examples of each class; empty if not known.
+        parents: For each level above the classes (``"genus"``, ``"superclass"``), the parent of each class.
+
+    Example:
+        >>> table = ClassTable(names=("oak", "beech", "birch"), counts=(150, 20, 3))
+        >>> [GROUPS[g] for g in table.groups()]
+        ['many', 'medium', 'few']
+    """
+
+    names: Sequence[str]
+    ids: Sequence[str] = ()
+    counts: Sequence[int] = ()
+    parents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(map(str, self.names)))
+        object.__setattr__(self, "ids", tuple(map(str, self.ids)) or self.names)
+        object.__setattr__(self, "counts", tuple(int(count) for count in self.counts))
+        parents = {str(level): tuple(map(str, column)) for level, column in self.parents.items()}
+        object.__setattr__(self, "parents", parents)
+        columns = {"ids": self.ids, **{f"parents[{level!r}]": column for level, column in parents.items()}}
+        if self.counts:
+            columns["counts"] = self.counts
+        for name, column in columns.items():
+            if len(column) != len(self.names):
+                raise ValueError(f"{name} must have one entry per class ({len(self)}), got {len(column)}")
+        if len(set(self.ids)) != len(self.ids):
+            seen: set[str] = set()
+            twice = next(i for i in self.ids if i in seen or seen.add(i))
+            raise ValueError(f"ids must all be different, got {twice!r} twice")
+        if self.counts and min(self.counts) < 0:
+            raise ValueError(f"counts must be >= 0, got {min(self.counts)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def class_counts(self) -> Tensor:
+        """Training examples of each class (c,), int64."""
+        if not self.counts:
+            raise ValueError("the class table has no training counts: counts is empty")
+        return torch.tensor(self.counts, dtype=torch.int64)
+
+    def groups(self, *, few_below: int = 20, many_above: int = 100) -> Tensor:
+        """Group of each class by its training count (c,): 0 few, 1 medium, 2 many (see ``GROUPS``)."""
+        if not 0 <= few_below <= many_above + 1:
+            raise ValueError(f"few_below must be in [0, many_above + 1 = {many_above + 1}], got {few_below}")
+        counts = self.class_counts
+        return (counts >= few_below).long() + (counts > many_above).long()
+
+    def parent_index(self, level: str) -> tuple[Tensor, tuple[str, ...]]:
+        """Parent of each class as a number (c,), and the parents' names in the order of these numbers."""
+        if level not in self.parents:
+            known = ", ".join(self.parents) or "none"
+            raise ValueError(f"level must be one of the table's ({known}), got {level!r}")
+        names = tuple(dict.fromkeys(self.parents[level]))
+        number = {name: i for i, name in enumerate(names)}
+        return torch.tensor([number[name] for name in self.parents[level]], dtype=torch.int64), names
+
+    def with_counts(self, counts: Sequence[int] | Tensor) -> "ClassTable":
+        """The same classes with other training counts."""
+        return ClassTable(self.names, self.ids, [int(count) for count in counts], self.parents)
+
+    def save(self, path: str | Path) -> None:
+        """Write the table as JSON, one list per column."""
+        content = {"format": "shortlist class table 1", "names": self.names, "ids": self.ids}
+        content |= {"counts": self.counts, "parents": self.parents}
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> "ClassTable":
+        """Read what :meth:`save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if content.pop("format") != "shortlist class table 1":
+                raise KeyError("format")
+            return ClassTable(**content)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a class table written by shortlist: {error!r}") from error

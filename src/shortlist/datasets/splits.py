@@ -1,0 +1,75 @@
+"""The form in which every data set comes: three parts and a class table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from shortlist.class_table import ClassTable
+
+__all__ = ["Split", "Splits", "TensorSplit"]
+
+
+class Split(Protocol):
+    """One part of a data set: ``split[i]`` is (input, class index), ``targets`` holds all class indices (n,)."""
+
+    targets: Tensor
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The training, validation and test parts of a data set, and its class table."""
+
+    train: Split
+    val: Split
+    test: Split
+    class_table: ClassTable
+
+
+class TensorSplit(Dataset):
+    """A part that is held in memory, with its rows in the first axis of one tensor.
+
+    A ``DataLoader`` with ``collate_fn=TensorSplit.collate`` fetches each batch in one piece.
+
+    Args:
+        inputs: All rows (n, ...).
+        targets: Class index of each row (n,), int64.
+        transform: Applied to a batch of rows when they are fetched.
+    """
+
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, *, transform: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        if targets.dtype != torch.int64 or targets.shape != inputs.shape[:1]:
+            raise ValueError(
+                f"targets must be int64 of shape ({len(inputs)},), got {targets.dtype} {tuple(targets.shape)}"
+            )
+        self.inputs, self.targets, self.transform = inputs, targets, transform
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        row, target = self.batch(torch.tensor([index]))
+        return row[0], int(target)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows with these indices, transformed, and their classes."""
+        rows = self.inputs[indices]
+        return rows if self.transform is None else self.transform(rows), self.targets[indices]
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """What a ``DataLoader`` calls for a whole batch."""
+        return self.batch(torch.as_tensor(indices))
+
+    @staticmethod
+    def collate(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """The batch as it is: it was fetched in one piece."""
+        return batch
