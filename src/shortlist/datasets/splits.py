@@ -14,7 +14,7 @@ __all__ = ["Split", "Splits", "TensorSplit"]
 
 
 class Split(Protocol):
-    """One part of a data set: ``split[i]`` is (input, class index), ``targets`` holds all class indices (n,)."""
+    """One part of a data set: ``split[i]`` is (input, class index), ``targets`` all class indices (n,)."""
 
     targets: Tensor
 
