@@ -1,0 +1,32 @@
+"""Scores to sets: a fixed size, a size on average, or an error budget."""
+
+from shortlist.predictors import conformity, thresholds
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
+from shortlist.predictors._largest import RowsOutOfOrderError
+from shortlist.predictors.average_k import AverageK
+from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.lists import Candidate, sizes, to_lists
+from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.saving import PREDICTORS, load, make, save
+from shortlist.predictors.topk import TopK
+
+__all__ = [
+    "PREDICTORS",
+    "AverageError",
+    "AverageK",
+    "CalibrationReport",
+    "CalibrationWarning",
+    "Candidate",
+    "Conformal",
+    "PointwiseError",
+    "RowsOutOfOrderError",
+    "SetPredictor",
+    "TopK",
+    "conformity",
+    "load",
+    "make",
+    "save",
+    "sizes",
+    "thresholds",
+    "to_lists",
+]

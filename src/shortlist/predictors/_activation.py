@@ -1,0 +1,45 @@
+"""From a model's scores to the values that a predictor compares."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_scores, promote
+
+__all__ = ["Activation", "check_activation", "check_finite", "class_values"]
+
+Activation = Literal["softmax", "sigmoid", "none"]
+
+
+def check_activation(activation: str) -> None:
+    """Require a known activation; none is ever guessed from values."""
+    check_choice("activation", activation, ("softmax", "sigmoid", "none"))
+
+
+def check_finite(scores: Tensor) -> None:
+    """Require scores (n, c) without NaN or +inf, and something above -inf in each row.
+
+    ``-inf`` is allowed: it rules a class out. One pass over the scores; not done while compiling.
+    """
+    check_scores(scores, name="scores")
+    if torch.compiler.is_compiling() or not scores.numel():
+        return
+    best = scores.amax(1)
+    bad = ~best.isfinite()
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f"scores must be finite or -inf, with one finite score in each row; "
+            f"row {row} has the maximum {float(best[row])} ({int(bad.sum())} such rows)"
+        )
+
+
+def class_values(scores: Tensor, activation: Activation, weights: Tensor | None = None) -> Tensor:
+    """Probabilities (n, c) by the given activation, times the class weights (c,) if there are any."""
+    scores = promote(scores)
+    if activation == "softmax":
+        scores = scores.softmax(1)
+    elif activation == "sigmoid":
+        scores = scores.sigmoid()
+    return scores if weights is None else scores * weights.to(scores.dtype)

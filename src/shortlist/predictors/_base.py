@@ -1,0 +1,220 @@
+"""What all predictors have in common: calibration in one go or in pieces, state in buffers."""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._checks import check_class_vector, check_number, check_target
+from shortlist.predictors._activation import Activation, check_activation, check_finite, class_values
+
+__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows"]
+
+P = TypeVar("P", bound="SetPredictor")
+
+
+class CalibrationWarning(UserWarning):
+    """The calibration worked, but its promise is weaker than asked for; the message says how."""
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What the calibration saw and did.
+
+    Args:
+        rows: Number of calibration rows.
+        average_size: Mean size of the sets of these rows, where it is known.
+        coverage: Share of these rows whose set holds the true class, where it is known.
+        ties: Number of equal values at the cut, 0 if it falls between two different ones.
+        fallback_classes: Classes with too few rows for a threshold of their own.
+    """
+
+    rows: int
+    average_size: float | None = None
+    coverage: float | None = None
+    ties: int = 0
+    fallback_classes: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        return asdict(self) | {"fallback_classes": list(self.fallback_classes)}
+
+
+def chunk_rows(num_classes: int) -> int:
+    """Rows whose values stay in the cache."""
+    return max(1, 2**18 // max(num_classes, 1))
+
+
+class SetPredictor(nn.Module, ABC):
+    """Scores to sets; calibrated once, then a pure function of scores.
+
+    Calibrate with :meth:`calibrate`, or with :meth:`update` for each batch and :meth:`finish` at the end,
+    which gives the same result to the bit. Pieces that were updated elsewhere join by :meth:`merge`. The
+    calibrated state is in buffers, so ``state_dict``, ``.to(device)`` and ``torch.export`` need nothing
+    more; converting a model to another precision leaves it as it is.
+    """
+
+    needs_calibration: ClassVar[bool] = True
+    needs_target: ClassVar[bool] = False
+    weights: Tensor | None
+    num_classes: Tensor
+
+    def __init__(self, *, activation: Activation, priors: Tensor | None = None, tau: float = 1.0) -> None:
+        super().__init__()
+        check_activation(activation)
+        check_number("tau", tau)
+        self.activation: Activation = activation
+        self.tau = tau
+        self.register_buffer("weights", None if priors is None else _inverse_priors(priors, tau))
+        self.register_buffer("num_classes", torch.tensor(0 if priors is None else len(priors)))
+        self._classes_known = int(self.num_classes)  # the same number where a device need not be asked
+        self.calibrated = not self.needs_calibration
+        self.report: CalibrationReport | None = None
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """The arguments this predictor was made with, as plain values for JSON; priors are in the state."""
+
+    @abstractmethod
+    def forward(self, scores: Tensor) -> Tensor:
+        """Sets (n, c), bool, of scores (n, c)."""
+
+    def calibrate(self: P, scores: Tensor, target: Tensor | None = None) -> P:
+        """Calibrate on all rows at once.
+
+        Args:
+            scores: Scores (n, c) of rows that the model was not trained on.
+            target: Their classes (n,), int64, where the predictor needs them; -100 leaves a row out.
+
+        Returns:
+            The predictor itself.
+        """
+        self.reset()
+        step = chunk_rows(scores.shape[-1])
+        targets = [None] * -(-len(scores) // step) if target is None else target.split(step)
+        if target is not None and target.shape != scores.shape[:1]:
+            check_target(target, scores, ignore_index=-100)
+        for part, classes in zip(scores.split(step), targets, strict=True):
+            self.update(part, classes)
+        return self.finish()
+
+    @torch.no_grad()
+    def update(self, scores: Tensor, target: Tensor | None = None) -> None:
+        """Take in a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
+        if self.calibrated and self.needs_calibration:
+            self.reset()
+        check_finite(scores)
+        self._check_classes(scores.shape[1])
+        self._set_num_classes(scores.shape[1])
+        if self.needs_target:
+            if target is None:
+                raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
+            check_target(target, scores, ignore_index=-100)
+            kept = target != -100
+            if not bool(kept.all()):
+                scores, target = scores[kept], target[kept]
+        self._collect(scores, target)
+
+    def finish(self: P) -> P:
+        """Set the threshold from the rows taken in so far, and let go of them."""
+        self._settle()
+        self.calibrated = True
+        return self
+
+    def merge(self, other: "SetPredictor") -> None:
+        """Take in the rows that another, unfinished predictor of the same kind and options has taken in."""
+        if type(other) is not type(self) or other.options() != self.options():
+            raise ValueError(
+                f"other must be a {type(self).__name__} with the same options {self.options()}, "
+                f"got a {type(other).__name__} with {other.options()}"
+            )
+        for predictor in (self, other):
+            if predictor.calibrated:
+                raise ValueError(f"{type(self).__name__} is finished: merge before finish()")
+        if other._classes_known:
+            self._check_classes(other._classes_known)
+            self._set_num_classes(other._classes_known)
+        self._join(other)
+
+    def reset(self) -> None:
+        """Forget the calibration."""
+        self.calibrated, self.report = not self.needs_calibration, None
+        if self.weights is None:
+            self._set_num_classes(0)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the rows taken in."""
+
+    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+        """Take in checked rows."""
+
+    def _settle(self) -> None:
+        """Set thresholds and the report."""
+
+    def _join(self, other: Any) -> None:
+        """Take in the rows of a predictor of the same kind."""
+
+    def pending(self) -> dict[str, Tensor]:
+        """The rows taken in and not yet finished, as tensors to save."""
+        return {}
+
+    def restore_pending(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`pending` gave."""
+
+    def _values(self, scores: Tensor) -> Tensor:
+        """What the threshold is compared with: probabilities by class weights."""
+        return class_values(scores, self.activation, self.weights)
+
+    def _set_num_classes(self, number: int) -> None:
+        self._classes_known = number
+        self.num_classes = torch.full_like(self.num_classes, number)
+
+    def _check_classes(self, number: int) -> None:
+        if self._classes_known and number != self._classes_known:
+            raise ValueError(
+                f"scores must have {self._classes_known} classes, as {type(self).__name__} was "
+                f"{'made for' if self.weights is not None else 'calibrated with'}, got {number}"
+            )
+
+    def _check_ready(self, scores: Tensor) -> None:
+        """Before a prediction."""
+        if not self.calibrated:
+            raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
+        check_finite(scores)
+        self._check_classes(scores.shape[1])
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        # moves to another device are followed; a change of precision would shift the threshold
+        before = dict(self._buffers)
+        result = super()._apply(fn, recurse)
+        for name, buffer in self._buffers.items():
+            old = before[name]
+            if buffer is not None and old is not None and buffer.dtype != old.dtype:
+                self._buffers[name] = old.to(buffer.device)
+        return result
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        # thresholds take the shape and type that they were calibrated with
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if saved is not None:
+                device = self.num_classes.device if buffer is None else buffer.device
+                self._buffers[name] = torch.empty_like(saved, device=device)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._classes_known = int(self.num_classes)
+        threshold = self._buffers.get("threshold")
+        self.calibrated = threshold is None or not bool(threshold.isnan().any())
+
+
+def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
+    """Weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
+    check_class_vector("priors", priors)
+    if bool((priors <= 0).any()):
+        first = int((priors <= 0).nonzero()[0])
+        raise ValueError(f"priors must be > 0, got {float(priors[first])} for class {first}")
+    if abs(float(priors.double().sum()) - 1) > 1e-2:
+        raise ValueError(f"priors must add up to 1, got {float(priors.double().sum()):g}")
+    return priors.double().pow(-tau).to(priors.dtype)

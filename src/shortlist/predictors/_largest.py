@@ -1,0 +1,129 @@
+"""The largest of very many values that arrive in batches, exactly, in memory for a few times the answer."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["LargestValues", "RowsOutOfOrderError", "at_least"]
+
+GROUP = 16
+SPARE = 2**16
+
+
+class RowsOutOfOrderError(ValueError):
+    """Values that were dropped on the way turned out to be needed in the end."""
+
+
+def at_least(values: Tensor, bound: float) -> Tensor:
+    """The values (m,) of a tensor that are >= bound, in no order.
+
+    Few are, as a rule: the maxima of groups tell where to look, in one vectorised pass.
+    """
+    flat = values.reshape(-1)
+    groups = flat.numel() // GROUP
+    if bound > -math.inf and groups:
+        body, rest = flat[: GROUP * groups].view(GROUP, groups), flat[GROUP * groups :]
+        near = (body.amax(0) >= bound).nonzero().squeeze(1)
+        if 2 * len(near) < groups:
+            flat = torch.cat([body[:, near].reshape(-1), rest])
+    return flat[flat >= bound]
+
+
+class LargestValues:
+    """All values above a floor that rises as more arrive, and how many equal it.
+
+    Each :meth:`add` is told by ``limit`` how many of the values so far may be needed in the end; from time to
+    time the smaller ones are dropped. Whether one of these was needed after all is known in the end, so that
+    the answer is exact or an error.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.floor = -math.inf
+        self.at_floor = 0  # values equal to the floor that are counted, not kept
+        self.dropped = False  # whether any value below the floor was
+        self._kept: list[Tensor] = []  # each value >= floor
+        self._size, self._shrink_at = 0, SPARE
+
+    def add(self, values: Tensor, limit: Callable[[Tensor, int], int]) -> None:
+        """Take in values (n, c); ``limit(values so far, rows so far)`` is how many of them to keep."""
+        self.rows += len(values)
+        self._append(values)
+        if self._size > self._shrink_at:
+            self._shrink(limit)
+
+    def _append(self, values: Tensor) -> None:
+        found = at_least(values, self.floor)
+        self.dropped |= len(found) < values.numel()
+        self._kept.append(found)
+        self._size += len(found)
+
+    def _shrink(self, limit: Callable[[Tensor, int], int]) -> None:
+        values = self.values()
+        keep = limit(values, self.rows) + SPARE
+        if keep < len(values):
+            floor = float(values.kthvalue(len(values) - keep + 1).values)
+            kept = values[values > floor]
+            equal = int((values == floor).sum())
+            if floor == self.floor:
+                equal += self.at_floor
+            else:
+                self.dropped |= self.at_floor > 0 or len(kept) + equal < len(values)
+            self.floor, self.at_floor, values = floor, equal, kept
+        self._kept, self._size = [values], len(values)
+        self._shrink_at = 2 * max(keep, self._size)
+
+    def merge(self, other: "LargestValues") -> None:
+        """Take in what another has taken in."""
+        low, high = sorted((self, other), key=lambda collected: collected.floor)
+        at_floor = high.at_floor + (low.at_floor if low.floor == high.floor else 0)
+        dropped = self.dropped or other.dropped or (low.floor < high.floor and low.at_floor > 0)
+        values = [*self._kept, *other._kept]
+        self.rows, self.floor, self.at_floor = self.rows + other.rows, high.floor, at_floor
+        self.dropped, self._kept, self._size = dropped, [], 0
+        for part in values:
+            self._append(part)
+
+    def values(self) -> Tensor:
+        """What is kept (m,), in no order; with ``at_floor`` times the floor, all that is >= floor."""
+        return torch.cat(self._kept) if self._kept else torch.empty(0)
+
+    def around(self, rank: int) -> tuple[float, float]:
+        """The rank-th and the (rank + 1)-th largest of all values; the latter is -inf if there is none."""
+        values = self.values()
+        below = self._at(values, rank + 1)
+        above = values[values > below]
+        return (float(above.amin()) if len(above) == rank else below), below
+
+    def _at(self, values: Tensor, rank: int) -> float:
+        if rank <= len(values):
+            return float(values.kthvalue(len(values) - rank + 1).values)
+        if rank <= len(values) + self.at_floor:
+            return self.floor
+        if self.dropped:
+            raise RowsOutOfOrderError(
+                f"{len(values) + self.at_floor} values were kept of {self.rows} rows, but {rank} are needed: "
+                "the first rows have larger values than the later ones. Shuffle the rows, or give max_rows"
+            )
+        return -math.inf
+
+    def count_at_least(self, bound: float) -> int:
+        """How many of all values are >= a bound, which must not be below the floor."""
+        return int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, as tensors."""
+        numbers = torch.tensor([self.rows, self.at_floor, int(self.dropped)])
+        return {"values": self.values(), "floor": torch.tensor(self.floor).double(), "numbers": numbers}
+
+    @staticmethod
+    def from_state(state: dict[str, Tensor]) -> "LargestValues":
+        """What :meth:`state` gave."""
+        collected = LargestValues()
+        collected.floor = float(state["floor"])
+        collected.rows, collected.at_floor, dropped = (int(number) for number in state["numbers"])
+        collected.dropped = bool(dropped)
+        collected._kept, collected._size = [state["values"]], len(state["values"])
+        return collected

@@ -1,0 +1,161 @@
+"""As many classes as each row needs, k on average."""
+
+import math
+import warnings
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_k, check_number
+from shortlist.predictors._activation import Activation
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
+from shortlist.predictors._largest import LargestValues
+
+__all__ = ["AverageK"]
+
+
+class AverageK(SetPredictor):
+    r"""All classes whose probability reaches a threshold, which is set for k of them on average.
+
+    .. math:: \{j : p_j \ge \lambda\}, \qquad \lambda \text{ between the } kn\text{-th and the }
+    (kn+1)\text{-th
+        largest of all probabilities of the } n \text{ calibration rows}
+
+    Of all rules with k classes on average it has the smallest error, if the probabilities are right.
+    Calibration needs no labels. With ``priors`` the values are :math:`p_j / \pi_j^\tau`: for ``tau=1`` the
+    smallest *macro* error.
+
+    Args:
+        k: Average size, > 0; need not be an integer.
+        rule: ``"midpoint"``, as published: halfway between the two values, for ``round(k n)`` classes in all.
+            If they are equal, all classes with that value are in, and the average is above k: a
+            :class:`CalibrationWarning` says by how much. ``"strict"`` never goes above k on the calibration
+            rows: only what is larger than the ``(floor(k n) + 1)``-th largest value is in.
+        priors: Class frequencies (c,) of the training data, each > 0.
+        tau: Strength of the priors.
+        activation: How scores become probabilities.
+        max_rows: For calibration in batches whose order is not random: at least the number of rows to come.
+            Memory is that of ``k * max_rows`` values then, otherwise of ``2 k`` values a row so far; it never
+            depends on the number of classes.
+
+    Example:
+        >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25]])
+        >>> predictor = AverageK(1.5, activation="none").calibrate(probabilities)
+        >>> predictor.threshold  # between 0.35 and 0.25
+        tensor(0.3000)
+        >>> predictor(probabilities)
+        tensor([[ True, False, False],
+                [ True,  True, False]])
+
+    References:
+        C. Garcin, M. Servajean, A. Joly, J. Salmon, "A two-head loss function for deep Average-K
+        classification", 2023.
+    """
+
+    threshold: Tensor
+
+    def __init__(
+        self,
+        k: float,
+        *,
+        rule: Literal["midpoint", "strict"] = "midpoint",
+        priors: Tensor | None = None,
+        tau: float = 1.0,
+        activation: Activation = "softmax",
+        max_rows: int | None = None,
+    ) -> None:
+        super().__init__(activation=activation, priors=priors, tau=tau)
+        check_number("k", k, above=0.0)
+        check_choice("rule", rule, ("midpoint", "strict"))
+        if max_rows is not None:
+            check_k(max_rows, name="max_rows")
+        self.k, self.rule, self.max_rows = k, rule, max_rows
+        self.register_buffer("threshold", torch.tensor(math.nan))
+        self._seen = LargestValues()
+
+    def options(self) -> dict[str, Any]:
+        """See :class:`SetPredictor`."""
+        return {"k": self.k, "rule": self.rule, "tau": self.tau, "activation": self.activation}
+
+    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+        """Sets (n, c), some of which may be empty."""
+        self._check_ready(scores)
+        values = self._values(scores)
+        return values >= self.threshold.to(values.dtype)
+
+    def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageK":
+        """Calibrate on all rows at once; see :class:`SetPredictor`."""
+        given, self.max_rows = self.max_rows, len(scores)  # known here: whatever the rows' order, it is exact
+        try:
+            return super().calibrate(scores, target)
+        finally:
+            self.max_rows = given
+
+    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+        if self.k > scores.shape[1]:
+            raise ValueError(f"k must be <= the number of classes ({scores.shape[1]}), got {self.k}")
+        self._seen.add(self._values(scores), self._limit)
+
+    def _limit(self, values: Tensor, rows: int) -> int:
+        return math.ceil(self.k * (2 * rows if self.max_rows is None else max(rows, self.max_rows))) + 1
+
+    def _settle(self) -> None:
+        rows = self._seen.rows
+        # k n to 6 digits: 0.29 * 100 is meant to be 29
+        budget = round(self.k * rows) if self.rule == "midpoint" else math.floor(round(self.k * rows, 6))
+        if budget < 1:
+            raise ValueError(
+                f"calibration of k={self.k} needs at least {math.ceil(1 / self.k)} rows, got {rows}"
+            )
+        above, below = self._seen.around(budget)
+        values = self._seen.values()
+        if self.rule == "strict":
+            threshold = _next_up(below, values)
+        else:
+            threshold = _round_up((above + below) / 2, values)
+        average = self._seen.count_at_least(threshold) / rows
+        tied = above == below
+        ties = (
+            self._seen.count_at_least(below) - self._seen.count_at_least(_next_up(below, values))
+            if tied
+            else 0
+        )
+        self.threshold = values.new_tensor(threshold)
+        self.report = CalibrationReport(rows=rows, average_size=average, ties=ties)
+        self._seen = LargestValues()
+        if tied and budget != average * rows:
+            warnings.warn(
+                f"AverageK: ties at the threshold {threshold:g}: the average size on the {rows} calibration "
+                f"rows is {average:g} for k={self.k:g} (rule={self.rule!r})",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+
+    def _join(self, other: "AverageK") -> None:
+        self._seen.merge(other._seen)
+
+    def _forget(self) -> None:
+        self._seen = LargestValues()
+        self.threshold = torch.full_like(self.threshold, math.nan)
+
+    def pending(self) -> dict[str, Tensor]:
+        """See :class:`SetPredictor`."""
+        return self._seen.state()
+
+    def restore_pending(self, state: dict[str, Tensor]) -> None:
+        """See :class:`SetPredictor`."""
+        self._seen = LargestValues.from_state(state)
+
+
+def _next_up(value: float, like: Tensor) -> float:
+    """The smallest number of a tensor's type above a value: ``>=`` it is ``>`` the value."""
+    start = torch.tensor(value, dtype=like.dtype)
+    return float(torch.nextafter(start, start.new_tensor(math.inf)))
+
+
+def _round_up(value: float, like: Tensor) -> float:
+    """The smallest number of a tensor's type that is not below a value: ``>=`` means the same with both."""
+    nearest = float(torch.tensor(value, dtype=like.dtype))
+    return nearest if nearest >= value else _next_up(nearest, like)

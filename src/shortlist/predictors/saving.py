@@ -1,0 +1,121 @@
+"""A predictor on disk: options and report as JSON, state as safetensors, side by side."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist._files import replacing, write_text
+from shortlist.predictors._base import CalibrationReport, SetPredictor
+from shortlist.predictors.average_k import AverageK
+from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.conformity import CONFORMITY_SCORES
+from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.thresholds import THRESHOLDS
+from shortlist.predictors.topk import TopK
+
+__all__ = ["PREDICTORS", "load", "make", "save"]
+
+_FORMAT = "shortlist predictor 1"
+
+PREDICTORS: dict[str, type[SetPredictor]] = {
+    "topk": TopK,
+    "average_k": AverageK,
+    "pointwise_error": PointwiseError,
+    "average_error": AverageError,
+    "conformal": Conformal,
+}
+
+
+def make(name: str, options: dict[str, Any], *, like_priors: Tensor | None = None) -> SetPredictor:
+    """A predictor from its registered name and plain options, as in a recipe or a file.
+
+    Args:
+        name: A key of ``PREDICTORS``.
+        options: Its arguments; a score or threshold by name or as a dict of its name and its own options.
+        like_priors: A tensor (c,) if class weights will be loaded: the predictor is made with uniform priors.
+
+    Example:
+        >>> make("conformal", {"coverage": 0.8, "score": {"name": "raps", "k_reg": 3}}).score
+        RAPS(penalty=0.01, k_reg=3)
+    """
+    if name not in PREDICTORS:
+        raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
+    options = dict(options)
+    for key, registry in (("score", CONFORMITY_SCORES), ("threshold", THRESHOLDS)):
+        if isinstance(options.get(key), dict):
+            chosen = dict(options[key])
+            kind = chosen.pop("name", None)
+            if kind not in registry:
+                raise ValueError(f"{key}.name must be one of {', '.join(registry)}, got {kind!r}")
+            options[key] = registry[kind](**chosen)
+    if like_priors is not None:
+        options["priors"] = torch.full_like(like_priors, 1 / len(like_priors))
+    return PREDICTORS[name](**options)
+
+
+def save(predictor: SetPredictor, path: str | Path) -> None:
+    """Write ``path`` (``.json``) and beside it the state, ``.safetensors``; an unfinished one too, to merge.
+
+    The JSON is replaced last and names its state file, so that a crash leaves the old pair or the new one.
+
+    Args:
+        predictor: Calibrated, or with rows taken in by ``update``.
+        path: Where to; its suffix is replaced by ``.json``.
+    """
+    from safetensors.torch import save as to_bytes
+
+    path = Path(path).with_suffix(".json")
+    tensors = dict(predictor.state_dict())
+    tensors |= {f"pending.{key}": value for key, value in predictor.pending().items()}
+    state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    digest = hashlib.sha256(state).hexdigest()
+    name = next((name for name, kind in PREDICTORS.items() if type(predictor) is kind), None)
+    if name is None:
+        raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
+    content = {
+        "format": _FORMAT,
+        "predictor": name,
+        "options": predictor.options(),
+        "calibrated": predictor.calibrated,
+        "report": None if predictor.report is None else predictor.report.to_dict(),
+        "state": f"{path.stem}.{digest[:8]}.safetensors",
+        "sha256": digest,
+    }
+    old = set(path.parent.glob(f"{path.stem}.????????.safetensors"))
+    state_path = path.with_name(content["state"])
+    with replacing(state_path) as temporary:
+        temporary.write_bytes(state)
+    write_text(path, json.dumps(content, indent=2) + "\n")
+    for stale in old - {state_path}:
+        stale.unlink(missing_ok=True)
+
+
+def load(path: str | Path) -> SetPredictor:
+    """The predictor that :func:`save` wrote."""
+    from safetensors.torch import load as from_bytes
+
+    path = Path(path).with_suffix(".json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != _FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
+        state = path.with_name(content["state"]).read_bytes()
+        if hashlib.sha256(state).hexdigest() != content["sha256"]:
+            raise ValueError(f"{content['state']} is not the file that was saved with it")
+        tensors = from_bytes(state)
+        predictor = make(content["predictor"], content["options"], like_priors=tensors.get("weights"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a predictor saved by shortlist: {error}") from error
+    pending = {key.removeprefix("pending."): tensors.pop(key) for key in list(tensors) if "pending." in key}
+    predictor.load_state_dict(tensors)
+    predictor.calibrated = bool(content["calibrated"])
+    predictor.restore_pending(pending)
+    if content["report"] is not None:
+        report = content["report"]
+        report["fallback_classes"] = tuple(report["fallback_classes"])
+        predictor.report = CalibrationReport(**report)
+    return predictor

@@ -1,0 +1,62 @@
+"""The k most likely classes."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from shortlist._checks import check_k, promote
+from shortlist.ops._select import largest
+from shortlist.predictors._activation import Activation
+from shortlist.predictors._base import SetPredictor
+
+__all__ = ["TopK"]
+
+
+class TopK(SetPredictor):
+    r"""The k classes with the largest scores; needs no calibration.
+
+    Of all rules with sets of k classes it has the smallest error, if the probabilities are right. With
+    ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead: for ``tau=1`` the smallest *macro*
+    error, where each class counts the same; ``tau=0`` is the plain rule.
+
+    Args:
+        k: Size of each set, 1 <= k <= c.
+        priors: Class frequencies (c,) of the training data, each > 0.
+        tau: Strength of the priors.
+        activation: How scores become probabilities; matters only with priors.
+
+    Example:
+        >>> TopK(2)(torch.tensor([[0.1, 0.9, 0.5]]))
+        tensor([[False,  True,  True]])
+
+    Ties at the k-th place are broken in an order that is not specified: a set never has more than k classes.
+    """
+
+    needs_calibration: ClassVar[bool] = False
+
+    def __init__(
+        self, k: int, *, priors: Tensor | None = None, tau: float = 1.0, activation: Activation = "softmax"
+    ) -> None:
+        super().__init__(activation=activation, priors=priors, tau=tau)
+        check_k(k, None if priors is None else len(priors), up_to=True)
+        self.k = k
+
+    def options(self) -> dict[str, Any]:
+        """See :class:`SetPredictor`."""
+        return {"k": self.k, "tau": self.tau, "activation": self.activation}
+
+    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+        """Sets (n, c) of exactly k classes."""
+        self._check_ready(scores)
+        check_k(self.k, scores.shape[1], up_to=True)
+        if self.weights is None:
+            ranked = promote(scores)  # probabilities have the same order
+        elif self.activation == "softmax":
+            ranked = promote(scores)
+            ranked = ranked + self.weights.log().to(ranked.dtype)  # where probabilities would underflow
+        else:
+            ranked = self._values(scores)
+        indices = largest(ranked, self.k)[1]
+        return torch.zeros_like(scores, dtype=torch.bool).scatter(1, indices, True)

@@ -1,0 +1,301 @@
+import math
+
+import pytest
+import torch
+
+from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError
+from shortlist.predictors._quantiles import conformal_rank, grouped_quantiles, rows_needed
+from shortlist.predictors.conformity import APS, CONFORMITY_SCORES, LAC, RAPS, SAPS
+from shortlist.predictors.thresholds import ClassConditional, Clustered, Interpolated
+
+PRIORS = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05], dtype=torch.float64)
+
+
+def make(score, **options):
+    priors = PRIORS if score == "prevalence_adjusted" else None
+    return Conformal(score=score, priors=priors, **options)
+
+
+def slow_score(name, probabilities, j):
+    """One class of one row, with python loops over sorted lists."""
+    p = probabilities.tolist()
+    order = sorted(range(len(p)), key=lambda i: -p[i])
+    rank = order.index(j) + 1
+    cumulative = sum(p[i] for i in order[:rank])
+    return {
+        "lac": 1 - p[j],
+        "aps": cumulative,
+        "raps": cumulative + 0.01 * max(0, rank - 5),
+        "saps": p[order[0]] if rank == 1 else p[order[0]] + (rank - 1) * 0.1,
+        "prevalence_adjusted": -p[j] / float(PRIORS[j]),
+    }[name]
+
+
+@pytest.mark.parametrize("name", CONFORMITY_SCORES)
+def test_scores_quantiles_and_sets_against_loops(name):
+    logits = torch.randn(60, 6, dtype=torch.float64)
+    target = torch.randint(6, (60,))
+    predictor = make(name, coverage=0.8).calibrate(logits, target)
+    probabilities = logits.softmax(1)
+    scores = sorted(slow_score(name, row, int(y)) for row, y in zip(probabilities, target, strict=True))
+    q = scores[49 - 1]  # ceil(61 * 0.8) = 49
+    if name != "saps":  # whose scores of one rank differ by p_max alone: no ties either, but steps
+        assert float(predictor.threshold) == pytest.approx(q, abs=1e-12)
+    fresh = torch.randn(30, 6, dtype=torch.float64)
+    expected = [
+        [slow_score(name, row, j) <= float(predictor.threshold) for j in range(6)] for row in fresh.softmax(1)
+    ]
+    assert predictor(fresh).tolist() == expected
+
+
+@pytest.mark.parametrize("score", [APS(), RAPS(penalty=0.05, k_reg=1), SAPS(step=0.02)])
+@pytest.mark.parametrize("spread", [0.5, 6.0])
+def test_the_leading_places_are_enough_or_all_are_sorted(score, spread):
+    logits = torch.randn(400, 500) * spread
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    predictor = Conformal(coverage=0.9, score=score).calibrate(logits, target)
+    sets = predictor(logits)
+    by_sorting = predictor._leading_sets(logits.softmax(1), 500, None)
+    assert torch.equal(sets, by_sorting)
+    assert (int(sets.sum(1).max()) > 64) == (spread == 0.5)
+
+
+@pytest.mark.parametrize("name", CONFORMITY_SCORES)
+@pytest.mark.parametrize("threshold", ["marginal", "class_conditional", "clustered", "interpolated"])
+def test_streaming_and_merging_give_the_same_bits(name, threshold):
+    logits, target = torch.randn(2000, 6) * 2, torch.randint(6, (2000,))
+    randomised = CONFORMITY_SCORES[name].ordered
+
+    def predictor():
+        generator = torch.Generator().manual_seed(5) if randomised else None
+        return make(name, threshold=threshold, randomised=randomised, generator=generator)
+
+    whole = predictor().calibrate(logits, target)
+    pieces = predictor()
+    for rows, classes in zip(logits.split(77), target.split(77), strict=True):
+        pieces.update(rows, classes)
+    pieces.finish()
+    assert torch.equal(pieces.threshold, whole.threshold) and pieces.report == whole.report
+    if not randomised:
+        left, right = predictor(), predictor()
+        left.update(logits[:500], target[:500])
+        right.update(logits[500:], target[500:])
+        left.merge(right)
+        assert torch.equal(left.finish().threshold, whole.threshold)
+
+
+def test_randomised_sets_cover_less_than_fixed_ones_and_enough():
+    logits = torch.randn(20_000, 10)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    calibration, test = slice(0, 10_000), slice(10_000, None)
+    fixed = Conformal(coverage=0.8, score="aps").calibrate(logits[calibration], target[calibration])
+    drawn = Conformal(coverage=0.8, score="aps", randomised=True, generator=torch.Generator().manual_seed(0))
+    drawn.calibrate(logits[calibration], target[calibration])
+    # both cover 80 %: calibration sees to it; the draws let go of the last class now and then
+    for predictor in (fixed, drawn):
+        hits = predictor(logits[test]).gather(1, target[test, None]).double().mean()
+        assert float(hits) == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / 10_000) * math.sqrt(2))
+    assert float(drawn.threshold) == pytest.approx(0.8, abs=0.02)  # the score of a true model is uniform
+    assert not torch.equal(drawn(logits[test]), drawn(logits[test]))
+
+
+def test_ties_with_the_true_class_count_against_it():
+    uniform = torch.zeros(50, 8)
+    target = torch.randint(8, (50,))
+    predictor = Conformal(coverage=0.9, score="aps")
+    with pytest.warns(CalibrationWarning, match="more scores equal the threshold"):
+        predictor.calibrate(uniform, target)
+    assert predictor(uniform).all()  # and not just the class that sorts first
+
+
+def test_cumulative_probabilities_that_round_below_one_are_not_lost():
+    """The last class of a row has the score 1, give or take rounding that differs between the two passes."""
+    logits = torch.randn(4000, 300) * 0.5
+    target = torch.where(torch.rand(4000) < 0.5, logits.argmin(1), logits.argmax(1))
+    predictor = Conformal(coverage=0.9, score="aps")
+    with pytest.warns(CalibrationWarning, match="more scores equal the threshold"):
+        predictor.calibrate(logits[:2000], target[:2000])
+    hits = predictor(logits[2000:]).gather(1, target[2000:, None])
+    assert hits.all() and predictor.report.coverage == 1.0
+
+
+def test_the_rank_of_the_threshold():
+    assert conformal_rank(9, 0.9) == 9 and conformal_rank(10, 0.9) == 10 and conformal_rank(99, 0.99) == 99
+    assert conformal_rank(99, 0.29) == 29  # 100 * 0.29 is 28.999999999999996
+    assert rows_needed(0.9) == 9 and rows_needed(0.95) == 19 and rows_needed(0.5) == 1
+    for coverage in (0.3, 0.75, 0.8, 0.99, 0.999):
+        n = rows_needed(coverage)
+        assert conformal_rank(n, coverage) <= n and (n == 1 or conformal_rank(n - 1, coverage) > n - 1)
+
+
+def test_too_few_rows_give_full_sets_and_say_so():
+    logits = torch.randn(8, 5)
+    predictor = Conformal(coverage=0.9)
+    with pytest.warns(CalibrationWarning, match=r"coverage=0.9 needs at least 9 calibration rows, got 8"):
+        predictor.calibrate(logits, torch.randint(5, (8,)))
+    assert predictor(torch.randn(4, 5)).all()
+
+
+def test_grouped_quantiles_against_a_loop():
+    scores, groups = torch.rand(300, dtype=torch.float64), torch.randint(7, (300,))
+    groups[groups == 4] = 3  # an empty one
+    found = grouped_quantiles(scores, groups, 7, 0.9)
+    for g in range(7):
+        own = sorted(scores[groups == g].tolist())
+        rank = math.ceil((len(own) + 1) * 0.9 - 1e-9)
+        assert float(found[g]) == (own[rank - 1] if rank <= len(own) else math.inf)
+
+
+def rare_class_problem():
+    target = torch.cat([torch.randint(5, (600,)), torch.full((4,), 5)])
+    return torch.randn(604, 6), target
+
+
+def test_class_conditional_thresholds_and_their_fallback():
+    logits, target = rare_class_problem()
+    scores = 1 - logits.softmax(1).gather(1, target[:, None]).squeeze(1)
+    marginal = float(scores.sort().values[math.ceil(605 * 0.9) - 1])
+    with pytest.warns(CalibrationWarning, match=r"1 classes have too few rows.*\(5\)"):
+        predictor = Conformal(threshold="class_conditional").calibrate(logits, target)
+    assert predictor.report.fallback_classes == (5,)
+    assert float(predictor.threshold[5]) == marginal
+    for j in range(5):
+        own = scores[target == j].sort().values
+        assert float(predictor.threshold[j]) == float(own[math.ceil((len(own) + 1) * 0.9) - 1])
+    with pytest.warns(CalibrationWarning, match="too few rows"):
+        full = Conformal(threshold=ClassConditional(fallback="full")).calibrate(logits, target)
+    assert full(logits)[:, 5].all()
+    with pytest.warns(CalibrationWarning, match="too few rows"):
+        mixed = Conformal(threshold=Interpolated(weight=0.25)).calibrate(logits, target)
+    assert torch.allclose(mixed.threshold, 0.25 * predictor.threshold + 0.75 * marginal)
+    with pytest.warns(CalibrationWarning, match="too few rows"):
+        mixed = Conformal(threshold=Interpolated(weight=0.0, fallback="full")).calibrate(logits, target)
+    assert torch.allclose(mixed.threshold, torch.full((6,), marginal))
+
+
+def test_thresholds_by_class_with_an_ordered_score():
+    logits, target = torch.randn(900, 6, dtype=torch.float64), torch.randint(6, (900,))
+    predictor = Conformal(score="aps", threshold="class_conditional").calibrate(logits, target)
+    fresh = torch.randn(20, 6, dtype=torch.float64)
+    expected = [
+        [slow_score("aps", row, j) <= float(predictor.threshold[j]) for j in range(6)]
+        for row in fresh.softmax(1)
+    ]
+    assert predictor(fresh).tolist() == expected
+
+
+def test_clusters_find_two_kinds_of_classes():
+    """Ten classes that are easy, ten that are hard: two clusters, each with one threshold."""
+    generator = torch.Generator().manual_seed(0)
+    target = torch.arange(20).repeat(200)
+    hard = target >= 10
+    scores = torch.rand(4000, generator=generator) * 0.2 + 0.7 * hard
+    found = Clustered(num_clusters=2, share=0.3)(scores, target, 20, 0.9)
+    values = found.values
+    assert values[:10].unique().numel() == 1 and values[10:].unique().numel() == 1
+    assert float(values[0]) == pytest.approx(0.18, abs=0.01)
+    assert float(values[10]) == pytest.approx(0.88, abs=0.01)
+    assert found.fallback_classes == ()
+
+
+def test_rare_classes_are_in_no_cluster():
+    target = torch.cat([torch.arange(4).repeat(100), torch.full((3,), 4)])
+    scores = torch.rand(403)
+    found = Clustered(num_clusters=2, share=0.5)(scores, target, 6, 0.9)
+    marginal = scores.sort().values[math.ceil(404 * 0.9) - 1]
+    assert found.fallback_classes == (4, 5)
+    assert found.values[4] == found.values[5] == marginal
+
+
+def test_rows_to_leave_out():
+    logits = torch.randn(200, 6) * 2
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    padded = torch.cat([target[:150], torch.full((50,), -100)])
+    a = Conformal(score="aps").calibrate(logits, padded)
+    b = Conformal(score="aps").calibrate(logits[:150], target[:150])
+    assert torch.equal(a.threshold, b.threshold) and a.report == b.report
+
+
+def test_pointwise_error_takes_the_fewest_classes():
+    for c, spread in ((7, 1.0), (300, 0.3), (300, 5.0)):
+        logits = torch.randn(50, c, dtype=torch.float64) * spread
+        sets = PointwiseError(coverage=0.85)(logits)
+        for row, chosen in zip(logits.softmax(1).tolist(), sets, strict=True):
+            total, expected = 0.0, 0
+            for p in sorted(row, reverse=True):
+                if total >= 0.85:
+                    break
+                total, expected = total + p, expected + 1
+            assert int(chosen.sum()) == expected
+            assert min(row[j] for j in range(c) if chosen[j]) >= max(
+                [row[j] for j in range(c) if not chosen[j]] + [0]
+            )
+
+
+def test_average_error_reaches_the_mass_and_no_more():
+    logits = torch.randn(4000, 60) * 2
+    probabilities = logits.softmax(1)
+    predictor = AverageError(coverage=0.9).calibrate(logits)
+    sets = predictor(logits)
+    mass = float((probabilities * sets).double().sum()) / 4000
+    smallest = float(probabilities[sets].min())
+    assert 0.9 <= mass + 1e-9 < 0.9 + smallest / 4000 + 1e-9
+    assert float(predictor.threshold) == smallest
+    assert predictor.report.average_size == int(sets.sum()) / 4000
+    pieces = AverageError(coverage=0.9)
+    for batch in logits.split(300):
+        pieces.update(batch)
+    assert torch.equal(pieces.finish().threshold, predictor.threshold)
+    left, right = AverageError(coverage=0.9), AverageError(coverage=0.9)
+    left.update(logits[:1000])
+    right.update(logits[1000:])
+    left.merge(right)
+    assert torch.equal(left.finish().threshold, predictor.threshold)
+
+
+def test_average_error_with_rows_in_the_worst_order():
+    sure, unsure = torch.randn(1500, 300) * 20, torch.randn(1500, 300) * 0.1
+    logits = torch.cat([sure, unsure])
+    at_once = AverageError(coverage=0.9).calibrate(logits)
+    mixed = AverageError(coverage=0.9).calibrate(logits[torch.randperm(3000)])
+    assert torch.equal(at_once.threshold, mixed.threshold)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("make_it", "message"),
+    [
+        (lambda: Conformal(coverage=1.0), "coverage must be < 1, got 1.0"),
+        (lambda: Conformal(score="naps"), "score must be one of lac, aps"),
+        (lambda: Conformal(threshold="none"), "threshold must be one of marginal"),
+        (
+            lambda: Conformal(score="prevalence_adjusted"),
+            "priors must be given for the score 'prevalence_adj",
+        ),
+        (lambda: Conformal(priors=PRIORS), "priors must be None for the score 'lac'"),
+        (lambda: Conformal(randomised=True), "nothing to randomise"),
+        (lambda: Conformal().calibrate(torch.randn(20, 3)), "calibrated with labels: target must be given"),
+        (lambda: Conformal().calibrate(torch.randn(20, 3), torch.full((20,), -100)), "at least 1 row"),
+        (lambda: Conformal().calibrate(torch.randn(20, 3), torch.full((20,), 3)), r"in \[0, 3\)"),
+        (lambda: Conformal().calibrate(torch.randn(20, 3), torch.zeros(19).long()), r"shape \(20,\)"),
+        (lambda: RAPS(penalty=-1.0), "penalty must be >= 0"),
+        (lambda: SAPS(step=0.0), "step must be > 0"),
+        (lambda: Interpolated(weight=1.5), "weight must be"),
+        (lambda: Clustered(num_clusters=0), "num_clusters must be an integer >= 1"),
+        (lambda: PointwiseError(activation="sigmoid"), "activation must be one of softmax, none"),
+        (lambda: AverageError(coverage=0.0), "coverage must be > 0"),
+    ],
+)
+def test_bad_input(make_it, message):
+    with pytest.raises(ValueError, match=message):
+        make_it()
+
+
+def test_an_own_score_can_be_given():
+    class Margin(LAC):
+        def __call__(self, at):
+            return -at.probability.log()
+
+    logits, target = torch.randn(100, 4), torch.randint(4, (100,))
+    own = Conformal(score=Margin()).calibrate(logits, target)
+    assert torch.equal(own(logits), Conformal(score="lac").calibrate(logits, target)(logits))
