@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_k, check_number
-from shortlist.predictors._activation import Activation
+from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
-from shortlist.predictors._largest import LargestValues
+from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 
 __all__ = ["AverageK"]
 
@@ -74,6 +74,7 @@ class AverageK(SetPredictor):
         self.k, self.rule, self.max_rows = k, rule, max_rows
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._seen = LargestValues()
+        self._first_floor = -math.inf
 
     def options(self) -> dict[str, Any]:
         """See :class:`SetPredictor`."""
@@ -89,9 +90,24 @@ class AverageK(SetPredictor):
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
         given, self.max_rows = self.max_rows, len(scores)  # known here: whatever the rows' order, it is exact
         try:
+            self._first_floor = self._guess_floor(scores)
+            return super().calibrate(scores, target)
+        except RowsOutOfOrderError:  # the sample was no good
+            self._first_floor = -math.inf
             return super().calibrate(scores, target)
         finally:
-            self.max_rows = given
+            self.max_rows, self._first_floor = given, -math.inf
+
+    def _guess_floor(self, scores: Tensor) -> float:
+        """A value that is very likely below the threshold, from some of the rows: few others need a look."""
+        sample = scores[:: max(1, len(scores) // 256)]
+        rank = math.ceil(1.5 * self.k * len(sample)) + 64
+        if scores.ndim != 2 or len(scores) < 4096 or rank >= sample.numel():
+            return -math.inf
+        check_finite(sample)
+        self._check_classes(sample.shape[1])
+        values = self._values(sample).flatten()
+        return float(values.kthvalue(values.numel() - rank + 1).values)
 
     def _collect(self, scores: Tensor, target: Tensor | None) -> None:
         if self.k > scores.shape[1]:
@@ -138,6 +154,7 @@ class AverageK(SetPredictor):
 
     def _forget(self) -> None:
         self._seen = LargestValues()
+        self._seen.floor = self._first_floor
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:

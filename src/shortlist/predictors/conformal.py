@@ -9,17 +9,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_number
+from shortlist._checks import check_choice, check_number
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
-from shortlist.predictors._order import Places, leading_places, true_class_places
+from shortlist.predictors._order import Places, places_in_order, prefix_sets, true_class_places
 from shortlist.predictors._quantiles import conformal_rank
 from shortlist.predictors.conformity import CONFORMITY_SCORES, ConformityScore
 from shortlist.predictors.thresholds import THRESHOLDS, Threshold
 
 __all__ = ["Conformal"]
-
-_LEADING = 64  # places looked at before all of them are sorted
 
 
 class Conformal(SetPredictor):
@@ -106,24 +104,11 @@ class Conformal(SetPredictor):
             return self.score(_class_order(values)) <= self.threshold.to(values.dtype)
         if uniform is None and self.randomised:
             uniform = self._draw(len(values), values)[:, None]
-        if can_read_values(values) and 4 * _LEADING <= values.shape[1]:
-            sets = self._leading_sets(values, _LEADING, uniform)
-            if sets is not None:
-                return sets
-        sets = self._leading_sets(values, values.shape[1], uniform)
-        assert sets is not None
-        return sets
-
-    def _leading_sets(self, values: Tensor, length: int, uniform: Tensor | None) -> Tensor | None:
-        """Sets from the leading places; ``None`` if classes behind them may belong to one."""
-        places, index = leading_places(values, length)
-        if uniform is not None:
-            places = places._replace(uniform=uniform[:, :length])
-        scores, threshold = self.score(places), self.threshold.to(values.dtype)
-        # scores never fall from one place to the next: behind the last one nothing is better
-        if length < values.shape[1] and bool((scores[:, -1] <= threshold.max()).any()):
-            return None
-        inside = scores <= (threshold[index] if threshold.ndim else threshold)
+        threshold = self.threshold.to(values.dtype)
+        if threshold.ndim == 0:
+            return prefix_sets(values, lambda places: self.score(_with(places, uniform)) <= threshold)
+        in_order, index = values.sort(dim=1, descending=True)
+        inside = self.score(_with(places_in_order(in_order), uniform)) <= threshold[index]
         return torch.zeros_like(values, dtype=torch.bool).scatter(1, index, inside)
 
     def _draw(self, rows: int, like: Tensor) -> Tensor:
@@ -209,6 +194,13 @@ class Conformal(SetPredictor):
         """See :class:`SetPredictor`."""
         self._scores = [state["scores"]] if state else []
         self._targets = [state["targets"]] if state else []
+
+
+def _with(places: Places, uniform: Tensor | None) -> Places:
+    """Places with the draws (n, 1) or (n, c), if there are any."""
+    if uniform is None:
+        return places
+    return places._replace(uniform=uniform[:, : places.probability.shape[1]])
 
 
 def _class_order(values: Tensor) -> Places:

@@ -13,7 +13,10 @@ __all__ = ["APS", "CONFORMITY_SCORES", "LAC", "RAPS", "SAPS", "ConformityScore",
 
 
 class ConformityScore(ABC):
-    """A formula for the score of a class; small is good."""
+    """A formula for the score of a class; small is good.
+
+    An ordered score never falls from one place in the order to the next.
+    """
 
     ordered: ClassVar[bool] = True  # whether it needs the rank or the cumulative probability
     weighted: ClassVar[bool] = False  # whether probabilities come divided by the class priors

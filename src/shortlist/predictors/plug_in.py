@@ -8,15 +8,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_number
+from shortlist._checks import check_choice, check_number
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
-from shortlist.predictors._order import leading_places
+from shortlist.predictors._order import Places, prefix_sets
 
 __all__ = ["AverageError", "PointwiseError"]
-
-_LEADING = 64
 
 
 class PointwiseError(SetPredictor):
@@ -50,13 +48,11 @@ class PointwiseError(SetPredictor):
         """Sets (n, c) of at least one class."""
         self._check_ready(scores)
         values = self._values(scores)
-        places, index = leading_places(values, min(_LEADING, values.shape[1]))
-        if not (can_read_values(values) and bool((places.cumulative[:, -1] >= self.coverage).all())):
-            places, index = leading_places(values, values.shape[1])
-        inside = places.cumulative - places.probability < self.coverage
+        return prefix_sets(values, self._inside)
+
+    def _inside(self, places: Places) -> Tensor:
         # the running sum minus its last term can round up to the coverage, at the first place never
-        inside = inside | (places.rank == 1)
-        return torch.zeros_like(values, dtype=torch.bool).scatter(1, index, inside)
+        return (places.cumulative - places.probability < self.coverage) | (places.rank == 1)
 
 
 class AverageError(SetPredictor):

@@ -1,0 +1,166 @@
+"""Time and memory of calibrating and using predictors, beside sorting and beside a peer.
+
+Each number is the median of runs on one thread; memory is the growth of the process's peak in a run of its
+own.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from shortlist.predictors import AverageK, Conformal
+
+VALIDATION, WIDE, APS_SHAPE = (31118, 1081), (20000, 10450), (10000, 1000)
+
+
+def probabilities(shape: tuple[int, int]) -> Tensor:
+    """Softmax of normal scores with standard deviation 3: about five classes matter."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(shape, generator=generator).mul_(3).softmax(1)
+
+
+def at_once(values: Tensor) -> Tensor:
+    return AverageK(5, activation="none").calibrate(values).threshold
+
+
+def streaming(values: Tensor) -> Tensor:
+    predictor = AverageK(5, activation="none")
+    for batch in values.split(256):
+        predictor.update(batch)
+    return predictor.finish().threshold
+
+
+def one_topk(values: Tensor) -> Tensor:
+    top = values.flatten().topk(5 * len(values) + 1).values
+    return (top[-1] + top[-2]) / 2
+
+
+def by_sorting(values: Tensor) -> Tensor:
+    ranked = values.flatten().sort(descending=True).values
+    return (ranked[5 * len(values) - 1] + ranked[5 * len(values)]) / 2
+
+
+THRESHOLDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "AverageK.calibrate": at_once,
+    "AverageK in batches of 256": streaming,
+    "one topk of everything": one_topk,
+    "sorting, as published": by_sorting,
+}
+
+
+def milliseconds(call: Callable[[], object], repeats: int) -> float:
+    call()
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        call()
+        times.append(perf_counter() - start)
+    return 1e3 * median(times)
+
+
+def extra_megabytes(name: str, shape: tuple[int, int]) -> float:
+    """Peak memory of one call beyond that of its input, in a process of its own."""
+    command = [sys.executable, __file__, "--memory-of", name, "--shape", *map(str, shape)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory since it was last reset (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def measure_memory(name: str, shape: tuple[int, int]) -> None:
+    torch.set_num_threads(1)
+    THRESHOLDS[name](torch.rand(100, 50))  # what the first call alone brings in
+    values = torch.empty(shape)
+    for rows in values.split(256):
+        rows.copy_(torch.randn(rows.shape).mul_(3).softmax(1))
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_megabytes()
+    THRESHOLDS[name](values)
+    print(peak_megabytes() - before)
+
+
+def thresholds(shape: tuple[int, int], repeats: int, names: list[str]) -> dict[str, dict[str, float]]:
+    values = probabilities(shape)
+    results = {}
+    reference = one_topk(values)
+    for name in names:
+        call = THRESHOLDS[name]
+        assert torch.isclose(call(values), reference, rtol=1e-6)
+        slow = call is by_sorting
+        ms = milliseconds(lambda call=call: call(values), 1 if slow else repeats)
+        results[name] = {"ms": ms, "extra MB": extra_megabytes(name, shape)}
+        print(f"{shape!s:16} {name:28} {ms:8.0f} ms {results[name]['extra MB']:7.0f} MB", flush=True)
+    return results
+
+
+def aps(repeats: int) -> dict[str, dict[str, float]]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(APS_SHAPE, generator=generator)
+    target = torch.multinomial((2 * logits).softmax(1), 1, generator=generator).squeeze(1)
+    predictor = Conformal(coverage=0.9, score="aps")
+    results = {
+        "Conformal, aps": _two_times(
+            lambda: predictor.calibrate(logits, target), lambda: predictor(logits), repeats
+        )
+    }
+    peer = _peer_aps(logits, target)
+    if peer:
+        results["torchcp, aps"] = _two_times(*peer, repeats)
+    for name, times in results.items():
+        calibrate, predict = times.values()
+        print(f"{APS_SHAPE!s:16} {name:28} calibrate {calibrate:6.0f} ms, predict {predict:6.0f} ms")
+    return results
+
+
+def _two_times(
+    calibrate: Callable[[], object], predict: Callable[[], object], repeats: int
+) -> dict[str, float]:
+    return {"calibrate ms": milliseconds(calibrate, repeats), "predict ms": milliseconds(predict, repeats)}
+
+
+def _peer_aps(logits: Tensor, target: Tensor) -> tuple[Callable[[], object], Callable[[], object]] | None:
+    try:
+        from torchcp.classification.predictor import SplitPredictor
+        from torchcp.classification.score import APS
+    except (ImportError, RuntimeError):
+        return None
+    peer = SplitPredictor(score_function=APS(randomized=False), model=None, alpha=0.1, device="cpu")
+    return (
+        lambda: peer.calculate_threshold(logits, target, 0.1),
+        lambda: peer.predict_with_logits(logits),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--shape", type=int, nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        measure_memory(options.memory_of, tuple(options.shape))
+        return
+    torch.set_num_threads(1)
+    results = {
+        "validation": thresholds(VALIDATION, options.repeats, list(THRESHOLDS)),
+        "wide": thresholds(WIDE, options.repeats, list(THRESHOLDS)[:3]),
+        "aps": aps(options.repeats),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
