@@ -5,6 +5,7 @@ own.
 """
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -131,11 +132,12 @@ def _two_times(
 
 def _peer_aps(logits: Tensor, target: Tensor) -> tuple[Callable[[], object], Callable[[], object]] | None:
     try:
-        from torchcp.classification.predictor import SplitPredictor
-        from torchcp.classification.score import APS
+        predictors = importlib.import_module("torchcp.classification.predictor")
+        scores = importlib.import_module("torchcp.classification.score")
     except (ImportError, RuntimeError):
         return None
-    peer = SplitPredictor(score_function=APS(randomized=False), model=None, alpha=0.1, device="cpu")
+    score = scores.APS(randomized=False)
+    peer = predictors.SplitPredictor(score_function=score, model=None, alpha=0.1, device="cpu")
     return (
         lambda: peer.calculate_threshold(logits, target, 0.1),
         lambda: peer.predict_with_logits(logits),

@@ -64,13 +64,16 @@ def prefix_sets(values: Tensor, inside: Callable[[Places], Tensor]) -> Tensor:
         values: Probabilities (n, c).
         inside: From places (n, m), whether each is in (n, m); never again after the first that is not.
     """
-    tries = [values.shape[1]]
     if can_read_values(values) and values.shape[1] >= LEADING**2:
-        tries.insert(0, LEADING)
-    for length in tries:
-        in_order = largest(values, length)[0] if length < values.shape[1] else descending(values)
+        in_order = largest(values, LEADING)[0]
         size = inside(places_in_order(in_order)).sum(1, keepdim=True)
-        if length == values.shape[1] or bool((size < length).all()):
-            break
-    last = in_order.gather(1, (size - 1).clamp_min(0))
+        if bool((size < LEADING).all()):
+            return _first_classes(values, in_order, size)
+    in_order = descending(values)
+    return _first_classes(values, in_order, inside(places_in_order(in_order)).sum(1, keepdim=True))
+
+
+def _first_classes(values: Tensor, in_order: Tensor, size: Tensor) -> Tensor:
+    """Sets (n, c) of as many first classes as each row's size (n, 1) says, and their equals."""
+    last = in_order.gather(1, torch.clamp_min(size - 1, 0))
     return (values >= last) & (size > 0)
