@@ -3,18 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The vision extra stands apart, where only its tests look: a torchvision without the operators that go with
+# this build of torch cannot be imported, and everything that imports it if it finds it (Lightning) fails too.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH_READY := $(VENV)/.bench-ready
 
 .PHONY: demo test check lint types slow shapes bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/vision timm torchvision
 	touch $@
 
 # the peers that the benchmark compares with; without their dependencies, which are here already
 $(BENCH_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pytopk difftopk diffsort entmax
+	$(INSTALL) --no-deps pytopk difftopk diffsort entmax torchcp
 	touch $@
 
 demo: $(READY)  ## train with cross-entropy and with a top-k loss, and compare

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,13 @@ def golden():
     return load
 
 
+VISION = Path(sys.prefix) / "vision"  # where the Makefile puts the vision extra
+
+
 def vision_library(name: str):
     """Import torchvision or timm, or skip; with a torch that lacks two operators, declare them first."""
+    if VISION.is_dir() and str(VISION) not in sys.path:
+        sys.path.append(str(VISION))
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     try:
