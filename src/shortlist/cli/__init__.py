@@ -1,0 +1,41 @@
+"""The command ``shortlist``: verbs only; what they do is in the library."""
+
+import os
+import sys
+
+import typer
+
+from shortlist.cli import data
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="shortlist",
+    help="Classifiers that answer with a short list of classes which holds the right one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def _root() -> None:
+    """Classifiers that answer with a short list of classes which holds the right one."""
+
+
+def main() -> None:
+    """Run the command; what the user can mend is said in one line, with exit code 2.
+
+    With ``SHORTLIST_DEBUG=1`` in the environment the traceback is shown instead.
+    """
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("SHORTLIST_DEBUG") == "1":
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, ImportError):
+            message += "; install the extra that brings it, e.g. shortlist[data]"
+        print(f"shortlist: {message}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,275 @@
+"""``shortlist data``: build, check and describe data sets, and settle labels by vote."""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Build, check and describe data sets, and settle labels by vote.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+class LinkKind(str, Enum):
+    """How images get into a benchmark without being copied."""
+
+    hard = "hard"
+    symbolic = "symbolic"
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    task = progress.add_task(what, total=None)
+
+    def update(done: int, total: int) -> None:
+        progress.start()  # at the first call: its thread starts after the workers' processes
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        progress.stop()
+
+
+@contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    """A moving sign on stderr, if that is a terminal, and warnings as one line each."""
+    console = Console(stderr=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if console.is_terminal:
+            with console.status(what):
+                yield
+        else:
+            yield
+    for warning in caught:
+        typer.echo(f"shortlist: warning: {warning.message}", err=True)
+
+
+def _print_table(title: str, rows: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False, box=None)
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+
+
+@app.command()
+def build(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Labelled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
+            "with the columns path, label and, if wanted, genus."
+        ),
+    ],
+    dest: Annotated[Path, typer.Argument(help="Folder to make; must not exist, or be empty.")],
+    genus_fraction: Annotated[float, typer.Option(help="Share of the genera to draw; 1 for all.")] = 0.1,
+    min_images: Annotated[int, typer.Option(help="Leave out classes with fewer images.")] = 5,
+    held_out: Annotated[float, typer.Option(help="Share of each class for val, and for test.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
+    apply: Annotated[bool, typer.Option("--apply", "--yes", help="Do it; without this, only show.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a benchmark of your own labelled images, by the recipe of Pl@ntNet-300K.
+
+    Draws genera (groups of classes that look alike), keeps their classes with enough images, and divides
+    each class into train, val and test. Images are linked, not copied, and the source is only read. Without
+    --apply nothing is written: the plan is shown.
+    """
+    from shortlist.datasets.build import apply_plan, plan_benchmark
+
+    with _waiting("looking through the source"):
+        plan = plan_benchmark(
+            source, genus_fraction=genus_fraction, min_images=min_images, held_out=held_out, seed=seed
+        )
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
+    if apply:
+        with _waiting("linking"):
+            apply_plan(plan, dest, link=link.value)
+    genera = len(set(plan.class_table.parents["genus"]))
+    if as_json:
+        content = {"dest": str(dest), "applied": apply, "classes": len(plan.class_table), "genera": genera}
+        _print_json(content | {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options})
+        return
+    rows = {"genera": genera, "classes": len(plan.class_table)}
+    rows |= {f"{part} images": size for part, size in plan.sizes().items()}
+    rows |= {f"left out: {what}": number for what, number in plan.left_out.items()}
+    _print_table(f"{'Made' if apply else 'Plan for'} {dest}", rows)
+    if not apply:
+        typer.echo("Nothing was written. Add --apply to make it.")
+
+
+@app.command()
+def votes(
+    file: Annotated[
+        Path, typer.Argument(help="A .csv or .parquet file with the columns item, user, label and author.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the labels here (.csv or .parquet).")
+    ] = None,
+    theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
+    b0: Annotated[
+        float | None, typer.Option(help="Weight of a user who knows nothing yet.", show_default="log 2.1")
+    ] = None,
+    max_iterations: Annotated[int, typer.Option(help="Give up after so many rounds.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Settle labels by the votes of many annotators, who weigh more the more species they know.
+
+    The weights depend on which labels are valid and the labels on the weights: both are computed in turn
+    until nothing changes. The column author (who made the item) may be missing or have gaps.
+    """
+    from shortlist.datasets.votes import aggregate_votes, read_votes, save_consensus
+
+    if output is not None and output.suffix.lower() not in (".csv", ".parquet"):
+        raise ValueError(f"--output must end in .csv or .parquet, got {output}")
+    with _waiting("reading votes"):
+        columns = read_votes(file)
+    options = {} if b0 is None else {"b0": b0}
+    with _waiting("weighing votes"):
+        found = aggregate_votes(**columns, theta=theta, max_iterations=max_iterations, **options)
+        if output is not None:
+            save_consensus(output, found)
+    rows = {
+        "votes": len(columns["item"]),
+        "users": len(found.users),
+        "items": len(found.items),
+        "valid items": int(found.valid.sum()),
+        "iterations": found.iterations,
+        "converged": found.converged,
+    }
+    if as_json:
+        _print_json(rows)
+    else:
+        rows["converged"] = "yes" if found.converged else "no: the last state is given"
+        _print_table(f"Labels of {file}" + (f" in {output}" if output else ""), rows)
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A folder of images, or a list of them.")],
+    near: Annotated[bool, typer.Option(help="Also look for different files that look the same.")] = True,
+    max_distance: Annotated[
+        int, typer.Option(help="In how many of 64 bits such files may differ.", min=0, max=7)
+    ] = 3,
+    workers: Annotated[int | None, typer.Option(help="Processes; one per core if not given.", min=0)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find unreadable, empty and duplicate images, and images in two parts. Deletes nothing.
+
+    Exit code 0 if nothing was found, 1 otherwise. The parts are the folders train, val and test; files that
+    look the same are found by a perceptual hash and may be right where they are: look at them.
+    """
+    from shortlist.datasets.check import check_images
+
+    with _progress("reading") as progress:
+        report = check_images(path, near=near, max_distance=max_distance, workers=workers, progress=progress)
+    if as_json:
+        _print_json(asdict(report))
+    else:
+        _print_findings(path, report)
+    raise typer.Exit(0 if report.clean() else 1)
+
+
+def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
+    lists = {
+        "unreadable": [f"{file}: {reason}" for file, reason in report.unreadable.items()],
+        "empty": report.empty,
+        "the same bytes": [" = ".join(group) for group in report.duplicates],
+        "look the same": [" ~ ".join(group) for group in report.near_duplicates],
+        "in two parts": [", ".join(group) for group in report.across_parts],
+        "in two classes": [", ".join(group) for group in report.across_classes],
+    }
+    _print_table(f"{path}: {report.num_images:,} images", {name: len(rows) for name, rows in lists.items()})
+    for name, rows in lists.items():
+        for row in rows[:limit]:
+            typer.echo(f"{name}: {row}")
+        if len(rows) > limit:
+            typer.echo(f"{name}: and {len(rows) - limit} more (--json lists all)")
+
+
+@app.command()
+def describe(
+    name_or_path: Annotated[
+        str, typer.Argument(help="Name of a data set, a folder, a list of images, or a class table (.json).")
+    ],
+    root: Annotated[Path | None, typer.Option(help="Where a named data set is on disk.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the Lorenz curve here (.svg, .pdf, .png).")
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw example images of classes that look alike here (.png).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show classes, parts, imbalance and how unevenly the training images are spread.
+
+    Groups: few is fewer than 20 training images, many is more than 100. The Gini figure is 0 if all classes
+        have
+    as many images and nears 1 the more they are in a few classes; it is twice the area between the Lorenz
+    curve (--figure) and the diagonal.
+    """
+    from shortlist.class_table import ClassTable
+    from shortlist.datasets import describe as tools
+
+    splits = None
+    with _waiting("opening the data set"):
+        if name_or_path.endswith(".json") and Path(name_or_path).is_file():
+            table = ClassTable.load(name_or_path)
+        else:
+            splits = tools.open_dataset(name_or_path, root=root)
+            table = splits.class_table
+        found = tools.describe(table, splits)
+    if figure is not None:
+        tools.draw_lorenz(table.class_counts, figure)
+    if sheet is not None:
+        _draw_sheet(splits, sheet)
+    if as_json:
+        shares, images = tools.lorenz_curve(table.class_counts)
+        _print_json(asdict(found) | {"lorenz": {"classes": shares.tolist(), "images": images.tolist()}})
+        return
+    rows: dict[str, Any] = {"classes": found.num_classes}
+    rows |= {f"{level} groups": number for level, number in found.parents.items()}
+    rows |= {f"{part} rows": size for part, size in found.sizes.items()}
+    rows |= {f"classes with {group} images": number for group, number in found.groups.items()}
+    rows |= {"largest class": found.largest, "smallest class": found.smallest}
+    rows |= {"classes without images": found.empty_classes, "imbalance": f"{found.imbalance:.1f}"}
+    rows |= {"Gini figure": f"{found.gini:.3f}", "classes with half the images": found.half_of_images}
+    _print_table(name_or_path, rows)
+
+
+def _draw_sheet(splits: Any, path: Path) -> None:
+    from shortlist._files import replacing
+    from shortlist.datasets.contact_sheet import contact_sheet
+
+    if splits is None or not splits.class_table.parents:
+        raise ValueError(
+            "--sheet needs a data set whose classes have parents (genus, superclass): those look alike"
+        )
+    level = list(splits.class_table.parents)[-1]  # the lowest, if there are several
+    drawn = contact_sheet(splits.test, splits.class_table, level=level)
+    with replacing(path) as temporary:
+        drawn.save(temporary)

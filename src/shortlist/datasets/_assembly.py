@@ -1,0 +1,123 @@
+"""From lists of files to the three parts of a data set; what all sets of image files share."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.class_table import ClassTable
+from shortlist.datasets.images import ImageFiles, OnError, PathList, unreadable_files
+from shortlist.datasets.partition import proportional_split
+from shortlist.datasets.splits import Splits
+from shortlist.datasets.transforms import EvalTransform, TrainTransform
+
+__all__ = ["Files", "assemble", "divide", "examples", "missing", "warn_of_missing_classes"]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths and class indices of one part."""
+
+    paths: Sequence[str]
+    targets: Tensor
+
+    def take(self, indices: Tensor) -> "Files":
+        """The rows with these indices."""
+        return Files([self.paths[int(i)] for i in indices], self.targets[indices])
+
+
+def missing(path: str | Path, help_text: str) -> FileNotFoundError:
+    """The error for a file that a data set needs; the text says where to get it and how to lay it out."""
+    return FileNotFoundError(f"{path} is missing. {help_text}")
+
+
+def examples(items: Sequence[object], limit: int = 3) -> str:
+    """The first few of many, for a message."""
+    shown = ", ".join(str(item) for item in items[:limit])
+    return shown + (", ..." if len(items) > limit else "")
+
+
+def divide(parts: Mapping[str, Files], *, val_fraction: float, seed: int) -> dict[str, Files]:
+    """Training, validation and test parts from those there are.
+
+    All three: as they are. Training and one other: the other is the test part, and of each class
+    ``val_fraction`` of the training rows becomes the validation part (0: validation and test are the same).
+    Training alone: both parts are drawn from it.
+    """
+    check_number("val_fraction", val_fraction, low=0.0, below=0.5)
+    generator = torch.Generator().manual_seed(seed)
+    train, others = parts["train"], {name: part for name, part in parts.items() if name != "train"}
+    if len(others) == 2:
+        return dict(parts)
+    if others:
+        (test,) = others.values()
+        if val_fraction == 0:
+            return {"train": train, "val": test, "test": test}
+        kept, held = proportional_split(train.targets, fraction=val_fraction, parts=1, generator=generator)
+        return {"train": train.take(kept), "val": train.take(held), "test": test}
+    split = proportional_split(train.targets, fraction=val_fraction, generator=generator)
+    return {name: train.take(rows) for name, rows in zip(("train", "val", "test"), split, strict=True)}
+
+
+def _readable(name: str, files: Files, on_error: OnError) -> Files:
+    bad = unreadable_files(files.paths)
+    if not bad:
+        return files
+    listed = examples([f"{files.paths[i]} ({reason})" for i, reason in bad.items()])
+    if on_error == "raise":
+        raise ValueError(f"{len(bad)} files of the {name} part cannot be read as images: {listed}")
+    warnings.warn(
+        f"{len(bad)} files of the {name} part cannot be read and are left out: {listed}", stacklevel=4
+    )
+    kept = torch.ones(len(files.targets), dtype=torch.bool)
+    kept[list(bad)] = False
+    return files.take(kept.nonzero().squeeze(1))
+
+
+def warn_of_missing_classes(class_table: ClassTable, parts: Mapping[str, Tensor], *, where: object) -> None:
+    """One warning per part that lacks classes, with their number and the first few."""
+    for name, targets in parts.items():
+        absent = (targets.bincount(minlength=len(class_table)) == 0).nonzero().squeeze(1).tolist()
+        if absent and len(targets):
+            names = examples([class_table.names[c] for c in absent])
+            warnings.warn(
+                f"{where}: {len(absent)} of {len(class_table)} classes have no image in the {name} part "
+                f"({names})",
+                stacklevel=4,
+            )
+
+
+def assemble(
+    parts: Mapping[str, Files],
+    class_table: ClassTable,
+    *,
+    where: object,
+    image_size: int = 224,
+    train_transform: Callable | None = None,
+    eval_transform: Callable | None = None,
+    on_error: OnError = "skip",
+    verify: bool = False,
+) -> Splits:
+    """The three parts as image files, with training counts in the class table.
+
+    The last five arguments are those that every set of image files takes; see
+    :func:`shortlist.datasets.folders.image_folder`.
+    """
+    if verify:
+        parts = {name: _readable(name, files, on_error) for name, files in parts.items()}
+    warn_of_missing_classes(class_table, {name: files.targets for name, files in parts.items()}, where=where)
+    transforms = {
+        "train": train_transform or TrainTransform(image_size),
+        "val": eval_transform or EvalTransform(image_size),
+        "test": eval_transform or EvalTransform(image_size),
+    }
+    made = {
+        name: ImageFiles(PathList(files.paths), files.targets, transform=transforms[name], on_error=on_error)
+        for name, files in parts.items()
+    }
+    counts = parts["train"].targets.bincount(minlength=len(class_table))
+    return Splits(made["train"], made["val"], made["test"], class_table.with_counts(counts))

@@ -1,0 +1,249 @@
+"""Finds images that would spoil a data set: unreadable, empty, twice, or in two parts. Deletes nothing."""
+
+import hashlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shortlist._checks import check_number
+from shortlist.datasets._assembly import missing
+from shortlist.datasets.folders import images_below, named_parts
+from shortlist.datasets.images import why_unreadable
+from shortlist.datasets.lists import read_columns, read_text_list
+
+__all__ = ["CheckReport", "check_images", "difference_hash", "near_pairs"]
+
+MAX_DISTANCE = 7  # with one band of bits per distance and one more, bands of 8 bits
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was found; every path is as it was given or found.
+
+    Attributes:
+        num_images: How many files were looked at.
+        unreadable: Path and reason of each file that is no complete image (empty files apart).
+        empty: Files of no bytes.
+        duplicates: Groups of files with the same bytes.
+        near_duplicates: Groups of different files that look the same.
+        across_parts: Those of the groups above whose files are in more than one part.
+        across_classes: Groups of files with the same bytes that are in more than one class.
+    """
+
+    num_images: int
+    unreadable: dict[str, str] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
+    duplicates: list[list[str]] = field(default_factory=list)
+    near_duplicates: list[list[str]] = field(default_factory=list)
+    across_parts: list[list[str]] = field(default_factory=list)
+    across_classes: list[list[str]] = field(default_factory=list)
+
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not any(list(asdict(self).values())[1:])
+
+
+class _Finding(NamedTuple):
+    problem: str | None
+    content: bytes
+    looks: int | None
+
+
+def difference_hash(path: str | Path) -> int | None:
+    """64 bits, one per pair of neighbours in a row of the image shrunk to 9 x 8: is the right one brighter?
+
+    Copies that were scaled, recompressed or slightly brightened differ in few bits. ``None`` for images of
+    (nearly) one shade, which all look the same to it.
+    """
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.draft("L", (72, 64))
+        small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    if int(small.max()) - int(small.min()) < 8:
+        return None
+    bits = small[:, 1:] > small[:, :-1]
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def _inspect(path: str, near: bool) -> _Finding:
+    looks, problem = None, None
+    if near:
+        try:
+            looks = difference_hash(path)  # decodes the file, and so finds what is wrong with it
+        except Exception as error:  # decoders fail in many ways on broken files
+            problem = why_unreadable(path) or str(error)
+    else:
+        problem = why_unreadable(path)
+    if problem is not None:
+        return _Finding(problem, b"", None)
+    return _Finding(None, hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest(), looks)
+
+
+def near_pairs(hashes: np.ndarray, *, max_distance: int = 3) -> np.ndarray:
+    """Pairs (m, 2) of indices of different 64-bit hashes that differ in at most so many bits.
+
+    The bits are cut into ``max_distance + 1`` bands; two hashes that differ in no more bits than that agree
+    in at least one band, so only those that do are compared: not all pairs.
+
+    Args:
+        hashes: Distinct hashes (n,), uint64.
+        max_distance: Largest number of different bits, 0 to 7.
+    """
+    check_number("max_distance", max_distance, low=0, below=MAX_DISTANCE + 1)
+    edges = np.linspace(0, 64, max_distance + 2).astype(int)
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for low, high in pairwise(edges):
+        band = (hashes >> np.uint64(low)) & np.uint64((1 << int(high - low)) - 1)
+        order = np.argsort(band, kind="stable")
+        first, step = np.arange(len(order)), 0
+        while len(first):  # all pairs that are so many steps apart in the order and agree in the band
+            step += 1
+            first = first[first + step < len(order)]
+            first = first[band[order[first]] == band[order[first + step]]]
+            pairs = np.stack([order[first], order[first + step]], axis=1)
+            different = hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]
+            bits = np.unpackbits(different[:, None].view(np.uint8), axis=1).sum(1)
+            found.append(np.sort(pairs[bits <= max_distance], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _groups(keys: Sequence) -> list[list[int]]:
+    """Indices with equal keys, where there are two or more; ``None`` and empty keys are equal to nothing."""
+    by_key: dict[Any, list[int]] = {}
+    for index, key in enumerate(keys):
+        if key is not None and key != b"":
+            by_key.setdefault(key, []).append(index)
+    return [group for group in by_key.values() if len(group) > 1]
+
+
+def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[int]]:
+    """Images connected by a chain of near pairs, of which not all have the same bytes."""
+    looks: dict[int, list[int]] = {}
+    for index, finding in enumerate(findings):
+        if finding.looks is not None:
+            looks.setdefault(finding.looks, []).append(index)
+    distinct = list(looks)
+    leader = list(range(len(distinct)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for first, second in near_pairs(np.array(distinct, dtype=np.uint64), max_distance=max_distance).tolist():
+        leader[find(second)] = find(first)
+    together: dict[int, list[int]] = {}
+    for place, code in enumerate(distinct):
+        together.setdefault(find(place), []).extend(looks[code])
+    groups = [sorted(group) for group in together.values()]
+    return [group for group in groups if len({findings[i].content for i in group}) > 1]
+
+
+def _listed(path: Path) -> tuple[list[str], list[str], list[str]]:
+    """Paths, parts and classes of what is to be checked."""
+    if path.is_dir():
+        folders = named_parts(path)
+        folders = folders if "train" in folders else {"": path}
+        paths, parts, classes = [], [], []
+        for part, folder in folders.items():
+            found = images_below(folder)
+            paths += found
+            parts += [part] * len(found)
+            relative = [Path(os.path.relpath(image, folder)).parts for image in found]
+            classes += [words[0] if len(words) > 1 else "" for words in relative]
+        return paths, parts, classes
+    if not path.is_file():
+        raise missing(path, "Expected a folder of images, or a list of them (.csv, .parquet or text).")
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        paths, labels = read_text_list(path)
+        return [str(path.parent / p) for p in paths], [""] * len(paths), labels
+    table = read_columns(path, ["path"], optional=["label", "split"])
+    columns = {name: [str(value) for value in column.to_pylist()] for name, column in table.items()}
+    blank = [""] * len(columns["path"])
+    paths = [str(path.parent / p) for p in columns["path"]]
+    return paths, columns.get("split", blank), columns.get("label", blank)
+
+
+def _inspect_all(
+    paths: Sequence[str], near: bool, workers: int, progress: Callable[[int, int], None] | None
+) -> list[_Finding]:
+    findings = []
+
+    def note(finding: _Finding) -> None:
+        findings.append(finding)
+        if progress is not None:
+            progress(len(findings), len(paths))
+
+    if workers == 0:
+        for path in paths:
+            note(_inspect(path, near))
+        return findings
+    start = "fork" if sys.platform == "linux" else "spawn"
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(start)) as pool:
+            for finding in pool.map(_inspect, paths, [near] * len(paths), chunksize=32):
+                note(finding)
+    except BrokenProcessPool as error:
+        raise ValueError(
+            f"a worker died at {paths[len(findings)]} or in one of the {32 * workers} files after it: "
+            "look at them one by one with workers=0"
+        ) from error
+    return findings
+
+
+def check_images(
+    path: str | Path,
+    *,
+    near: bool = True,
+    max_distance: int = 3,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CheckReport:
+    """Look at every image of a folder or list; nothing is changed or deleted.
+
+    Args:
+        path: A folder of images (parts are its folders train, val and test, classes the folders in them), or
+            a list as for :func:`~shortlist.datasets.lists.image_list`.
+        near: Also look for different files that look the same, by :func:`difference_hash`.
+        max_distance: In how many of 64 bits such files may differ, 0 to 7.
+        workers: Processes that read; one per core if left out, 0 for none beside this one.
+        progress: Called with the number of files done and of all.
+
+    Raises:
+        FileNotFoundError: There is nothing at ``path``.
+        ValueError: It holds no images.
+    """
+    check_number("max_distance", max_distance, low=0, below=MAX_DISTANCE + 1)
+    workers = os.cpu_count() or 1 if workers is None else workers
+    check_number("workers", workers, low=0)
+    paths, parts, classes = _listed(Path(path))
+    if not paths:
+        raise ValueError(f"{path} holds no images")
+    findings = _inspect_all(paths, near, workers, progress)
+
+    def named(groups: list[list[int]]) -> list[list[str]]:
+        return [[paths[i] for i in group] for group in groups]
+
+    same = _groups([finding.content for finding in findings])
+    alike = _near_groups(findings, max_distance) if near else []
+    problems = {p: finding.problem for p, finding in zip(paths, findings, strict=True) if finding.problem}
+    return CheckReport(
+        num_images=len(paths),
+        unreadable={p: reason for p, reason in problems.items() if reason != "it is empty"},
+        empty=[p for p, reason in problems.items() if reason == "it is empty"],
+        duplicates=named(same),
+        near_duplicates=named(alike),
+        across_parts=named([group for group in same + alike if len({parts[i] for i in group}) > 1]),
+        across_classes=named([group for group in same if len({classes[i] for i in group}) > 1]),
+    )

@@ -1,0 +1,162 @@
+"""What a data set looks like in figures: classes, groups, imbalance, and how unevenly images are spread."""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_class_vector
+from shortlist._files import replacing
+from shortlist.class_table import GROUPS, ClassTable
+
+if TYPE_CHECKING:
+    from shortlist.datasets.splits import Splits
+
+__all__ = ["Description", "describe", "draw_lorenz", "gini", "lorenz_curve", "open_dataset"]
+
+
+def lorenz_curve(class_counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Share of classes, from the rarest on, and of the images that these have: (c + 1,) each, from 0 to 1.
+
+    Example:
+        >>> classes, images = lorenz_curve(torch.tensor([3, 1]))
+        >>> images
+        tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
+    """
+    check_class_vector("class_counts", class_counts)
+    counts = class_counts.double().sort().values
+    if not len(counts) or float(counts.sum()) == 0:
+        raise ValueError("class_counts must hold at least one image, got none")
+    images = torch.cat([counts.new_zeros(1), counts.cumsum(0) / counts.sum()])
+    return torch.linspace(0, 1, len(counts) + 1, dtype=torch.float64), images
+
+
+def gini(class_counts: Tensor) -> float:
+    """Twice the area between the Lorenz curve and the diagonal: 0 if all classes have as many images.
+
+    Example:
+        >>> gini(torch.tensor([3, 1]))
+        0.25
+    """
+    classes, images = lorenz_curve(class_counts)
+    return 1 - 2 * float(torch.trapezoid(images, classes))
+
+
+@dataclass(frozen=True)
+class Description:
+    """Figures of a data set, from its training counts.
+
+    Attributes:
+        num_classes: Classes in the table.
+        sizes: Rows of each part; only those known.
+        groups: Classes with few, a medium number of and many training images.
+        largest: Training images of the most frequent class.
+        smallest: Training images of the rarest class that has any.
+        empty_classes: Classes without a training image.
+        imbalance: ``largest / smallest``.
+        gini: See :func:`gini`.
+        half_of_images: Smallest number of classes that together have half of the images.
+        parents: Number of parents on each level.
+    """
+
+    num_classes: int
+    sizes: dict[str, int]
+    groups: dict[str, int]
+    largest: int
+    smallest: int
+    empty_classes: int
+    imbalance: float
+    gini: float
+    half_of_images: int
+    parents: dict[str, int]
+
+
+def describe(class_table: ClassTable, splits: "Splits | None" = None) -> Description:
+    """The figures of a data set; with ``splits``, also the sizes of its parts.
+
+    Example:
+        >>> describe(ClassTable(["oak", "ash"], counts=[150, 50])).imbalance
+        3.0
+    """
+    counts = class_table.class_counts
+    present = counts[counts > 0]
+    if not len(present):
+        raise ValueError("the class table has no training images: all counts are 0")
+    falling = counts.sort(descending=True).values.cumsum(0)
+    sizes = {"train": int(counts.sum())}
+    if splits is not None:
+        sizes = {name: len(getattr(splits, name)) for name in ("train", "val", "test")}
+    return Description(
+        num_classes=len(class_table),
+        sizes=sizes,
+        groups=dict(zip(GROUPS, class_table.groups().bincount(minlength=3).tolist(), strict=True)),
+        largest=int(present.max()),
+        smallest=int(present.min()),
+        empty_classes=int((counts == 0).sum()),
+        imbalance=int(present.max()) / int(present.min()),
+        gini=gini(counts),
+        half_of_images=int((2 * falling < falling[-1]).sum()) + 1,
+        parents={level: len(set(column)) for level, column in class_table.parents.items()},
+    )
+
+
+def draw_lorenz(class_counts: Tensor, path: str | Path) -> None:
+    """Draw the Lorenz curve to a file, in the format of its suffix (.svg, .pdf, .png)."""
+    from matplotlib.figure import Figure
+
+    classes, images = lorenz_curve(class_counts)
+    figure = Figure(figsize=(4.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 100], [0, 100], color="0.7", linewidth=1, label="all classes alike")
+    share = f"Gini {gini(class_counts):.2f}"
+    axes.plot((100 * classes).tolist(), (100 * images).tolist(), color="C0", label=share)
+    axes.set(xlabel="classes, from the rarest on (%)", ylabel="training images they have (%)", aspect="equal")
+    axes.set(xlim=(0, 100), ylim=(0, 100))
+    axes.legend(loc="upper left", frameon=False)
+    with replacing(path) as temporary:
+        figure.savefig(temporary)
+
+
+def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options: Any) -> "Splits":
+    """A data set by name (``shortlist.datasets.DATASETS``) or by path.
+
+    A path may be a folder of saved embeddings, of Pl@ntNet-300K, or of class folders; or a list of images.
+
+    Args:
+        name_or_path: The name, or the path.
+        root: Where a named set is on disk, if it is not built in.
+        **options: For the function of the set.
+
+    Raises:
+        FileNotFoundError: There is neither such a name nor such a path.
+    """
+    import shortlist.datasets as sets
+    from shortlist.datasets.embeddings import SUFFIXES, embeddings
+    from shortlist.datasets.folders import image_folder
+    from shortlist.datasets.lists import image_list
+    from shortlist.datasets.plantnet import NAMES_FILE, plantnet300k
+
+    known = getattr(sets, "DATASETS", {})
+    if name_or_path in known:
+        function = known[name_or_path]
+        on_disk = "root" in inspect.signature(function).parameters
+        if on_disk != (root is not None):
+            needs = (
+                "is read from disk: root must be its folder" if on_disk else "is built in and takes no root"
+            )
+            raise ValueError(f"{name_or_path} {needs}, got {root}")
+        return function(root, **options) if on_disk else function(**options)
+    path = Path(name_or_path)
+    if not path.exists():
+        names = ", ".join(sorted(known)) or "none"
+        raise FileNotFoundError(f"{name_or_path} is neither a path nor the name of a data set ({names})")
+    if path.is_file():
+        return image_list(path, **options)
+    if any((path / f"train{suffix}").is_file() for suffix in SUFFIXES):
+        return embeddings(path, **options)
+    if (path / NAMES_FILE).is_file():
+        return plantnet300k(path, **options)
+    return image_folder(path, **options)

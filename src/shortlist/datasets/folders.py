@@ -1,0 +1,125 @@
+"""Any folder of images with one folder per class."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from shortlist.class_table import ClassTable
+from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.images import IMAGE_SUFFIXES, OnError
+from shortlist.datasets.splits import Splits
+
+__all__ = ["PARTS", "class_folders", "files_by_class", "image_folder", "images_below", "named_parts"]
+
+PARTS = ("train", "val", "test")
+
+LAYOUT = (
+    "Expected one folder of images per class, <root>/<class>/*.jpg, or the same in <root>/train, <root>/val "
+    "and <root>/test."
+)
+
+
+def class_folders(root: str | Path) -> list[str]:
+    """Names of the folders in a folder, sorted as text, without hidden ones."""
+    with os.scandir(root) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def images_below(folder: str | Path) -> list[str]:
+    """Paths of all image files in a folder and below it, sorted; hidden ones are left out."""
+    found = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith("."):
+                found.append(os.path.join(parent, name))
+    return sorted(found)
+
+
+def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
+    """The images of the class folders in ``root``; a class without a folder has none."""
+    paths, targets = [], []
+    for index, name in enumerate(ids):
+        folder = os.path.join(root, name)
+        images = images_below(folder) if os.path.isdir(folder) else []
+        paths += images
+        targets += [index] * len(images)
+    return Files(paths, torch.tensor(targets, dtype=torch.int64))
+
+
+def named_parts(root: Path, *, names: Mapping[str, Sequence[str]] | None = None) -> dict[str, Path]:
+    """Which parts a folder has, and where: ``train``, ``val`` (or ``valid``, ``validation``), ``test``."""
+    names = names or {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
+    found = {}
+    for part, folders in names.items():
+        for folder in folders:
+            if (root / folder).is_dir():
+                found.setdefault(part, root / folder)
+    return found
+
+
+def image_folder(
+    root: str | Path,
+    *,
+    val_fraction: float = 0.1,
+    seed: int = 0,
+    image_size: int = 224,
+    train_transform: Callable | None = None,
+    eval_transform: Callable | None = None,
+    on_error: OnError = "skip",
+    verify: bool = False,
+) -> Splits:
+    """Any folder with one folder of images per class, with or without a division into parts.
+
+    On disk: ``<root>/<class>/**/*.jpg`` (or another image format), or the same below ``<root>/train``,
+    ``<root>/val`` and ``<root>/test``. Classes are the folders of all parts, sorted as text; if there is a
+    ``<root>/class_table.json`` (as :func:`shortlist.datasets.build.build_benchmark` writes), its names, order
+    and parents are used. Without ``test`` (or without ``val``) the other held-out part is the test part and
+    the validation part is drawn from the training part, by class; without both, both are drawn.
+
+    Args:
+        root: The folder.
+        val_fraction: Share of each class in each part that has to be drawn, rounded up; with 0 and one
+            held-out folder, that folder is both validation and test part.
+        seed: Of the draw.
+        image_size: Side of the images given to the model, for the default transforms.
+        train_transform: Makes a tensor of a Pillow image of the training part; a
+            :class:`~shortlist.datasets.transforms.TrainTransform` if left out.
+        eval_transform: The same for the other parts; an
+            :class:`~shortlist.datasets.transforms.EvalTransform` if left out.
+        on_error: What to do with unreadable files; see :mod:`shortlist.datasets.images`.
+        verify: Read every file now and leave unreadable ones out (or raise, by ``on_error``).
+
+    Raises:
+        FileNotFoundError: The folder is missing.
+        ValueError: It holds no class folders, or they hold no images.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise missing(root, LAYOUT)
+    found = named_parts(root)
+    folders = found if "train" in found else {"train": root}
+    ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
+    table = ClassTable(ids)
+    if (root / "class_table.json").is_file():
+        table = ClassTable.load(root / "class_table.json")
+        if unknown := sorted(set(ids) - set(table.ids)):
+            raise ValueError(
+                f"{root / 'class_table.json'} does not know {len(unknown)} of the class folders "
+                f"({examples(unknown)}): it belongs to another version of the data"
+            )
+    files = {part: files_by_class(folder, table.ids) for part, folder in folders.items()}
+    if not files["train"].paths:
+        raise ValueError(f"{folders['train']} holds no images in class folders. {LAYOUT}")
+    return assemble(
+        divide(files, val_fraction=val_fraction, seed=seed),
+        table,
+        where=root,
+        train_transform=train_transform,
+        eval_transform=eval_transform,
+        image_size=image_size,
+        on_error=on_error,
+        verify=verify,
+    )

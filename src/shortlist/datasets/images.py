@@ -1,0 +1,186 @@
+"""Image files as one part of a data set: paths and class indices, decoded when fetched.
+
+What happens to a file that cannot be read (missing, empty, truncated, no image) is the caller's choice:
+
+- ``on_error="skip"``: fetching it gives an image of zeros and the class index -100, which every loss leaves
+  out (``ignore_index``); the first such file of a process is named in a warning, and ``unreadable`` lists
+  those met so far, in all workers. An epoch never stops for it.
+- ``on_error="raise"``: fetching it raises a ``ValueError`` with its path.
+
+:func:`unreadable_files` finds them beforehand, and ``verify=True`` of the data sets leaves them out from the
+start.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from shortlist._checks import check_choice
+from shortlist.datasets.transforms import EvalTransform
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = [
+    "IGNORED",
+    "IMAGE_SUFFIXES",
+    "ImageFiles",
+    "OnError",
+    "PathList",
+    "read_image",
+    "unreadable_files",
+    "why_unreadable",
+]
+
+IGNORED = -100  # ignore_index of the losses
+IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+
+OnError = Literal["skip", "raise"]
+
+
+class PathList(Sequence[str]):
+    """Many paths in two arrays, so that worker processes share their memory instead of copying it.
+
+    Example:
+        >>> list(PathList(["a.png", "été/b.png"]))
+        ['a.png', 'été/b.png']
+    """
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        encoded = [os.fsencode(path) for path in paths]
+        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """The path at an index, or the list of those in a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        start = int(self._ends[index - 1]) if index else 0
+        return os.fsdecode(self._bytes[start : int(self._ends[index])].tobytes())
+
+
+def read_image(path: str | Path) -> "Image.Image":
+    """The file as an RGB image, decoded whole; any error becomes a ``ValueError`` with the path."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if "transparency" in image.info:  # a palette with transparent colours has to pass through RGBA
+                return image.convert("RGBA").convert("RGB")
+            return image.convert("RGB")
+    except Exception as error:  # decoders fail in many ways on broken files, SyntaxError among them
+        raise ValueError(f"{path} cannot be read as an image: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "it is in no known image format"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def why_unreadable(path: str | Path) -> str | None:
+    """Why a file cannot be read as an image, or ``None`` if it can.
+
+    The whole file is read, but JPEG files are decoded at an eighth of their size, which finds truncated ones
+    at a fraction of the time.
+    """
+    from PIL import Image
+
+    try:
+        if not os.path.getsize(path):
+            return "it is empty"
+        with Image.open(path) as image:
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+            image.load()
+    except Exception as error:  # as in read_image
+        return _reason(error)
+    return None
+
+
+def unreadable_files(paths: Sequence[str], *, threads: int | None = None) -> dict[int, str]:
+    """Index and reason of each file that cannot be read as an image (see :func:`why_unreadable`)."""
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:  # decoders let other threads run
+        reasons = pool.map(why_unreadable, paths)
+        return {i: reason for i, reason in enumerate(reasons) if reason is not None}
+
+
+class ImageFiles(Dataset):
+    """A part of a data set whose inputs are image files, decoded in the process that fetches them.
+
+    Args:
+        paths: One file per row.
+        targets: Class index of each row (n,), int64.
+        transform: Makes a tensor of an RGB Pillow image; a centre cut of 224 pixels if left out. Must be
+            picklable where workers are started afresh ("spawn").
+        on_error: What to do with a file that cannot be read: ``"skip"`` or ``"raise"`` (see the module).
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        targets: Tensor,
+        *,
+        transform: Callable[["Image.Image"], Tensor] | None = None,
+        on_error: OnError = "skip",
+    ) -> None:
+        check_choice("on_error", on_error, ("skip", "raise"))
+        self.paths = paths if isinstance(paths, PathList) else PathList(paths)
+        if targets.dtype != torch.int64 or targets.shape != (len(self.paths),):
+            raise ValueError(
+                f"targets must be int64 of shape ({len(self.paths)},), "
+                f"got {targets.dtype} {tuple(targets.shape)}"
+            )
+        self.targets, self.on_error = targets, on_error
+        self.transform = EvalTransform() if transform is None else transform
+        # in shared memory: what one worker finds, all know
+        self._failed = torch.zeros(len(self.paths), dtype=torch.bool).share_memory_()
+        self._warned = False
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        index = range(len(self))[index]
+        try:
+            image = read_image(self.paths[index])
+        except ValueError as error:
+            if self.on_error == "raise":
+                raise
+            self._failed[index] = True
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{error}. It is left out (class {IGNORED}); others are, too, without a word: "
+                    "see .unreadable, or run `shortlist data check`",
+                    stacklevel=2,
+                )
+            return self._blank(), IGNORED
+        return self.transform(image), int(self.targets[index])
+
+    def _blank(self) -> Tensor:
+        from PIL import Image
+
+        return torch.zeros_like(self.transform(Image.new("RGB", (64, 64))))
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The files met so far that could not be read."""
+        return [self.paths[int(i)] for i in self._failed.nonzero().squeeze(1)]

@@ -1,0 +1,211 @@
+"""Lists of image files with their classes: text, CSV or Parquet."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.class_table import ClassTable
+from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.splits import Splits
+
+__all__ = ["image_list", "image_lists", "read_columns", "read_text_list"]
+
+LAYOUT = (
+    "Expected a text file with a path and a class on each line, or a .csv or .parquet file with the columns "
+    "path, label and, if it holds several parts, split (train, val or test)."
+)
+
+
+def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
+    """Columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; those of ``optional`` if they are there.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It cannot be read as its suffix says, or lacks a wanted column.
+    """
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    path = Path(path)
+    if not path.is_file():
+        raise missing(path, f"Expected a .csv or .parquet file with the columns {', '.join(wanted)}.")
+    try:
+        if path.suffix.lower() == ".parquet":
+            names = parquet.read_schema(path).names
+        else:
+            with csv.open_csv(path) as reader:
+                names = reader.schema.names
+        if lacking := [name for name in wanted if name not in names]:
+            raise ValueError(
+                f"{path} has no column {lacking[0]!r}; its columns are {', '.join(map(str, names))}"
+            )
+        chosen = [*wanted, *(name for name in optional if name in names)]
+        if path.suffix.lower() == ".parquet":
+            table = parquet.read_table(path, columns=chosen)
+        else:
+            table = csv.read_csv(path, convert_options=csv.ConvertOptions(include_columns=chosen))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix or 'CSV'}: {error}") from error
+    return {name: table[name].combine_chunks() for name in chosen}
+
+
+def read_text_list(path: str | Path) -> tuple[list[str], list[str]]:
+    """Paths and classes of a text file with ``path class`` on each line; only a path may hold spaces."""
+    paths, labels = [], []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            words = line.rsplit(maxsplit=1)
+            if len(words) != 2:
+                raise ValueError(f"{path}, line {number}: expected a path and a class, got {line.strip()!r}")
+            paths.append(words[0].strip())
+            labels.append(words[1])
+    return paths, labels
+
+
+def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, list[str] | None]:
+    """Paths, labels and, if there are any, parts of a list file."""
+    if not path.is_file():
+        raise missing(path, LAYOUT)
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        paths, labels = read_text_list(path)
+        return paths, labels, None
+    path_column, label_column, split_column = columns
+    table = read_columns(path, [path_column, label_column], optional=[split_column])
+    for name in (path_column, label_column):
+        if table[name].null_count:
+            raise ValueError(f"{path} has {table[name].null_count} empty fields in column {name!r}")
+    parts = table[split_column].to_pylist() if split_column in table else None
+    return [str(p) for p in table[path_column].to_pylist()], table[label_column].to_pylist(), parts
+
+
+def _index_labels(labels: Sequence, known: ClassTable | None, where: object) -> tuple[Tensor, ClassTable]:
+    """Class indices and table; whole numbers >= 0 are indices already, other labels are sorted as text."""
+    texts = np.asarray([str(label) for label in labels])
+    if known is not None:
+        index = {name: i for i, name in enumerate(known.ids)}
+        if unknown := sorted(set(texts.tolist()) - set(index)):
+            raise ValueError(f"{where} has classes that class_table lacks: {examples(unknown)}")
+        return torch.tensor([index[text] for text in texts.tolist()], dtype=torch.int64), known
+    if np.char.isdecimal(texts).all():
+        numbers = torch.from_numpy(texts.astype(np.int64))
+        return numbers, ClassTable([str(c) for c in range(int(numbers.max()) + 1)])
+    names, numbers = np.unique(texts, return_inverse=True)
+    return torch.from_numpy(numbers.astype(np.int64)), ClassTable(names.tolist())
+
+
+def _splits(
+    rows: Mapping[str, tuple[list[str], list]],
+    *,
+    where: Path,
+    root: str | Path | None,
+    class_table: ClassTable | None,
+    val_fraction: float,
+    seed: int,
+    **image_options: Any,
+) -> Splits:
+    labels = [label for _, part in rows.values() for label in part]
+    if not rows.get("train", ([], []))[0]:
+        raise ValueError(f"{where} lists no training images. {LAYOUT}")
+    targets, table = _index_labels(labels, class_table, where)
+    base = str(root) if root is not None else str(where.parent)
+    files, start = {}, 0
+    for part, (paths, _) in rows.items():
+        full = [os.path.join(base, path) for path in paths]
+        if full and not os.path.exists(full[0]):  # a wrong root is wrong in the first row
+            raise missing(full[0], f"It is the first image of the {part} part in {where}; root is {base}.")
+        files[part] = Files(full, targets[start : start + len(full)])
+        start += len(full)
+    return assemble(divide(files, val_fraction=val_fraction, seed=seed), table, where=where, **image_options)
+
+
+def image_list(
+    path: str | Path,
+    *,
+    root: str | Path | None = None,
+    path_column: str = "path",
+    label_column: str = "label",
+    split_column: str = "split",
+    class_table: ClassTable | None = None,
+    val_fraction: float = 0.1,
+    seed: int = 0,
+    **image_options: Any,
+) -> Splits:
+    """Images and classes listed in one file.
+
+    On disk: a ``.csv`` or ``.parquet`` file with a column of paths, one of classes and, if wanted, one that
+    says ``train``, ``val`` or ``test``; or a text file with ``path class`` on each line. Without a division
+    into parts, or with part of one, the rest is drawn as by :func:`~shortlist.datasets.folders.image_folder`.
+
+    Args:
+        path: The list.
+        root: What its paths are relative to; the folder of the list if left out.
+        path_column: Name of the column of paths.
+        label_column: Name of the column of classes. If all are whole numbers >= 0 they are class indices;
+            otherwise the classes are numbered in alphabetical order.
+        split_column: Name of the column of parts; need not be there.
+        class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere.
+        val_fraction: Share of each class in each part that has to be drawn.
+        seed: Of the draw.
+        **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
+            for :func:`~shortlist.datasets.folders.image_folder`.
+
+    Raises:
+        FileNotFoundError: The list, or the first image of a part, is missing.
+        ValueError: A column or field is missing, or a part is not one of the three.
+    """
+    path = Path(path)
+    paths, labels, parts = _read(path, (path_column, label_column, split_column))
+    rows: dict[str, tuple[list[str], list]] = {}
+    for image, label, part in zip(paths, labels, parts or ["train"] * len(paths), strict=True):
+        rows.setdefault(part, ([], []))[0].append(image)
+        rows[part][1].append(label)
+    if odd := [str(part) for part in rows if part not in ("train", "val", "test")]:
+        raise ValueError(
+            f"{path}: column {split_column!r} must hold train, val or test, got {examples(sorted(odd))}"
+        )
+    return _splits(
+        rows,
+        where=path,
+        root=root,
+        class_table=class_table,
+        val_fraction=val_fraction,
+        seed=seed,
+        **image_options,
+    )
+
+
+def image_lists(
+    train: str | Path,
+    val: str | Path | None = None,
+    test: str | Path | None = None,
+    *,
+    root: str | Path | None = None,
+    path_column: str = "path",
+    label_column: str = "label",
+    class_table: ClassTable | None = None,
+    val_fraction: float = 0.1,
+    seed: int = 0,
+    **image_options: Any,
+) -> Splits:
+    """Images and classes listed in one file per part; everything else as for :func:`image_list`."""
+    rows = {}
+    for part, path in {"train": train, "val": val, "test": test}.items():
+        if path is not None:
+            paths, labels, _ = _read(Path(path), (path_column, label_column, ""))
+            rows[part] = (paths, labels)
+    return _splits(
+        rows,
+        where=Path(train),
+        root=root,
+        class_table=class_table,
+        val_fraction=val_fraction,
+        seed=seed,
+        **image_options,
+    )

@@ -1,0 +1,106 @@
+"""Pl@ntNet-300K: plant species, long-tailed and hard to tell apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shortlist.class_table import ClassTable
+from shortlist.datasets._assembly import assemble, examples, missing
+from shortlist.datasets.folders import PARTS, class_folders, files_by_class
+from shortlist.datasets.splits import Splits
+
+__all__ = ["genus_of", "plantnet300k", "plantnet_metadata"]
+
+NAMES_FILE = "plantnet300K_species_id_2_name.json"
+METADATA_FILE = "plantnet300K_metadata.json"
+HELP = (
+    "Get Pl@ntNet-300K from its page at Zenodo (record 5645731) and unpack it, so that <root> holds train/, "
+    "val/ and test/, each with one folder per species id, and the two JSON files of the same version."
+)
+
+
+def genus_of(name: str) -> str:
+    """First word of a species name, without the sign of a hybrid.
+
+    Example:
+        >>> genus_of("Lactuca virosa L."), genus_of("× Fatshedera lizei")
+        ('Lactuca', 'Fatshedera')
+    """
+    words = [word for word in name.replace("_", " ").split() if word not in ("×", "x", "X")]
+    return words[0].lstrip("×") if words else name
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise missing(path, HELP)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold an object with one entry per id, got a {type(content).__name__}")
+    return content
+
+
+def _check_version(path: Path, ids: set[str], folders: set[str]) -> None:
+    if ids != folders:
+        only_here, only_there = sorted(ids - folders), sorted(folders - ids)
+        raise ValueError(
+            f"{path} is of another version than the folders beside it: {len(only_here)} of its ids have no "
+            f"folder ({examples(only_here) or 'none'}), {len(only_there)} folders have no entry "
+            f"({examples(only_there) or 'none'}). Take the JSON file and the images from the same version."
+        )
+
+
+def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
+    """What is known of each image, by its name without suffix: species_id, organ, author, license, split.
+
+    Raises:
+        FileNotFoundError: ``plantnet300K_metadata.json`` is not in ``root``.
+        ValueError: Its species are not those of the folders: it belongs to another version.
+    """
+    root = Path(root)
+    path = root / METADATA_FILE
+    content = _read_json(path)
+    species = {str(entry.get("species_id")) for entry in content.values()}
+    _check_version(path, species, set(_species_folders(root)))
+    return content
+
+
+def _species_folders(root: Path) -> list[str]:
+    for part in PARTS:
+        if not (root / part).is_dir():
+            raise missing(root / part, HELP)
+    return sorted({name for part in PARTS for name in class_folders(root / part)})
+
+
+def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_options: Any) -> Splits:
+    """Pl@ntNet-300K: 306,146 images of 1,081 plant species in 303 genera.
+
+    On disk: ``<root>/train/<species id>/``, ``<root>/val/<species id>/``, ``<root>/test/<species id>/`` and
+    ``<root>/plantnet300K_species_id_2_name.json``; ``plantnet300K_metadata.json`` if ``check_metadata``. The
+    class index is the place of the species id among all ids, sorted as text (the order of published models);
+    the class table has ids, names and the level ``"genus"``, the first word of the name.
+
+    Args:
+        root: The unpacked folder.
+        check_metadata: Also require the metadata file to be of the same version (see
+            :func:`plantnet_metadata`).
+        **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
+            for :func:`~shortlist.datasets.folders.image_folder`.
+
+    Raises:
+        FileNotFoundError: A folder or file is missing; the message says where to get it.
+        ValueError: The ids of a JSON file are not those of the folders: it is of another version.
+    """
+    root = Path(root)
+    ids = _species_folders(root)
+    names = {str(key): str(name) for key, name in _read_json(root / NAMES_FILE).items()}
+    _check_version(root / NAMES_FILE, set(names), set(ids))
+    if check_metadata:
+        plantnet_metadata(root)
+    table = ClassTable([names[i] for i in ids], ids, parents={"genus": [genus_of(names[i]) for i in ids]})
+    files = {part: files_by_class(root / part, ids) for part in PARTS}
+    if not files["train"].paths:
+        raise ValueError(f"{root / 'train'} holds no images. {HELP}")
+    return assemble(files, table, where=root, **image_options)

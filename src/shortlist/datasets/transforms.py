@@ -1,0 +1,198 @@
+"""Augmentation and normalisation: batches of small images in torch, single image files in Pillow.
+
+Nothing here needs torchvision; any callable may stand in for these.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_k, check_number
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "BatchTransform",
+    "EvalTransform",
+    "TrainTransform",
+    "normalise",
+    "random_crop_and_flip",
+]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def random_crop_and_flip(
+    images: Tensor, *, padding: int = 4, flip: bool = True, generator: torch.Generator | None = None
+) -> Tensor:
+    """Each image padded with zeros, cropped at random to its old size and mirrored with chance one half.
+
+    Args:
+        images: A batch (n, channels, height, width) of any type.
+        padding: Pixels added on each side before cropping.
+        flip: Whether to mirror left and right.
+        generator: Draws the places.
+
+    Returns:
+        A batch of the same shape and type.
+
+    Example:
+        >>> random_crop_and_flip(torch.ones(2, 3, 8, 8), padding=0).sum()
+        tensor(384.)
+    """
+    check_number("padding", padding, low=0)
+    n, channels, height, width = images.shape
+    padded = torch.nn.functional.pad(images, [padding] * 4)
+    top, left = torch.randint(2 * padding + 1, (2, n), generator=generator)
+    columns = torch.arange(width).expand(n, width)
+    if flip:
+        mirrored = torch.rand(n, generator=generator) < 0.5
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    rows = (top[:, None] + torch.arange(height))[:, None, :, None]
+    columns = (left[:, None] + columns)[:, None, None, :]
+    return padded[torch.arange(n)[:, None, None, None], torch.arange(channels)[:, None, None], rows, columns]
+
+
+def normalise(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Bytes (..., channels, height, width) to float32 in units of the standard deviation, around the mean.
+
+    Bytes are divided by 255 first; floating images are taken as they are.
+
+    Example:
+        >>> normalise(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
+        2.0
+    """
+    scaled = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+    return (scaled - scaled.new_tensor(mean)[:, None, None]) / scaled.new_tensor(std)[:, None, None]
+
+
+class BatchTransform:
+    """For images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalise`.
+
+    Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
+    """
+
+    def __init__(
+        self,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: bool = False,
+        padding: int = 4,
+        flip: bool = True,
+    ) -> None:
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.augment, self.padding, self.flip = augment, padding, flip
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Transform a batch (n, channels, height, width)."""
+        if self.augment:
+            images = random_crop_and_flip(images, padding=self.padding, flip=self.flip)
+        return normalise(images, mean=self.mean, std=self.std)
+
+
+def _to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return normalise(data.view(image.height, image.width, 3).permute(2, 0, 1), mean=mean, std=std)
+
+
+class EvalTransform:
+    """A Pillow image resized by its shorter side, its centre cut out, as a normalised float tensor.
+
+    Args:
+        size: Side of the square that is returned (3, size, size).
+        resize: What the shorter side is resized to first; ``size / 0.875`` if left out.
+        mean: Subtracted from each channel.
+        std: Divides each channel.
+    """
+
+    def __init__(
+        self,
+        size: int = 224,
+        *,
+        resize: int | None = None,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
+        check_k(size, name="size")
+        self.size, self.resize = size, resize or round(size / 0.875)
+        if self.resize < size:
+            raise ValueError(f"resize must be >= size ({size}), got {resize}")
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, image: "Image.Image") -> Tensor:
+        """Transform one RGB image."""
+        from PIL import Image
+
+        # the wanted square in the image's own pixels: one resampling does both the scaling and the cut
+        side = min(image.size) * self.size / self.resize
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        box = (left, top, left + side, top + side)
+        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+        return _to_tensor(cut, self.mean, self.std)
+
+
+class TrainTransform:
+    """A random part of a Pillow image, resized and perhaps mirrored, as a normalised float tensor.
+
+    The part has a random share of the area and a random shape, as is usual for training on photographs; if
+    ten draws do not fit into the image, it is the largest centred part of allowed shape. Draws from torch's
+    own generator, which a ``DataLoader`` seeds differently in each worker.
+
+    Args:
+        size: Side of the square that is returned (3, size, size).
+        area: Smallest and largest share of the image's area.
+        ratio: Smallest and largest ratio of width to height.
+        flip: Whether to mirror left and right with chance one half.
+        mean: Subtracted from each channel.
+        std: Divides each channel.
+    """
+
+    def __init__(
+        self,
+        size: int = 224,
+        *,
+        area: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: bool = True,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
+        check_k(size, name="size")
+        if not 0 < area[0] <= area[1] <= 1:
+            raise ValueError(f"area must be two shares in (0, 1], ascending, got {area}")
+        if not 0 < ratio[0] <= ratio[1]:
+            raise ValueError(f"ratio must be two numbers > 0, ascending, got {ratio}")
+        self.size, self.area, self.ratio, self.flip = size, area, ratio, flip
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def _part(self, width: int, height: int) -> tuple[float, float, float, float]:
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for share, shape, across, down in torch.rand(10, 4, dtype=torch.float64).tolist():
+            area = width * height * (self.area[0] + share * (self.area[1] - self.area[0]))
+            shape = math.exp(low + shape * (high - low))
+            w, h = math.sqrt(area * shape), math.sqrt(area / shape)
+            if w <= width and h <= height:
+                left, top = across * (width - w), down * (height - h)
+                return left, top, left + w, top + h
+        shape = min(max(width / height, self.ratio[0]), self.ratio[1])
+        w, h = min(width, height * shape), min(height, width / shape)
+        left, top = (width - w) / 2, (height - h) / 2
+        return left, top, left + w, top + h
+
+    def __call__(self, image: "Image.Image") -> Tensor:
+        """Transform one RGB image."""
+        from PIL import Image
+
+        part = self._part(*image.size)
+        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=part)
+        if self.flip and torch.rand(()) < 0.5:
+            cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _to_tensor(cut, self.mean, self.std)

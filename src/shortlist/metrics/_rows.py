@@ -1,0 +1,105 @@
+"""What an evaluation keeps of each row: a few numbers, found in blocks of rows."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import promote
+from shortlist.metrics.calibration import Activation, top_confidence
+from shortlist.metrics.ranks import Ranks, Ties, true_ranks
+
+__all__ = ["Predictor", "RowNumbers", "look_at_rows"]
+
+Predictor = Callable[[Tensor], Tensor]
+
+_BLOCK = 2**20  # scores looked at in one go: few enough for the processor's caches
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """Numbers (n,) of the rows that count, on the CPU.
+
+    Args:
+        target: Class index.
+        ranks: Place of the true class.
+        has_nan: Whether a score is NaN.
+        confidence: Largest probability, NaN if not known.
+        nll: Minus the log-probability of the true class, NaN if not known.
+        hits: By predictor, whether the set holds the true class.
+        sizes: By predictor, the size of the set.
+    """
+
+    target: Tensor
+    ranks: Ranks
+    has_nan: Tensor
+    confidence: Tensor
+    nll: Tensor
+    hits: Mapping[str, Tensor]
+    sizes: Mapping[str, Tensor]
+
+
+def look_at_rows(
+    scores: Tensor,
+    target: Tensor,
+    predictors: Mapping[str, Predictor],
+    *,
+    activation: Activation,
+    ties: Ties,
+    ignore_index: int,
+) -> RowNumbers:
+    """Numbers of all rows that count, with no more than a block of scores copied at a time."""
+    block = max(1, _BLOCK // max(1, scores.shape[1]))
+    joined: dict[str, Tensor] = {}
+    done = 0
+    for rows, true in zip(scores.split(block), target.split(block), strict=True):
+        counted = true != ignore_index
+        if not counted.all():
+            rows, true = rows[counted], true[counted]
+        for name, part in _look_at_block(rows, true, predictors, activation, ties).items():
+            # small tensors kept from each block would hold on to the large ones' memory between them
+            if name not in joined:
+                joined[name] = torch.empty(len(target), dtype=part.dtype)
+            joined[name][done : done + len(true)] = part
+        done += len(true)
+    joined = {name: numbers[:done] for name, numbers in joined.items()}
+    return RowNumbers(
+        target=joined["target"],
+        ranks=Ranks(joined["first"], joined["last"], torch.ones_like(joined["has_nan"])),
+        has_nan=joined["has_nan"],
+        confidence=joined["confidence"],
+        nll=joined["nll"],
+        hits={name: joined[f"hit {name}"] for name in predictors},
+        sizes={name: joined[f"size {name}"] for name in predictors},
+    )
+
+
+def _look_at_block(
+    scores: Tensor, target: Tensor, predictors: Mapping[str, Predictor], activation: Activation, ties: Ties
+) -> dict[str, Tensor]:
+    ranks, index = true_ranks(scores, target, ties=ties), target[:, None]
+    true = scores.gather(1, index)[:, 0]
+    numbers = {
+        "target": target,
+        "first": ranks.first,
+        "last": ranks.last,
+        "has_nan": scores.amax(1).isnan(),
+        "confidence": top_confidence(scores, activation=activation),
+        "nll": _nll(scores, true, activation),
+    }
+    for name, predictor in predictors.items():
+        sets = predictor(scores)
+        if not isinstance(sets, Tensor) or sets.dtype != torch.bool or sets.shape != scores.shape:
+            got = f"{sets.dtype} {tuple(sets.shape)}" if isinstance(sets, Tensor) else type(sets).__name__
+            raise ValueError(f"predictors[{name!r}] must return bool sets {tuple(scores.shape)}, got {got}")
+        numbers[f"hit {name}"] = sets.gather(1, index)[:, 0] & ~true.isnan()  # a NaN is a miss
+        numbers[f"size {name}"] = sets.sum(1, dtype=torch.int32).long()
+    return numbers
+
+
+def _nll(scores: Tensor, true: Tensor, activation: Activation) -> Tensor:
+    """Minus the log-probability of the true class (n,), float64; NaN where there is none."""
+    if activation == "softmax":
+        return (promote(scores).logsumexp(1) - true).double()
+    return -true.double().log() if activation == "none" else torch.full_like(true.double(), torch.nan)

@@ -1,0 +1,98 @@
+"""Several runs of one experiment: means with t-intervals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from shortlist._checks import check_k, check_number
+from shortlist.metrics.results import Figure, Results
+
+__all__ = ["Aggregate", "aggregate", "student_t_quantile"]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Mean over runs and its t-interval for each figure of :meth:`Results.figures`.
+
+    Args:
+        runs: Number of runs.
+        level: Level of the intervals.
+        figures: By name, the mean with both ends of its interval; these are ``None`` for one run, and all is
+            ``None`` if a run does not have the figure.
+    """
+
+    runs: int
+    level: float
+    figures: Mapping[str, Figure]
+
+
+def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
+    """Mean of each figure over runs (seeds, say), with the interval of Student's t.
+
+    The interval is the mean plus and minus ``t * s / sqrt(runs)``, with s the standard deviation between runs
+    and t the quantile for runs - 1 degrees of freedom. It tells how much the mean would change with other
+    seeds on the same rows; for the part of the rows see the interval of each run.
+
+    Args:
+        results: What :func:`evaluate` returned for each run, with the same figures in each.
+        level: Level of the intervals, in (0, 1).
+    """
+    if not results:
+        raise ValueError("results must have at least one run, got 0")
+    check_number("level", level, above=0.0, below=1.0)
+    runs = [result.figures() for result in results]
+    for run in runs[1:]:
+        different = sorted(run.keys() ^ runs[0].keys())
+        if different:
+            raise ValueError(
+                f"results must all have the same figures, got {different[0]!r} in only some of them"
+            )
+    figures = {name: _mean([run[name].value for run in runs], level) for name in runs[0]}
+    return Aggregate(len(runs), level, figures)
+
+
+def _mean(values: Sequence[float | None], level: float) -> Figure:
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return Figure(None)
+    mean = fmean(numbers)
+    if len(numbers) == 1 or not all(map(math.isfinite, numbers)):
+        return Figure(mean)
+    half = student_t_quantile((1 + level) / 2, len(numbers) - 1) * stdev(numbers) / math.sqrt(len(numbers))
+    return Figure(mean, mean - half, mean + half)
+
+
+def student_t_quantile(q: float, degrees: int) -> float:
+    """Quantile of Student's t distribution with a whole number of degrees of freedom.
+
+    The chance of ``|T| <= t`` is a finite sum of powers of ``cos(atan(t / sqrt(degrees)))``; this is solved
+    for t by halving.
+
+    Args:
+        q: Share in [0.5, 1).
+        degrees: Degrees of freedom, >= 1.
+
+    Example:
+        >>> round(student_t_quantile(0.975, 4), 4)
+        2.7764
+    """
+    check_number("q", q, low=0.5, below=1.0)
+    check_k(degrees, name="degrees")
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _central_share(middle, degrees) < 2 * q - 1 else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _central_share(angle: float, degrees: int) -> float:
+    """Chance that ``|T| <= sqrt(degrees) * tan(angle)``."""
+    odd = degrees % 2
+    square = math.cos(angle) ** 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for power in range(2 + odd, degrees - 1, 2):
+        term *= square * (power - 1) / power
+        total += term
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total

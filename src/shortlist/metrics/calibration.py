@@ -1,0 +1,132 @@
+"""Whether the confidence of the first guess is the share of times that it is right."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import can_read_values, check_choice, check_k, check_scores, promote
+from shortlist.metrics.ranks import Ties, topk_hits, true_ranks
+
+__all__ = [
+    "Activation",
+    "CalibrationSums",
+    "calibration_error",
+    "calibration_sums",
+    "error_of_bins",
+    "sums_of_bins",
+    "top_confidence",
+]
+
+Activation = Literal["softmax", "sigmoid", "none"]
+ACTIVATIONS = ("softmax", "sigmoid", "none")
+
+
+class CalibrationSums(NamedTuple):
+    """For each bin of confidence, rows, right first guesses and sum of confidences; and rows left out ()."""
+
+    counts: Tensor
+    correct: Tensor
+    confidence: Tensor
+    nan_rows: Tensor
+
+
+def top_confidence(scores: Float[Tensor, "n c"], *, activation: Activation) -> Float[Tensor, " n"]:
+    """The largest probability of each row (n,), float64; NaN if the row has a NaN.
+
+    Example:
+        >>> top_confidence(torch.tensor([[0.0, 0.0]]), activation="softmax")
+        tensor([0.5000], dtype=torch.float64)
+    """
+    check_choice("activation", activation, ACTIVATIONS)
+    scores = promote(scores)
+    top = scores.amax(1)
+    if activation == "softmax":
+        return (top - scores.logsumexp(1)).double().exp()
+    top = top.double().sigmoid() if activation == "sigmoid" else top.double()
+    if activation == "none" and can_read_values(scores):
+        outside = (scores < 0) | (scores > 1)
+        if outside.any():
+            value = float(scores[outside][0])
+            raise ValueError(f"scores must be probabilities in [0, 1] with activation='none', got {value}")
+    return top
+
+
+@torch.no_grad()
+def calibration_sums(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    activation: Activation = "softmax",
+    bins: int = 15,
+    ties: Ties = "against",
+    ignore_index: int = -100,
+) -> CalibrationSums:
+    """All that the calibration error is made of; see :func:`calibration_error` for the arguments."""
+    check_k(bins, name="bins")
+    check_scores(scores, name="scores")
+    ranks = true_ranks(scores, target, ties=ties, ignore_index=ignore_index)
+    confidence = top_confidence(scores, activation=activation)
+    return sums_of_bins(confidence, topk_hits(ranks, [1], ties=ties)[:, 0], ranks.counted, bins)
+
+
+def sums_of_bins(confidence: Tensor, correct: Tensor, counted: Tensor, bins: int) -> CalibrationSums:
+    """Sums of each bin from the rows' confidences, of which some may be NaN, and right first guesses (n,)."""
+    known = ~confidence.isnan()
+    rows = counted & known
+    confidence = torch.where(rows, confidence, 0.0)
+    index = (confidence * bins).long().clamp(0, bins - 1)
+    zeros = confidence.new_zeros(bins)
+    return CalibrationSums(
+        rows.new_zeros(bins, dtype=torch.int64).index_add_(0, index, rows.long()),
+        zeros.index_add(0, index, (correct * rows).double()),
+        zeros.index_add(0, index, confidence),
+        (counted & ~known).sum(),
+    )
+
+
+def error_of_bins(counts: Tensor, correct: Tensor, confidence: Tensor) -> Float[Tensor, ""]:
+    """Expected calibration error from the sums of each bin.
+
+    Example:
+        >>> error_of_bins(torch.tensor([2, 2]), torch.tensor([1.0, 2.0]), torch.tensor([0.4, 1.8]))
+        tensor(0.2000, dtype=torch.float64)
+    """
+    return (correct.double() - confidence.double()).abs().sum() / counts.sum()
+
+
+def calibration_error(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    activation: Activation = "softmax",
+    bins: int = 15,
+    ties: Ties = "against",
+    ignore_index: int = -100,
+) -> Float[Tensor, ""]:
+    """Expected calibration error: mean distance between confidence and accuracy of the first guess.
+
+    The rows are put into bins of equal width by the confidence of their first guess; each bin counts by its
+    rows. Bin b of B holds confidences in [b/B, (b+1)/B), the last one 1 as well.
+
+    Args:
+        scores: What the activation makes probabilities of (n, c).
+        target: Class indices (n,).
+        activation: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if the scores are probabilities already.
+        bins: Number of bins.
+        ties: Whether a first guess that ties with the true class is right, see :func:`topk_accuracy`.
+        ignore_index: Rows with this target do not count.
+
+    Returns:
+        A float64 scalar. Rows with a NaN have no confidence and are left out.
+
+    Example:
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+        >>> calibration_error(probs, torch.tensor([0, 1, 1]), activation="none", bins=2)  # |2.4 - 2| / 3
+        tensor(0.1333, dtype=torch.float64)
+    """
+    sums = calibration_sums(
+        scores, target, activation=activation, bins=bins, ties=ties, ignore_index=ignore_index
+    )
+    return error_of_bins(sums.counts, sums.correct, sums.confidence)

@@ -1,0 +1,308 @@
+"""One call from scores to all figures of the scores and of every predictor's sets, with intervals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_k, check_scores, check_target
+from shortlist.class_table import GROUPS, ClassTable
+from shortlist.metrics._rows import Predictor, RowNumbers, look_at_rows
+from shortlist.metrics.bootstrap import Resamples, interval, resample
+from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
+from shortlist.metrics.class_means import (
+    average_classes,
+    coverage_shortfall,
+    under_covered_share,
+    worst_classes,
+)
+from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
+from shortlist.metrics.results import (
+    Averages,
+    Figure,
+    GroupRows,
+    ReliabilityBins,
+    Results,
+    ScoreResults,
+    SetResults,
+)
+from shortlist.metrics.sets import size_quantiles
+
+__all__ = ["evaluate"]
+
+_LEVEL = 0.95
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@torch.no_grad()
+def evaluate(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    predictors: Mapping[str, Predictor],
+    class_table: ClassTable,
+    *,
+    ks: Sequence[int] = (1, 3, 5, 10),
+    activation: Activation = "softmax",
+    ties: Ties = "against",
+    few_below: int = 20,
+    many_above: int = 100,
+    bins: int = 15,
+    curve_max: int = 100,
+    num_worst: int = 10,
+    num_resamples: int = 1000,
+    generator: torch.Generator | None = None,
+    ignore_index: int = -100,
+) -> Results:
+    """Figures of scores and of predicted sets, with 95 % bootstrap intervals.
+
+    The scores are looked at in blocks of rows, so that little memory is needed beside them: a predictor is
+    called on some rows at a time. Intervals are percentiles over resamples of the rows, the same for all
+    figures; a class that a resample lacks has no part in its macro means.
+
+    Args:
+        scores: Scores (n, c): what the predictors take.
+        target: Class indices (n,).
+        predictors: By name, functions from scores (rows, c) to bool sets (rows, c). One with an attribute
+            ``coverage`` promises it: its shares of under-covered classes are counted.
+        class_table: The classes. With training counts there are figures by group.
+        ks: Numbers of guesses; those above c are left out.
+        activation: What makes probabilities of the scores, for calibration error and likelihood only:
+            ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
+        ties: See :func:`topk_accuracy`.
+        few_below: Classes with fewer training examples are in the group "few".
+        many_above: Classes with more training examples are in the group "many".
+        bins: Bins of the calibration error.
+        curve_max: How far to list the top-K curve; its area is always over K = 1, ..., c.
+        num_worst: How many classes of lowest coverage to list.
+        num_resamples: Resamples for the intervals; 0 for none.
+        generator: Where the resamples come from; by default one seeded with 0, so that a second call finds
+            the same.
+        ignore_index: Rows with this target do not count.
+
+    Returns:
+        Plain numbers; ``None`` for what is not defined, such as the accuracy of a group without rows.
+
+    Example:
+        >>> table = ClassTable(names=("oak", "beech", "birch"), counts=(150, 20, 3))
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
+        >>> above_0 = {"above_0": lambda scores: scores > 0}
+        >>> results = evaluate(scores, torch.tensor([0, 1, 1]), above_0, table, num_resamples=0)
+        >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
+        (0.75, 1.0)
+    """
+    check_scores(scores, name="scores")
+    check_target(target, scores, ignore_index=ignore_index)
+    c = scores.shape[1]
+    ks = _check_options(
+        c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
+    )
+    groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
+    if not (target != ignore_index).any():
+        raise ValueError("target must have at least one row that is not ignored, got 0")
+    rows = look_at_rows(
+        scores, target, predictors, activation=activation, ties=ties, ignore_index=ignore_index
+    )
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    table = _tabulate(_columns(rows, ks, ties, c), rows.target, groups, c, num_resamples, generator)
+    return Results(
+        rows=len(rows.target),
+        ignored_rows=len(target) - len(rows.target),
+        nan_rows=int(rows.has_nan.sum()),
+        classes=c,
+        absent_classes=int((table.counts == 0).sum()),
+        ties=ties,
+        activation=activation,
+        level=_LEVEL,
+        num_resamples=num_resamples,
+        groups=_group_rows(groups, table.counts),
+        class_rows=tuple(table.counts.tolist()),
+        scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
+        sets={
+            name: _set_results(rows, table, name, groups, _promise(name, predictor), num_worst)
+            for name, predictor in predictors.items()
+        },
+    )
+
+
+def _check_options(
+    c: int, class_table: ClassTable, ks: Sequence[int], num_resamples: int, **numbers: int
+) -> tuple[int, ...]:
+    """Check what has no other place to be checked; returns the K that are not above the number of classes."""
+    if len(class_table) != c:
+        raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")
+    if isinstance(num_resamples, bool) or not isinstance(num_resamples, int) or num_resamples < 0:
+        raise ValueError(f"num_resamples must be an integer >= 0, got {num_resamples!r}")
+    for name, number in numbers.items():
+        check_k(number, name=name)
+    return tuple(k for k in dict.fromkeys(check_ks(ks, None)) if k <= c)
+
+
+def _promise(name: str, predictor: Predictor) -> float | None:
+    """The coverage that a predictor promises, if it does."""
+    coverage = getattr(predictor, "coverage", None)
+    if coverage is None:
+        return None
+    try:
+        return float(coverage)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"predictors[{name!r}].coverage must be a number or None, got {coverage!r}"
+        ) from error
+
+
+def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[str, Tensor]:
+    """Everything that is a mean over rows, by name, one number for each row (n,)."""
+    every = sorted({1, *ks})
+    hits = topk_hits(rows.ranks, every, ties=ties)
+    columns = {f"top {k}": hits[:, i] for i, k in enumerate(every)}
+    columns["area"] = curve_area_of_rows(rows.ranks, c)
+    known = ~rows.nll.isnan()
+    columns |= {"nll": torch.where(known, rows.nll, 0.0), "known": known}
+    for name, sizes in rows.sizes.items():
+        columns |= {f"hit {name}": rows.hits[name], f"size {name}": sizes, f"empty {name}": sizes == 0}
+    return columns
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Sums by class (c,), averages with intervals, and resampled means over rows (b,), by name."""
+
+    counts: Tensor
+    sums: Mapping[str, Tensor]
+    averages: Mapping[str, Averages]
+    draws: Mapping[str, Tensor]
+
+
+def _tabulate(
+    columns: Mapping[str, Tensor],
+    target: Tensor,
+    groups: Tensor | None,
+    c: int,
+    num_resamples: int,
+    generator: torch.Generator,
+) -> _Table:
+    """Averages of all columns, and their intervals."""
+    values = torch.stack([column.double() for column in columns.values()], dim=1)
+    sums = values.new_zeros(c, values.shape[1]).index_add_(0, target, values).T
+    counts = torch.bincount(target, minlength=c)
+    names = () if groups is None else GROUPS
+    groups = torch.full((c,), len(GROUPS)) if groups is None else groups
+    by_group = average_classes(sums, counts, average="group", groups=groups)
+    means = [
+        Resamples(average_classes(sums, counts), average_classes(sums, counts, average="macro"), by_group.T)
+    ]
+    draws: dict[str, Tensor] = {}
+    if num_resamples:
+        found = resample(
+            values,
+            target,
+            groups,
+            num_classes=c,
+            num_groups=len(names),
+            num_resamples=num_resamples,
+            generator=generator,
+        )
+        ends = [interval(part, _LEVEL) for part in found]
+        means += [Resamples(*(end[side] for end in ends)) for side in (0, 1)]
+        draws = dict(zip(columns, found.micro.T, strict=True))
+    averages = {
+        name: Averages(
+            _figure(*(part.micro[i] for part in means)),
+            _figure(*(part.macro[i] for part in means)),
+            {group: _figure(*(part.groups[g, i] for part in means)) for g, group in enumerate(names)},
+        )
+        for i, name in enumerate(columns)
+    }
+    return _Table(counts, dict(zip(columns, sums, strict=True)), averages, draws)
+
+
+def _figure(value: Tensor | float, low: Tensor | float = math.nan, high: Tensor | float = math.nan) -> Figure:
+    return Figure(*(None if math.isnan(number) else float(number) for number in (value, low, high)))
+
+
+def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
+    """Classes, classes with rows, and rows of each group."""
+    if groups is None:
+        return {}
+    members = {name: counts[groups == number] for number, name in enumerate(GROUPS)}
+    return {
+        name: GroupRows(len(rows), int((rows > 0).sum()), int(rows.sum())) for name, rows in members.items()
+    }
+
+
+def _score_results(
+    rows: RowNumbers, table: _Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
+) -> ScoreResults:
+    top1 = table.averages["top 1"].macro
+    error = Figure(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
+    histogram = histogram_of(rows.ranks, len(table.counts), ties=ties)
+    calibration_error, reliability = _calibration(rows, ties, bins)
+    return ScoreResults(
+        topk={k: table.averages[f"top {k}"] for k in ks},
+        balanced_error=error,
+        topk_area=table.averages["area"].micro,
+        calibration_error=calibration_error,
+        nll=_nll_figure(table),
+        topk_curve=tuple(topk_curve(histogram, k_max=curve_max).tolist()),
+        reliability=reliability,
+        class_hits={k: _numbers(table.sums[f"top {k}"], whole=ties != "expected") for k in ks},
+    )
+
+
+def _calibration(rows: RowNumbers, ties: Ties, bins: int) -> tuple[Figure, ReliabilityBins]:
+    """Without an interval: noise in the bins only adds to the error, so resamples have more of it."""
+    known = ~rows.confidence.isnan()
+    sums = sums_of_bins(rows.confidence, topk_hits(rows.ranks, [1], ties=ties)[:, 0], known, bins)
+    counts = sums.counts.double()
+    shares = [
+        tuple(_figure(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
+    ]
+    error = error_of_bins(sums.counts, sums.correct, sums.confidence)
+    return _figure(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
+
+
+def _nll_figure(table: _Table) -> Figure:
+    """Mean over the rows where it is known."""
+    value = table.sums["nll"].sum() / table.sums["known"].sum()
+    if not table.draws:
+        return _figure(value)
+    return _figure(value, *interval(table.draws["nll"] / table.draws["known"], _LEVEL))
+
+
+def _set_results(
+    rows: RowNumbers, table: _Table, name: str, groups: Tensor | None, promised: float | None, num_worst: int
+) -> SetResults:
+    hits, counts, sizes = table.sums[f"hit {name}"], table.counts, rows.sizes[name]
+    by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}
+    worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
+    below = (None, None)
+    if promised is not None:
+        measures = (under_covered_share, coverage_shortfall)
+        below = [float(measure(hits, counts, coverage=promised)) for measure in measures]
+    return SetResults(
+        coverage=table.averages[f"hit {name}"],
+        size=table.averages[f"size {name}"],
+        empty_share=table.averages[f"empty {name}"].micro,
+        size_quantiles=_size_quantiles(sizes),
+        group_size_quantiles={g: _size_quantiles(some) for g, some in by_group.items() if len(some)},
+        size_histogram=tuple(torch.bincount(sizes).tolist()),
+        promised=promised,
+        under_covered=below[0],
+        shortfall=below[1],
+        worst_classes=tuple(worst.tolist()),
+        worst_coverage=tuple(of_worst.tolist()),
+        class_hits=_numbers(hits),
+        class_sizes=_numbers(table.sums[f"size {name}"]),
+    )
+
+
+def _size_quantiles(sizes: Tensor) -> dict[str, int]:
+    quantiles = size_quantiles(torch.bincount(sizes), _QUANTILES).tolist()
+    return dict(zip(map(str, _QUANTILES), quantiles, strict=True))
+
+
+def _numbers(sums: Tensor, *, whole: bool = True) -> tuple:
+    return tuple((sums.long() if whole else sums).tolist())

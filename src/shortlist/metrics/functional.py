@@ -1,0 +1,65 @@
+"""The metrics as pure functions of tensors."""
+
+from shortlist.metrics.calibration import (
+    Activation,
+    CalibrationSums,
+    calibration_error,
+    calibration_sums,
+    error_of_bins,
+)
+from shortlist.metrics.class_means import (
+    Average,
+    average_classes,
+    coverage_shortfall,
+    under_covered_share,
+    worst_classes,
+)
+from shortlist.metrics.ranks import (
+    Ranks,
+    Ties,
+    TopKSums,
+    balanced_error,
+    rank_histogram,
+    topk_accuracy,
+    topk_curve,
+    topk_curve_area,
+    topk_sums,
+    true_ranks,
+)
+from shortlist.metrics.sets import (
+    SetSums,
+    set_coverage,
+    set_size,
+    set_sums,
+    size_histogram,
+    size_quantiles,
+)
+
+__all__ = [
+    "Activation",
+    "Average",
+    "CalibrationSums",
+    "Ranks",
+    "SetSums",
+    "Ties",
+    "TopKSums",
+    "average_classes",
+    "balanced_error",
+    "calibration_error",
+    "calibration_sums",
+    "coverage_shortfall",
+    "error_of_bins",
+    "rank_histogram",
+    "set_coverage",
+    "set_size",
+    "set_sums",
+    "size_histogram",
+    "size_quantiles",
+    "topk_accuracy",
+    "topk_curve",
+    "topk_curve_area",
+    "topk_sums",
+    "true_ranks",
+    "under_covered_share",
+    "worst_classes",
+]

@@ -1,0 +1,385 @@
+"""The metrics as torchmetrics: states of O(classes) that are sums, so that processes add them up.
+
+The only file that imports torchmetrics (``pip install 'shortlist[metrics]'``). Each module computes a
+dictionary of figures, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
+scalars.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from shortlist._checks import check_choice, check_k
+from shortlist.class_table import GROUPS
+from shortlist.metrics.calibration import ACTIVATIONS, Activation, calibration_sums, error_of_bins
+from shortlist.metrics.class_means import (
+    average_classes,
+    check_coverage,
+    check_groups,
+    coverage_shortfall,
+    under_covered_share,
+    worst_classes,
+)
+from shortlist.metrics.ranks import TIES, Ties, check_ks, nan_rows, rank_histogram, topk_curve, topk_sums
+from shortlist.metrics.sets import check_shares, set_sums, size_quantiles
+
+__all__ = ["CalibrationError", "SetCoverage", "SetSize", "TopKAccuracy", "TopKCurve"]
+
+
+class _SumMetric(Metric):
+    """What the modules share: classes, groups, ignored rows, and states that add up."""
+
+    full_state_update = False
+    is_differentiable = False
+    groups: Tensor | None
+
+    def __init__(
+        self, *, num_classes: int, groups: Tensor | None, ignore_index: int, counting: str = "", **options
+    ) -> None:
+        super().__init__(**options)
+        check_k(num_classes, name="num_classes")
+        if groups is not None:
+            check_groups(groups, num_classes)
+        self.num_classes, self.ignore_index = num_classes, ignore_index
+        self.register_buffer("groups", groups, persistent=False)
+        # MetricCollection lets metrics share one state if names and values are equal after the first batch.
+        # Those that count something else might be so by chance: this empty state keeps them apart.
+        self.add_sum(f"counting {counting} without {ignore_index}".replace(".", " "), 0)
+
+    def add_sum(self, name: str, *shape: int, exact: bool = True) -> None:
+        """A state of zeros: int64, or float64 for what is not a count."""
+        zeros = torch.zeros(shape, dtype=torch.int64 if exact else torch.float64)
+        self.add_state(name, default=zeros, dist_reduce_fx="sum")
+
+    def add(self, **sums: Tensor) -> None:
+        """Add one batch's sums to the states."""
+        for name, value in sums.items():
+            state = getattr(self, name)
+            state += value
+
+    def check_classes(self, rows: Tensor) -> None:
+        """Require scores or sets of as many classes as were announced."""
+        if rows.ndim == 2 and rows.shape[1] != self.num_classes:
+            raise ValueError(f"num_classes is {self.num_classes}, got rows of {rows.shape[1]} classes")
+
+    def means(self, name: str, sums: Tensor, counts: Tensor, *, per_class: bool) -> dict[str, Tensor]:
+        """Mean over rows, over classes, by group and by class, under their names."""
+        figures = {
+            name: average_classes(sums, counts),
+            f"macro_{name}": average_classes(sums, counts, average="macro"),
+        }
+        if self.groups is not None:
+            of_groups = average_classes(sums, counts, average="group", groups=self.groups)
+            for number, value in enumerate(of_groups):
+                figures[f"{_group_name(number, len(of_groups))}_{name}"] = value
+        if per_class:
+            figures[f"class_{name}"] = average_classes(sums, counts, average="none")
+        return figures
+
+
+def _group_name(number: int, groups: int) -> str:
+    return GROUPS[number] if groups == len(GROUPS) else f"group{number}"
+
+
+class TopKAccuracy(_SumMetric):
+    """Top-K accuracies for several K from one pass, see :func:`shortlist.metrics.topk_accuracy`.
+
+    ``compute()`` has, for each K, ``top5`` (over rows), ``macro_top5`` (over classes with rows), with groups
+    ``few_top5``, ``medium_top5``, ``many_top5``, with ``per_class`` ``class_top5`` (c,); ``balanced_error``
+    if 1 is among the K; ``absent_classes`` and ``nan_rows``, which are counts.
+
+    Args:
+        num_classes: Number of classes c.
+        k: Number of guesses, or several of them.
+        groups: Group of each class (c,), as from ``ClassTable.groups()``.
+        per_class: Whether to return each class's own accuracy.
+        ties: See :func:`shortlist.metrics.topk_accuracy`.
+        ignore_index: Rows with this target do not count.
+        options: Passed on to ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = True
+    hits: Tensor
+    counts: Tensor
+    nan_rows: Tensor
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        k: int | Sequence[int] = (1, 5),
+        groups: Tensor | None = None,
+        per_class: bool = False,
+        ties: Ties = "against",
+        ignore_index: int = -100,
+        **options,
+    ) -> None:
+        check_k(num_classes, name="num_classes")
+        check_choice("ties", ties, TIES)
+        ks = check_ks(k, num_classes)
+        super().__init__(
+            num_classes=num_classes,
+            groups=groups,
+            ignore_index=ignore_index,
+            counting=f"top {ks} ties {ties}",
+            **options,
+        )
+        self.ties: Ties = ties
+        self.ks, self.per_class = ks, per_class
+        self.add_sum("hits", num_classes, len(self.ks), exact=ties != "expected")
+        self.add_sum("counts", num_classes)
+        self.add_sum("nan_rows")
+
+    def update(self, scores: Tensor, target: Tensor) -> None:
+        """Add a batch of scores (n, c) with class indices (n,)."""
+        self.check_classes(scores)
+        sums = topk_sums(scores, target, k=self.ks, ties=self.ties, ignore_index=self.ignore_index)
+        self.add(**sums._asdict())
+
+    def compute(self) -> dict[str, Tensor]:
+        """The figures by name."""
+        figures: dict[str, Tensor] = {}
+        for k, hits in zip(self.ks, self.hits.T, strict=True):
+            figures |= self.means(f"top{k}", hits, self.counts, per_class=self.per_class)
+        if "macro_top1" in figures:
+            figures["balanced_error"] = 1 - figures["macro_top1"]
+        return figures | {"absent_classes": (self.counts == 0).sum(), "nan_rows": self.nan_rows.clone()}
+
+
+class TopKCurve(_SumMetric):
+    """Top-K accuracy for every K and the area below, see :func:`shortlist.metrics.topk_curve_area`.
+
+    ``compute()`` has ``topk_curve`` (k_max,), ``topk_area`` and ``curve_nan_rows``, the rows with a NaN.
+
+    Args:
+        num_classes: Number of classes c.
+        k_max: Largest K; c if ``None``.
+        ties: See :func:`shortlist.metrics.topk_accuracy`.
+        ignore_index: Rows with this target do not count.
+        options: Passed on to ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = True
+    histogram: Tensor
+    nan_rows: Tensor
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        k_max: int | None = None,
+        ties: Ties = "against",
+        ignore_index: int = -100,
+        **options,
+    ) -> None:
+        check_choice("ties", ties, TIES)
+        super().__init__(
+            num_classes=num_classes,
+            groups=None,
+            ignore_index=ignore_index,
+            counting=f"places ties {ties}",
+            **options,
+        )
+        if k_max is not None:
+            check_k(k_max, num_classes, name="k_max", up_to=True)
+        self.ties: Ties = ties
+        self.k_max = k_max
+        self.add_sum("histogram", num_classes + 1, exact=ties != "expected")
+        self.add_sum("nan_rows")
+
+    def update(self, scores: Tensor, target: Tensor) -> None:
+        """Add a batch of scores (n, c) with class indices (n,)."""
+        self.check_classes(scores)
+        histogram = rank_histogram(scores, target, ties=self.ties, ignore_index=self.ignore_index)
+        self.add(histogram=histogram, nan_rows=nan_rows(scores, target != self.ignore_index))
+
+    def compute(self) -> dict[str, Tensor]:
+        """The curve and its area."""
+        curve = topk_curve(self.histogram, k_max=self.k_max)
+        return {"topk_curve": curve, "topk_area": curve.mean(), "curve_nan_rows": self.nan_rows.clone()}
+
+
+class SetCoverage(_SumMetric):
+    """How often sets hold the true class, see :func:`shortlist.metrics.set_coverage`.
+
+    ``compute()`` has ``coverage`` (over rows; average-K accuracy if the sets have K classes on average),
+    ``macro_coverage``, with groups ``few_coverage``, ..., with ``per_class`` ``class_coverage`` (c,);
+    ``worst_coverage``, the mean of the worst classes; with a promised ``coverage``, ``under_covered``, the
+    share of classes below it, and ``coverage_shortfall``; and ``absent_classes``.
+
+    Args:
+        num_classes: Number of classes c.
+        coverage: What the sets promise, if they do.
+        num_worst: Of how many classes ``worst_coverage`` is the mean (of all, if fewer have rows).
+        groups: Group of each class (c,), as from ``ClassTable.groups()``.
+        per_class: Whether to return each class's own coverage.
+        ignore_index: Rows with this target do not count.
+        options: Passed on to ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = True
+    hits: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        coverage: float | None = None,
+        num_worst: int = 10,
+        groups: Tensor | None = None,
+        per_class: bool = False,
+        ignore_index: int = -100,
+        **options,
+    ) -> None:
+        super().__init__(num_classes=num_classes, groups=groups, ignore_index=ignore_index, **options)
+        check_k(num_worst, name="num_worst")
+        if coverage is not None:
+            check_coverage(coverage)
+        self.coverage, self.num_worst, self.per_class = coverage, num_worst, per_class
+        self.add_sum("hits", num_classes)
+        self.add_sum("counts", num_classes)
+
+    def update(self, sets: Tensor, target: Tensor) -> None:
+        """Add a batch of bool sets (n, c) with class indices (n,)."""
+        self.check_classes(sets)
+        sums = set_sums(sets, target, ignore_index=self.ignore_index)
+        self.add(hits=sums.hits, counts=sums.counts)
+
+    def compute(self) -> dict[str, Tensor]:
+        """The figures by name."""
+        figures = self.means("coverage", self.hits, self.counts, per_class=self.per_class)
+        figures["worst_coverage"] = worst_classes(self.hits, self.counts, num_worst=self.num_worst)[1].mean()
+        if self.coverage is not None:
+            for name, share in (
+                ("under_covered", under_covered_share),
+                ("coverage_shortfall", coverage_shortfall),
+            ):
+                figures[name] = share(self.hits, self.counts, coverage=self.coverage)
+        return figures | {"absent_classes": (self.counts == 0).sum()}
+
+
+class SetSize(_SumMetric):
+    """How large sets are, see :func:`shortlist.metrics.set_size`.
+
+    ``compute()`` has ``size`` (mean over rows), ``macro_size`` (by true class, over classes with rows), with
+    groups ``few_size``, ..., with ``per_class`` ``class_size`` (c,); ``size_quantiles`` in the order of
+    ``q``, ``size_histogram`` (c + 1,) and ``empty_share``; with groups, quantiles and histogram of each.
+
+    Args:
+        num_classes: Number of classes c.
+        q: Shares of rows for the quantiles.
+        groups: Group of each class (c,), as from ``ClassTable.groups()``.
+        per_class: Whether to return the mean size for each true class.
+        ignore_index: Rows with this target do not count.
+        options: Passed on to ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = False
+    sizes: Tensor
+    counts: Tensor
+    histogram: Tensor
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        q: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
+        groups: Tensor | None = None,
+        per_class: bool = False,
+        ignore_index: int = -100,
+        **options,
+    ) -> None:
+        super().__init__(num_classes=num_classes, groups=groups, ignore_index=ignore_index, **options)
+        check_shares(q)
+        self.q, self.per_class = tuple(q), per_class
+        self.add_sum("sizes", num_classes)
+        self.add_sum("counts", num_classes)
+        by_group = () if groups is None else (check_groups(groups, num_classes),)
+        self.add_sum("histogram", *by_group, num_classes + 1)
+
+    def update(self, sets: Tensor, target: Tensor) -> None:
+        """Add a batch of bool sets (n, c) with class indices (n,)."""
+        self.check_classes(sets)
+        sums = set_sums(sets, target, groups=self.groups, ignore_index=self.ignore_index)
+        self.add(sizes=sums.sizes, counts=sums.counts, histogram=sums.histogram)
+
+    def compute(self) -> dict[str, Tensor]:
+        """The figures by name."""
+        figures = self.means("size", self.sizes, self.counts, per_class=self.per_class)
+        histogram = self.histogram.clone() if self.groups is None else self.histogram.sum(0)
+        figures["size_quantiles"] = size_quantiles(histogram, self.q)
+        figures["size_histogram"] = histogram
+        figures["empty_share"] = histogram[0] / histogram.sum().double()
+        if self.groups is not None:
+            of_groups = zip(self.histogram, size_quantiles(self.histogram, self.q), strict=True)
+            for number, (sizes, quantiles) in enumerate(of_groups):
+                group = _group_name(number, len(self.histogram))
+                figures |= {f"{group}_size_quantiles": quantiles, f"{group}_size_histogram": sizes.clone()}
+        return figures
+
+
+class CalibrationError(_SumMetric):
+    """Expected calibration error, see :func:`shortlist.metrics.calibration_error`.
+
+    ``compute()`` has ``calibration_error`` and ``nan_confidences``, the number of rows left out.
+
+    Args:
+        activation: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if the scores are probabilities already.
+        bins: Number of bins.
+        ties: See :func:`shortlist.metrics.topk_accuracy`.
+        ignore_index: Rows with this target do not count.
+        options: Passed on to ``torchmetrics.Metric``.
+    """
+
+    higher_is_better = False
+    counts: Tensor
+    correct: Tensor
+    confidence: Tensor
+    nan_rows: Tensor
+
+    def __init__(
+        self,
+        *,
+        activation: Activation = "softmax",
+        bins: int = 15,
+        ties: Ties = "against",
+        ignore_index: int = -100,
+        **options,
+    ) -> None:
+        check_choice("activation", activation, ACTIVATIONS)
+        check_choice("ties", ties, TIES)
+        super().__init__(
+            num_classes=1,
+            groups=None,
+            ignore_index=ignore_index,
+            counting=f"{activation} ties {ties}",
+            **options,
+        )
+        check_k(bins, name="bins")
+        self.activation: Activation = activation
+        self.ties: Ties = ties
+        self.bins = bins
+        self.add_sum("counts", bins)
+        self.add_sum("correct", bins, exact=False)
+        self.add_sum("confidence", bins, exact=False)
+        self.add_sum("nan_rows")
+
+    def update(self, scores: Tensor, target: Tensor) -> None:
+        """Add a batch of scores (n, c) with class indices (n,)."""
+        sums = calibration_sums(
+            scores,
+            target,
+            activation=self.activation,
+            bins=self.bins,
+            ties=self.ties,
+            ignore_index=self.ignore_index,
+        )
+        self.add(**sums._asdict())
+
+    def compute(self) -> dict[str, Tensor]:
+        """The error and the number of rows left out."""
+        error = error_of_bins(self.counts, self.correct, self.confidence)
+        return {"calibration_error": error, "nan_confidences": self.nan_rows.clone()}

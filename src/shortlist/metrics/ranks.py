@@ -1,0 +1,285 @@
+"""The place of the true class among the scores, and what follows from it: top-K accuracy for every K."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_k, check_scores, check_target
+from shortlist.metrics.class_means import Average, average_classes
+
+__all__ = [
+    "Ranks",
+    "Ties",
+    "TopKSums",
+    "balanced_error",
+    "check_ks",
+    "curve_area_of_rows",
+    "histogram_of",
+    "nan_rows",
+    "rank_histogram",
+    "topk_accuracy",
+    "topk_curve",
+    "topk_curve_area",
+    "topk_hits",
+    "topk_sums",
+    "true_ranks",
+]
+
+Ties = Literal["against", "favour", "expected"]
+TIES = ("against", "favour", "expected")
+
+
+class Ranks(NamedTuple):
+    """The first and the last place, from 1, that the true class of each row may take, int64 (n,) each.
+
+    They are the same but for classes that tie with it under the policy ``"expected"``. A row whose true class
+    has no place (its score is NaN) has c + 1, which no K reaches. ``counted`` is false for ignored rows.
+    """
+
+    first: Tensor
+    last: Tensor
+    counted: Tensor
+
+
+class TopKSums(NamedTuple):
+    """Sums over rows: ``hits`` (c, number of K), ``counts`` (c,) rows of each class, rows with a NaN ()."""
+
+    hits: Tensor
+    counts: Tensor
+    nan_rows: Tensor
+
+
+def check_ks(k: int | Sequence[int], num_classes: int | None) -> tuple[int, ...]:
+    """One K or several as a tuple, each in [1, c] if the number of classes is given."""
+    ks = (k,) if isinstance(k, int) else tuple(k)
+    if not ks:
+        raise ValueError("k must name at least one number of guesses, got none")
+    for one in ks:
+        check_k(one, num_classes, up_to=True)
+    return ks
+
+
+@torch.no_grad()
+def true_ranks(
+    scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
+) -> Ranks:
+    """Place of the true class: one more than the number of classes that score above it. Nothing is sorted.
+
+    Args:
+        scores: Any values that rank the classes (n, c).
+        target: Class indices (n,).
+        ties: Where the true class stands among those that score the same: ``"against"`` it, last;
+            ``"favour"``, first; ``"expected"``, anywhere with equal chance.
+        ignore_index: Rows with this target do not count.
+
+    Returns:
+        First and last place of each row. A class with a NaN stands above the true one; a true class with a
+        NaN has no place.
+
+    Example:
+        >>> scores, target = torch.tensor([[3.0, 2.0, 2.0, 2.0]]), torch.tensor([1])
+        >>> [true_ranks(scores, target, ties=t)[:2] for t in ("against", "favour")]
+        [(tensor([4]), tensor([4])), (tensor([2]), tensor([2]))]
+        >>> true_ranks(scores, target, ties="expected")[:2]
+        (tensor([2]), tensor([4]))
+    """
+    check_choice("ties", ties, TIES)
+    check_scores(scores, name="scores")
+    check_target(target, scores, ignore_index=ignore_index)
+    counted = target != ignore_index
+    true = scores.gather(1, torch.where(counted, target, 0)[:, None])
+    lost = true[:, 0].isnan() | ~counted
+    c = scores.shape[1]
+    # what is not below it stands above it: a NaN, and the true class itself
+    last = c - _count(torch.lt, scores, true) if ties != "favour" else None
+    first = c + 1 - _count(torch.le, scores, true) if ties != "against" else last
+    assert first is not None
+    first = first.masked_fill(lost, c + 1)
+    last = first if last is None or ties == "against" else last.masked_fill(lost, c + 1)
+    return Ranks(first, last, counted)
+
+
+def _count(compare, scores: Tensor, true: Tensor) -> Tensor:
+    """In how many classes of each row the comparison holds."""
+    if scores.shape[1] > 2**24:  # more than float32 counts
+        return compare(scores, true).sum(1)
+    # to compare into floats and add these up takes a quarter of the time of adding up booleans
+    held = torch.empty(scores.shape, dtype=torch.float32, device=scores.device)
+    return compare(scores, true, out=held).sum(1).long()
+
+
+def topk_hits(ranks: Ranks, ks: Sequence[int], *, ties: Ties) -> Tensor:
+    """Whether the first K hold the true class, for each row and K; the chance of it for ``"expected"``."""
+    k = torch.tensor(ks, device=ranks.first.device)
+    if ties != "expected":
+        return (ranks.last[:, None] <= k) & ranks.counted[:, None]
+    places = (ranks.last - ranks.first + 1).double()[:, None]
+    chance = ((k - ranks.first[:, None] + 1) / places).clamp(0, 1)
+    return chance * ranks.counted[:, None]
+
+
+@torch.no_grad()
+def topk_sums(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int | Sequence[int],
+    ties: Ties = "against",
+    ignore_index: int = -100,
+) -> TopKSums:
+    """Hits of each class for each K, and rows of each class: all that top-K accuracies are made of.
+
+    Sums of two batches add up to those of both together. See :func:`topk_accuracy` for the arguments.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+        >>> sums = topk_sums(scores, torch.tensor([0, 2]), k=[1, 2])
+        >>> sums.hits.tolist(), sums.counts.tolist()
+        ([[1, 1], [0, 0], [0, 1]], [1, 0, 1])
+    """
+    check_scores(scores, name="scores")
+    c = scores.shape[1]
+    ks = check_ks(k, c)
+    ranks = true_ranks(scores, target, ties=ties, ignore_index=ignore_index)
+    index = torch.where(ranks.counted, target, 0)
+    rows = ranks.counted.long()
+    hits = topk_hits(ranks, ks, ties=ties)
+    hits = hits if hits.is_floating_point() else hits.long()
+    return TopKSums(
+        hits.new_zeros(c, len(ks)).index_add_(0, index, hits),
+        rows.new_zeros(c).index_add_(0, index, rows),
+        nan_rows(scores, ranks.counted),
+    )
+
+
+def nan_rows(scores: Tensor, counted: Tensor) -> Tensor:
+    """How many of the rows that count have a NaN somewhere."""
+    if not scores.numel():
+        return counted.sum() * 0
+    return (scores.amax(1).isnan() & counted).sum()  # the largest of some values is NaN if one of them is
+
+
+def topk_accuracy(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k: int | Sequence[int] = 1,
+    average: Average = "micro",
+    groups: Tensor | None = None,
+    ties: Ties = "against",
+    ignore_index: int = -100,
+) -> Tensor:
+    """Share of rows whose true class is among the K highest scores, for several K at the cost of one.
+
+    Args:
+        scores: Any values that rank the classes (n, c).
+        target: Class indices (n,).
+        k: Number of guesses, or several of them, each in [1, c].
+        average: ``"micro"``: over rows. ``"macro"``: mean of the classes' own accuracies, over the classes
+            that have rows. ``"group"``: the same within each group. ``"none"``: each class's own, NaN without
+            rows.
+        groups: Group of each class (c,), as from ``ClassTable.groups()``, for ``average="group"``.
+        ties: Whether a class that scores the same as the true one stands before it (``"against"``), after it
+            (``"favour"``), or either with equal chance (``"expected"``).
+        ignore_index: Rows with this target do not count.
+
+    Returns:
+        float64: a scalar for one K, (number of K,) for several, with another axis for groups or classes. A
+        NaN in the true class is a miss; a NaN in another class stands above the true one.
+
+    Example:
+        >>> scores = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
+        >>> target = torch.tensor([0, 2, 0])
+        >>> topk_accuracy(scores, target, k=[1, 2, 3])
+        tensor([0.3333, 1.0000, 1.0000], dtype=torch.float64)
+        >>> topk_accuracy(scores, target, k=1, average="macro")  # (1/2 + 0/1) / 2: class 1 has no rows
+        tensor(0.2500, dtype=torch.float64)
+        >>> topk_accuracy(scores, target, k=1, ties="expected")
+        tensor(0.5000, dtype=torch.float64)
+    """
+    sums = topk_sums(scores, target, k=k, ties=ties, ignore_index=ignore_index)
+    result = average_classes(sums.hits.T, sums.counts, average=average, groups=groups)
+    return result[0] if isinstance(k, int) else result
+
+
+def balanced_error(
+    scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
+) -> Float[Tensor, ""]:
+    """One minus the macro top-1 accuracy: the mean over classes with rows of each class's own error.
+
+    Example:
+        >>> balanced_error(torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 0, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return 1 - topk_accuracy(scores, target, k=1, average="macro", ties=ties, ignore_index=ignore_index)
+
+
+@torch.no_grad()
+def rank_histogram(
+    scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
+) -> Tensor:
+    """Number of rows whose true class has place 1, 2, ..., c, and no place at all, (c + 1,).
+
+    int64; float64 with ``"expected"`` ties, where a row is shared out among the places it may have.
+
+    Example:
+        >>> rank_histogram(torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), torch.tensor([0, 1]))
+        tensor([1, 0, 1, 0])
+    """
+    ranks = true_ranks(scores, target, ties=ties, ignore_index=ignore_index)
+    return histogram_of(ranks, scores.shape[1], ties=ties)
+
+
+def histogram_of(ranks: Ranks, num_classes: int, *, ties: Ties) -> Tensor:
+    """Number of rows for each place, see :func:`rank_histogram`."""
+    rows, c = ranks.counted.long(), num_classes
+    if ties != "expected":
+        return rows.new_zeros(c + 1).index_add_(0, ranks.last - 1, rows)
+    share = rows / (ranks.last - ranks.first + 1).double()
+    steps = share.new_zeros(c + 2).index_add_(0, ranks.first - 1, share).index_add_(0, ranks.last, -share)
+    return steps[:-1].cumsum(0).clamp_min(0)
+
+
+def topk_curve(histogram: Tensor, *, k_max: int | None = None) -> Float[Tensor, " k"]:
+    """Top-K accuracy for K = 1, ..., ``k_max`` (or c) from a :func:`rank_histogram`.
+
+    Example:
+        >>> topk_curve(torch.tensor([1, 0, 1, 0]))
+        tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+    c = histogram.shape[0] - 1
+    if k_max is not None:
+        check_k(k_max, c, name="k_max", up_to=True)
+    return histogram[: k_max or c].double().cumsum(0) / histogram.double().sum()
+
+
+def curve_area_of_rows(ranks: Ranks, k_max: int) -> Float[Tensor, " n"]:
+    """What each row adds to the area under the top-K curve: its share of hits among K = 1, ..., ``k_max``."""
+    last = ranks.last.clamp_max(k_max)
+    places = (last - ranks.first + 1).clamp_min(0)  # of those it may have, the ones that some K reaches
+    hits = places * (2 * k_max + 2 - ranks.first - last) / 2
+    return hits.double() / (ranks.last - ranks.first + 1) / k_max * ranks.counted
+
+
+def topk_curve_area(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    k_max: int | None = None,
+    ties: Ties = "against",
+    ignore_index: int = -100,
+) -> Float[Tensor, ""]:
+    """Area under the top-K curve: the mean of the top-K accuracies for K = 1, ..., ``k_max`` (or c).
+
+    1 if the true class always comes first; (c + 1) / 2c for random scores and ``k_max=None``.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+        >>> topk_curve_area(scores, torch.tensor([0, 1]))  # (1/2 + 1/2 + 1) / 3
+        tensor(0.6667, dtype=torch.float64)
+    """
+    histogram = rank_histogram(scores, target, ties=ties, ignore_index=ignore_index)
+    return topk_curve(histogram, k_max=k_max).mean()

@@ -1,0 +1,235 @@
+"""The outcome of an evaluation: plain numbers, to be written to a file, compared and drawn."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shortlist._files import write_text
+
+__all__ = ["Averages", "Figure", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
+
+_FORMAT = "shortlist results 1"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with its confidence interval; ``None`` for what is not defined or was not computed."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Averages:
+    """The mean over rows, over the classes that have rows, and over those of each group ("few", ...)."""
+
+    micro: Figure
+    macro: Figure
+    groups: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """How many classes a group has, how many of them have rows, and how many rows."""
+
+    classes: int
+    present: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class ReliabilityBins:
+    """For each bin of confidence of the first guess: rows, share of right ones, mean confidence."""
+
+    rows: tuple[int, ...]
+    accuracy: tuple[float | None, ...]
+    confidence: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ScoreResults:
+    """Figures of the scores themselves.
+
+    Args:
+        topk: Top-K accuracy by K.
+        balanced_error: One minus the macro top-1 accuracy.
+        topk_area: Area under the top-K curve, the mean over all K = 1, ..., c.
+        calibration_error: Expected calibration error of the first guess; over rows without NaN.
+        nll: Negative log-likelihood of the true class; over rows without NaN. None for sigmoid scores.
+        topk_curve: Top-K accuracy for K = 1, 2, ..., as far as asked for.
+        reliability: The bins of the calibration error.
+        class_hits: By K, the rows of each class whose first K guesses hold it.
+    """
+
+    topk: Mapping[int, Averages]
+    balanced_error: Figure
+    topk_area: Figure
+    calibration_error: Figure
+    nll: Figure
+    topk_curve: tuple[float, ...]
+    reliability: ReliabilityBins
+    class_hits: Mapping[int, tuple[int, ...] | tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class SetResults:
+    """Figures of the sets of one predictor.
+
+    Args:
+        coverage: Share of rows whose set holds the true class.
+        size: Number of classes in a set; macro and by group of the true class.
+        empty_share: Share of rows with an empty set.
+        size_quantiles: By share of rows ("0.5"), the smallest size that so many sets do not exceed.
+        group_size_quantiles: The same for the rows of each group of classes that has any.
+        size_histogram: Number of sets with 0, 1, 2, ... classes, up to the largest that occurs.
+        promised: The coverage that the predictor promises, if it does.
+        under_covered: Share of the classes with rows whose coverage is below the one promised.
+        shortfall: Mean over the classes with rows of how far they are below it.
+        worst_classes: The classes with the lowest coverage, lowest first.
+        worst_coverage: Their coverages.
+        class_hits: Rows of each class whose set holds it.
+        class_sizes: Sum of the set sizes of the rows of each class.
+    """
+
+    coverage: Averages
+    size: Averages
+    empty_share: Figure
+    size_quantiles: Mapping[str, int]
+    group_size_quantiles: Mapping[str, Mapping[str, int]]
+    size_histogram: tuple[int, ...]
+    promised: float | None
+    under_covered: float | None
+    shortfall: float | None
+    worst_classes: tuple[int, ...]
+    worst_coverage: tuple[float, ...]
+    class_hits: tuple[int, ...]
+    class_sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that :func:`shortlist.metrics.evaluate` found.
+
+    Args:
+        rows: Rows that count.
+        ignored_rows: Rows left out because of their target.
+        nan_rows: Rows with a NaN among their scores (a miss if it is the true class's).
+        classes: Number of classes.
+        absent_classes: How many of them have no rows, and so no part in macro means.
+        ties: Policy for classes that score the same as the true one.
+        activation: What makes probabilities of the scores.
+        level: Level of the confidence intervals.
+        num_resamples: Resamples they come from, 0 for no intervals.
+        groups: Classes and rows of each group; empty if the class table has no training counts.
+        class_rows: Rows of each class.
+        scores: Figures of the scores.
+        sets: Figures of each predictor's sets.
+    """
+
+    rows: int
+    ignored_rows: int
+    nan_rows: int
+    classes: int
+    absent_classes: int
+    ties: str
+    activation: str
+    level: float
+    num_resamples: int
+    groups: Mapping[str, GroupRows]
+    class_rows: tuple[int, ...]
+    scores: ScoreResults
+    sets: Mapping[str, SetResults]
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure under one name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""
+        named: dict[str, Figure] = {}
+        for k, averages in self.scores.topk.items():
+            named |= _named(f"top{k}", averages)
+        for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
+            named[name] = getattr(self.scores, name)
+        for predictor, sets in self.sets.items():
+            start = f"sets.{predictor}"
+            named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
+            named[f"{start}.empty_share"] = sets.empty_share
+            if sets.promised is not None:
+                named[f"{start}.under_covered"] = Figure(sets.under_covered)
+                named[f"{start}.shortfall"] = Figure(sets.shortfall)
+        return named
+
+    def to_json(self) -> str:
+        """As JSON that any reader takes: an infinite number is written as text."""
+        return json.dumps({"format": _FORMAT} | _plain(asdict(self)), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str) -> "Results":
+        """Read what :meth:`to_json` wrote."""
+        try:
+            content = _numbers(json.loads(text))
+            if content.pop("format") != _FORMAT:
+                raise KeyError("format")
+            content["groups"] = {name: GroupRows(**group) for name, group in content["groups"].items()}
+            content["scores"] = _score_results(content["scores"])
+            content["sets"] = {name: _set_results(sets) for name, sets in content["sets"].items()}
+            return Results(**content)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"text is not a file of results written by shortlist: {error!r}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the results as JSON."""
+        write_text(path, self.to_json() + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> "Results":
+        """Read what :meth:`save` wrote."""
+        try:
+            return Results.from_json(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not a file of results written by shortlist: {error}") from error
+
+
+def _named(start: str, averages: Averages) -> dict[str, Figure]:
+    figures = {"micro": averages.micro, "macro": averages.macro, **averages.groups}
+    return {f"{start}.{name}": figure for name, figure in figures.items()}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def _numbers(value: Any) -> Any:
+    """What :func:`_plain` changed, changed back, and lists as tuples."""
+    if isinstance(value, dict):
+        return {key: _numbers(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return tuple(map(_numbers, value))
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _averages(content: dict[str, Any]) -> Averages:
+    groups = {name: Figure(**figure) for name, figure in content["groups"].items()}
+    return Averages(Figure(**content["micro"]), Figure(**content["macro"]), groups)
+
+
+def _score_results(content: dict[str, Any]) -> ScoreResults:
+    content |= {"topk": {int(k): _averages(averages) for k, averages in content["topk"].items()}}
+    content |= {"class_hits": {int(k): hits for k, hits in content["class_hits"].items()}}
+    content |= {"reliability": ReliabilityBins(**content["reliability"])}
+    for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
+        content[name] = Figure(**content[name])
+    return ScoreResults(**content)
+
+
+def _set_results(content: dict[str, Any]) -> SetResults:
+    for name in ("coverage", "size"):
+        content[name] = _averages(content[name])
+    content["empty_share"] = Figure(**content["empty_share"])
+    return SetResults(**content)

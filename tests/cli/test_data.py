@@ -1,0 +1,135 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import shortlist.cli
+from shortlist.class_table import ClassTable
+from shortlist.cli import app
+from tests.datasets import trees
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["data", *map(str, words)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout
+
+
+def shell(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shortlist.cli", "data", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    for name, n in {"Acer a": 10, "Acer b": 5, "Bellis c": 30}.items():
+        (tmp_path / "source" / name).mkdir(parents=True)
+        for i in range(n):
+            (tmp_path / "source" / name / f"{i}.jpg").write_bytes(b"x")
+    return tmp_path / "source"
+
+
+def test_build_shows_first_and_writes_only_when_told(source, tmp_path):
+    dest = tmp_path / "made"
+    output = run("build", source, dest, "--genus-fraction", 1)
+    assert "Nothing was written" in output
+    assert not dest.exists()
+    content = json.loads(run("build", source, dest, "--genus-fraction", 1, "--json", "--apply"))
+    assert content["images"] == {"train": 35, "val": 5, "test": 5}
+    assert (content["classes"], content["genera"], content["applied"]) == (3, 2, True)
+    assert len(list(dest.rglob("*.jpg"))) == 45
+
+
+def test_an_error_is_one_line_and_code_2(source, tmp_path):
+    """In a real shell: no traceback, the path, nothing on stdout."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "precious").touch()
+    result = shell("build", source, tmp_path / "made", "--genus-fraction", 1)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    expected = f"shortlist: {tmp_path / 'made'} exists and is not empty: nothing is overwritten"
+    assert result.stderr.startswith(expected)
+    assert result.stderr.count("\n") == 1
+
+
+def test_main_turns_errors_into_lines(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["shortlist", "data", "votes", "no.csv"])
+    monkeypatch.delenv("SHORTLIST_DEBUG", raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        shortlist.cli.main()
+    assert capsys.readouterr().err.startswith("shortlist: no.csv is missing.")
+    monkeypatch.setenv("SHORTLIST_DEBUG", "1")
+    with pytest.raises(FileNotFoundError, match=r"no.csv is missing"):
+        shortlist.cli.main()
+    monkeypatch.setattr(sys, "argv", ["shortlist", "data", "votes", "--theta", "x", "no.csv"])
+    with pytest.raises(SystemExit, match="2"):
+        shortlist.cli.main()
+
+
+def test_votes(tmp_path):
+    lines = ["item,user,label,author", "1,u,oak,u", "1,v,oak,u", "1,w,oak,u", "2,u,ash,"]
+    (tmp_path / "votes.csv").write_text("\n".join(lines))
+    content = json.loads(run("votes", tmp_path / "votes.csv", "-o", tmp_path / "labels.csv", "--json"))
+    assert content == {
+        "votes": 4, "users": 3, "items": 2, "valid items": 1, "iterations": 2, "converged": True,
+    }  # fmt: skip
+    header, first, second = (tmp_path / "labels.csv").read_text().splitlines()
+    assert header == '"item","label","weight","valid"'
+    assert first.startswith('1,"oak",')
+    assert first.endswith("true")
+    assert second.endswith("false")
+    assert "valid items" in run("votes", tmp_path / "votes.csv", "--theta", 0.1)
+
+
+def test_check_in_a_real_shell_finds_and_deletes_nothing(tmp_path):
+    trees.class_folders(tmp_path / "set", {"a": 3}, suffix=".png")
+    (tmp_path / "set" / "a" / "bad.png").write_bytes(b"")
+    result = shell("check", tmp_path / "set", "--json", "--workers", 2)
+    assert (result.returncode, result.stderr) == (1, "")
+    report = json.loads(result.stdout)
+    assert report["num_images"] == 4
+    assert report["empty"] == [str(tmp_path / "set" / "a" / "bad.png")]
+    assert report["duplicates"] == []
+    (tmp_path / "set" / "a" / "bad.png").unlink()
+    assert "3 images" in run("check", tmp_path / "set", "--workers", 0)
+
+
+def test_check_prints_what_it_found(tmp_path):
+    trees.class_folders(tmp_path / "train", {"a": 2}, suffix=".png")
+    trees.class_folders(tmp_path / "test", {"a": 2}, suffix=".png")
+    output = run("check", tmp_path, "--workers", 0, code=1)
+    assert f"in two parts: {tmp_path}/train/a/image 0.png, {tmp_path}/test/a/image 0.png" in output
+
+
+def test_describe_a_table_and_a_folder(tmp_path):
+    ClassTable(["a", "b", "c"], counts=[300, 50, 10]).save(tmp_path / "table.json")
+    content = json.loads(run("describe", tmp_path / "table.json", "--json"))
+    assert content["groups"] == {"few": 1, "medium": 1, "many": 1}
+    assert content["lorenz"]["images"] == pytest.approx([0, 1 / 36, 6 / 36, 1])
+    output = run("describe", tmp_path / "table.json", "--figure", tmp_path / "lorenz.svg")
+    assert "imbalance" in output
+    assert "30.0" in output
+    assert (tmp_path / "lorenz.svg").read_text().startswith("<?xml")
+    trees.plantnet(tmp_path / "plants")
+    output = run("describe", tmp_path / "plants", "--sheet", tmp_path / "sheet.png")
+    assert "genus groups" in output
+    assert (tmp_path / "sheet.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.errors
+def test_describe_needs_parents_for_a_sheet(tmp_path):
+    ClassTable(["a"], counts=[3]).save(tmp_path / "table.json")
+    result = CliRunner().invoke(
+        app, ["data", "describe", str(tmp_path / "table.json"), "--sheet", str(tmp_path / "x.png")]
+    )
+    assert isinstance(result.exception, ValueError)
+    assert "--sheet needs a data set whose classes have parents" in str(result.exception)
+
+
+def test_help_names_every_verb_and_option():
+    assert {"build", "votes", "check", "describe"} <= set(run("--help").split())
+    for verb in ("build", "votes", "check", "describe"):
+        assert "--json" in run(verb, "--help")

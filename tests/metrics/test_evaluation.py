@@ -1,0 +1,332 @@
+"""From scores to one file of figures, with intervals, and over several runs."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.nn.functional import cross_entropy
+
+from shortlist.class_table import ClassTable
+from shortlist.metrics import (
+    Figure,
+    Results,
+    _rows,
+    aggregate,
+    balanced_error,
+    bootstrap,
+    calibration_error,
+    calibration_sums,
+    coverage_shortfall,
+    evaluate,
+    rank_histogram,
+    set_coverage,
+    set_size,
+    set_sums,
+    size_quantiles,
+    topk_accuracy,
+    topk_curve,
+    topk_curve_area,
+    under_covered_share,
+    worst_classes,
+)
+from shortlist.metrics.aggregation import student_t_quantile
+
+C = 9
+TABLE = ClassTable(names="abcdefghi", counts=(500, 300, 101, 100, 60, 20, 19, 3, 0))
+
+
+class Above:
+    """A predictor: classes whose score is above a threshold."""
+
+    def __init__(self, threshold, coverage=None):
+        self.threshold = threshold
+        if coverage is not None:
+            self.coverage = coverage
+
+    def __call__(self, scores):
+        return scores > self.threshold
+
+
+PREDICTORS = {"loose": Above(-0.5, 0.9), "tight": Above(1.6)}
+
+
+def rows_of(n=80, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(C - 1, (n,), generator=generator)  # the last class has no rows
+    scores = torch.randn(n, C, dtype=torch.float64, generator=generator)
+    scores[torch.arange(n), target] += 1.0
+    return scores, target
+
+
+def close(figure, value):
+    return figure.value == pytest.approx(float(value), abs=1e-12)
+
+
+@pytest.mark.parametrize("ties", ["against", "expected"])
+def test_values_are_those_of_the_functions(ties):
+    scores, target = rows_of()
+    scores = scores.round(decimals=1)
+    results = evaluate(scores, target, PREDICTORS, TABLE, ties=ties, num_resamples=0, curve_max=4)
+    of_scores = results.scores
+    assert list(of_scores.topk) == [1, 3, 5]  # 10 is more than there are classes
+    groups = TABLE.groups()
+    for k, averages in of_scores.topk.items():
+        options = {"k": k, "ties": ties}
+        assert close(averages.micro, topk_accuracy(scores, target, **options))
+        assert close(averages.macro, topk_accuracy(scores, target, average="macro", **options))
+        by_group = topk_accuracy(scores, target, average="group", groups=groups, **options)
+        assert [averages.groups[name].value for name in ("few", "medium", "many")] == pytest.approx(
+            by_group.tolist()
+        )
+        own = topk_accuracy(scores, target, average="none", **options)[: C - 1]
+        rows = np.array(results.class_rows)[: C - 1]
+        assert np.array(of_scores.class_hits[k])[: C - 1] / rows == pytest.approx(own.numpy())
+    assert close(of_scores.balanced_error, balanced_error(scores, target, ties=ties))
+    assert close(of_scores.topk_area, topk_curve_area(scores, target, ties=ties))
+    curve = topk_curve(rank_histogram(scores, target, ties=ties), k_max=4)
+    assert of_scores.topk_curve == pytest.approx(curve.tolist())
+    assert close(of_scores.calibration_error, calibration_error(scores, target, ties=ties))
+    assert close(of_scores.nll, cross_entropy(scores, target))
+    bins = calibration_sums(scores, target, ties=ties)
+    assert of_scores.reliability.rows == tuple(bins.counts.tolist())
+    full = int(bins.counts.argmax())
+    want = float(bins.confidence[full] / bins.counts[full])
+    assert of_scores.reliability.confidence[full] == pytest.approx(want)
+    assert (results.rows, results.ignored_rows, results.nan_rows, results.absent_classes) == (80, 0, 0, 1)
+    assert results.class_rows == tuple(torch.bincount(target, minlength=C).tolist())
+    few = results.groups["few"]
+    assert (few.classes, few.present, few.rows) == (3, 2, int((target >= 6).sum()))
+
+
+def test_sets_are_those_of_the_functions():
+    scores, target = rows_of()
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=0, num_worst=3)
+    for name, predictor in PREDICTORS.items():
+        sets, got = predictor(scores), results.sets[name]
+        sums = set_sums(sets, target)
+        for averages, function in ((got.coverage, set_coverage), (got.size, set_size)):
+            assert close(averages.micro, function(sets, target))
+            assert close(averages.macro, function(sets, target, average="macro"))
+            by_group = function(sets, target, average="group", groups=TABLE.groups())
+            assert averages.groups["medium"].value == pytest.approx(float(by_group[1]))
+        assert close(got.empty_share, (~sets.any(1)).double().mean())
+        largest = len(got.size_histogram)
+        assert got.size_histogram == tuple(sums.histogram[:largest].tolist())
+        assert got.size_histogram[-1] > 0 and sum(got.size_histogram) == 80
+        assert list(got.size_quantiles.values()) == size_quantiles(sums.histogram).tolist()
+        few = sets.sum(1)[TABLE.groups()[target] == 0].tolist()
+        want = np.quantile(few, [0.05, 0.25, 0.5, 0.75, 0.95], method="inverted_cdf")
+        assert list(got.group_size_quantiles["few"].values()) == want.tolist()
+        index, coverage = worst_classes(sums.hits, sums.counts, num_worst=3)
+        assert got.worst_classes == tuple(index.tolist())
+        assert got.worst_coverage == tuple(coverage.tolist())
+        assert got.class_hits == tuple(sums.hits.tolist())
+        assert got.class_sizes == tuple(sums.sizes.tolist())
+    loose, tight = results.sets["loose"], results.sets["tight"]
+    assert tight.empty_share.value > 0.1
+    assert (tight.promised, tight.under_covered, tight.shortfall) == (None, None, None)
+    sums = set_sums(PREDICTORS["loose"](scores), target)
+    assert loose.promised == 0.9
+    assert loose.under_covered == float(under_covered_share(sums.hits, sums.counts, coverage=0.9)) > 0
+    assert loose.shortfall == float(coverage_shortfall(sums.hits, sums.counts, coverage=0.9))
+
+
+def test_intervals_are_percentiles_of_rows_drawn_again():
+    scores, target = rows_of(40)
+    generator = torch.Generator().manual_seed(3)
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=200, generator=generator)
+    draws = torch.randint(40, (200, 40), generator=torch.Generator().manual_seed(3))
+    groups = TABLE.groups()
+    again: dict[str, list[float]] = {}
+    for rows in draws:
+        s, t = scores[rows], target[rows]
+        sets = PREDICTORS["tight"](s)
+        figures = {
+            "top3.micro": topk_accuracy(s, t, k=3),
+            "top3.macro": topk_accuracy(s, t, k=3, average="macro"),
+            "top3.few": topk_accuracy(s, t, k=3, average="group", groups=groups)[0],
+            "balanced_error": balanced_error(s, t),
+            "topk_area": topk_curve_area(s, t),
+            "nll": cross_entropy(s, t),
+            "sets.tight.coverage.macro": set_coverage(sets, t, average="macro"),
+            "sets.tight.size.many": set_size(sets, t, average="group", groups=groups)[2],
+            "sets.tight.empty_share": (~sets.any(1)).double().mean(),
+        }
+        for name, value in figures.items():
+            again.setdefault(name, []).append(float(value))
+    for name, values in again.items():
+        low, high = np.nanquantile(values, [0.025, 0.975])
+        figure = results.figures()[name]
+        assert (figure.low, figure.high) == pytest.approx((low, high), abs=1e-9), name
+        assert low < high
+    assert results.level == 0.95 and results.num_resamples == 200
+    same = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=50)
+    assert same == evaluate(scores, target, PREDICTORS, TABLE, num_resamples=50)
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    inside, trials = 0, 250
+    for seed in range(trials):
+        generator = torch.Generator().manual_seed(seed)
+        right = torch.rand(200, generator=generator) < 0.7
+        scores = torch.stack([right.float(), 1 - right.float()], dim=1)
+        table = ClassTable(names="ab")
+        target = torch.zeros(200, dtype=torch.int64)
+        figure = (
+            evaluate(scores, target, {}, table, num_resamples=400, generator=generator).scores.topk[1].micro
+        )
+        inside += figure.low <= 0.7 <= figure.high
+    # 0.95 within 4 standard errors, 0.014 each, and a little less for the percentile method at 200 rows
+    assert 0.90 <= inside / trials <= 0.99
+
+
+def test_blocks_of_any_size_find_the_same(monkeypatch):
+    scores, target = rows_of()
+    target[::7] = -100
+    whole = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=30)
+    monkeypatch.setattr(_rows, "_BLOCK", 7 * C)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 80)
+    seen = []
+
+    def watch(rows):
+        seen.append(len(rows))
+        return PREDICTORS["tight"](rows)
+
+    parts = evaluate(scores, target, PREDICTORS | {"tight": watch}, TABLE, num_resamples=30)
+    assert seen == [6] * 11 + [2]
+    ours, theirs = parts.figures(), whole.figures()
+    assert ours.keys() == theirs.keys()
+    for name, figure in ours.items():
+        assert figure.value == pytest.approx(theirs[name].value, rel=1e-12), name
+    assert parts.class_rows == whole.class_rows
+
+
+def test_ignored_rows_nan_and_infinity():
+    scores, target = rows_of()
+    plain = evaluate(scores[:60], target[:60], PREDICTORS, TABLE, num_resamples=20)
+    target[60:] = -100
+    padded = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=20)
+    assert padded == dataclasses.replace(plain, ignored_rows=20)
+    scores[0, target[0]] = torch.nan
+    scores[1, (target[1] + 1) % C] = torch.nan
+
+    def everything(rows):
+        return torch.ones_like(rows, dtype=torch.bool)
+
+    got = evaluate(scores, target, {"all": everything}, TABLE, num_resamples=20, ks=[1, C])
+    assert got.nan_rows == 2
+    assert got.scores.topk[C].micro.value == pytest.approx(59 / 60)
+    assert got.sets["all"].coverage.micro.value == pytest.approx(59 / 60)
+    assert close(got.scores.nll, cross_entropy(scores[2:60], target[2:60]))
+    assert got.scores.nll.low < got.scores.nll.value < got.scores.nll.high
+    assert close(got.scores.calibration_error, calibration_error(scores[2:60], target[2:60]))
+    scores[5, target[5]] = -torch.inf
+    got = evaluate(scores, target, {}, TABLE, num_resamples=20)
+    assert got.scores.nll == Figure(math.inf)
+    assert Results.from_json(got.to_json()) == got
+
+
+def test_activations():
+    scores, target = rows_of()
+    by_softmax = evaluate(scores, target, {}, TABLE, num_resamples=0).scores
+    by_none = evaluate(scores.softmax(1), target, {}, TABLE, num_resamples=0, activation="none").scores
+    assert by_none.nll.value == pytest.approx(by_softmax.nll.value)
+    assert by_none.calibration_error.value == pytest.approx(by_softmax.calibration_error.value)
+    by_sigmoid = evaluate(scores, target, {}, TABLE, num_resamples=9, activation="sigmoid").scores
+    assert by_sigmoid.nll == Figure(None)
+    assert close(by_sigmoid.calibration_error, calibration_error(scores, target, activation="sigmoid"))
+
+
+def test_without_counts_there_are_no_groups_and_an_empty_group_has_no_figure():
+    scores, target = rows_of()
+    results = evaluate(scores, target, PREDICTORS, ClassTable(names=TABLE.names), num_resamples=5)
+    assert results.groups == {} and results.scores.topk[1].groups == {}
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=5, few_below=1, many_above=1)
+    assert results.scores.topk[1].groups["few"] == Figure(None)  # the one class without training examples
+    assert results.scores.topk[1].groups["many"] == results.scores.topk[1].macro
+    assert results.groups["medium"].classes == 0
+
+
+def test_json_and_files(tmp_path):
+    scores, target = rows_of()
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=20)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    content = json.loads(results.to_json(), parse_constant=refuse)
+    assert content["scores"]["topk"]["5"]["macro"]["value"] == results.scores.topk[5].macro.value
+    assert Results.from_json(results.to_json()) == results
+    results.save(tmp_path / "new" / "results.json")
+    assert Results.load(tmp_path / "new" / "results.json") == results
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        results.rows = 3
+
+
+@pytest.mark.parametrize("degrees", [*range(1, 12), 29, 30, 200])
+def test_quantiles_of_t(degrees):
+    for q in (0.5, 0.75, 0.95, 0.975, 0.9999):
+        want = stats.t.ppf(q, degrees)
+        assert student_t_quantile(q, degrees) == pytest.approx(want, rel=1e-9, abs=1e-12)
+
+
+def test_mean_over_runs():
+    runs = [evaluate(*rows_of(seed=seed), PREDICTORS, TABLE, num_resamples=0) for seed in range(4)]
+    together = aggregate(runs)
+    assert together.runs == 4 and together.level == 0.95
+    assert list(together.figures) == list(runs[0].figures())
+    for name in ("top1.macro", "sets.loose.under_covered", "sets.tight.size.few", "nll"):
+        values = [run.figures()[name].value for run in runs]
+        interval = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+        figure = together.figures[name]
+        assert figure.value == pytest.approx(np.mean(values))
+        assert (figure.low, figure.high) == pytest.approx(interval)
+    one = aggregate(runs[:1]).figures["top1.micro"]
+    assert one == Figure(runs[0].scores.topk[1].micro.value)
+    lost = evaluate(*rows_of(), PREDICTORS, TABLE, num_resamples=0, few_below=1, many_above=1)
+    assert aggregate([runs[0], lost]).figures["top1.few"] == Figure(None)
+
+
+def test_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        if "shortlist.metrics.modules" not in code:  # torchmetrics need not be there
+            exec(code, {})
+
+
+@pytest.mark.errors
+def test_bad_input(tmp_path):
+    scores, target = rows_of()
+    with pytest.raises(ValueError, match=r"class_table must have one entry per class \(9\), got 2"):
+        evaluate(scores, target, {}, ClassTable(names="ab"))
+    with pytest.raises(ValueError, match="num_resamples must be an integer >= 0, got -1"):
+        evaluate(scores, target, {}, TABLE, num_resamples=-1)
+    with pytest.raises(ValueError, match="target must have at least one row that is not ignored, got 0"):
+        evaluate(scores, torch.full_like(target, -100), {}, TABLE)
+    with pytest.raises(ValueError, match=r"predictors\['odd'\] must return bool sets \(80, 9\), got torch.f"):
+        evaluate(scores, target, {"odd": lambda rows: rows}, TABLE)
+    with pytest.raises(ValueError, match=r"predictors\['loose'\].coverage must be a number or None, got 'x'"):
+        evaluate(scores, target, {"loose": Above(0, "x")}, TABLE)
+    with pytest.raises(ValueError, match="k must be an integer >= 1, got 0"):
+        evaluate(scores, target, {}, TABLE, ks=[0])
+    with pytest.raises(ValueError, match="curve_max must be an integer >= 1, got 0"):
+        evaluate(scores, target, {}, TABLE, curve_max=0)
+    with pytest.raises(ValueError, match="results must have at least one run, got 0"):
+        aggregate([])
+    runs = [evaluate(scores, target, p, TABLE, num_resamples=0) for p in (PREDICTORS, {})]
+    with pytest.raises(ValueError, match=r"same figures, got 'sets.loose.coverage.few' in only some of them"):
+        aggregate(runs)
+    with pytest.raises(ValueError, match="level must be < 1, got 95"):
+        aggregate(runs[:1], level=95)
+    with pytest.raises(ValueError, match="not a file of results written by shortlist"):
+        Results.from_json('{"format": "another"}')
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(ValueError, match=r"broken.json is not a file of results"):
+        Results.load(tmp_path / "broken.json")
