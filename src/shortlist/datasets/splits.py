@@ -6,11 +6,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["Split", "Splits", "TensorSplit"]
+__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit"]
 
 
 class Split(Protocol):
@@ -73,3 +73,29 @@ class TensorSplit(Dataset):
     def collate(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """The batch as it is: it was fetched in one piece."""
         return batch
+
+
+class ChangedSplit(Dataset):
+    """Some rows of a part, with labels of their own.
+
+    Args:
+        split: The part.
+        rows: Which rows, in this order (m,).
+        targets: Their class indices (m,).
+    """
+
+    def __init__(self, split: Split, rows: Tensor, targets: Tensor) -> None:
+        self.split, self.rows, self.targets = split, rows, targets
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.split[int(self.rows[index])][0], int(self.targets[index])
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows with these indices and their classes; rows that the part could not read keep -100."""
+        rows = self.rows[indices]
+        fetch = getattr(self.split, "batch", None)
+        inputs, targets = default_collate([self.split[i] for i in rows.tolist()]) if fetch is None else fetch(rows)
+        return inputs, torch.where(targets == -100, targets, self.targets[indices])

@@ -163,7 +163,8 @@ class Conformal(SetPredictor):
 
     def _warn(self, report: CalibrationReport) -> None:
         messages = []
-        if report.ties:
+        beyond = (report.coverage or 0.0) - self.coverage - 1 / (report.rows + 1)
+        if report.ties and beyond > 0.005:
             messages.append(
                 f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
                 f"{report.coverage:.4g} for {self.coverage:g}"

@@ -1,0 +1,1 @@
+"""Recipes, and runs that come of them. Needs ``pip install 'shortlist[train]'``."""

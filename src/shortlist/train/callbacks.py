@@ -1,0 +1,90 @@
+"""What happens beside the training steps: seeds by epoch, figures on disk, whole checkpoints, progress."""
+
+import csv
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+from shortlist._files import replacing, write_text
+
+__all__ = ["EpochFigures", "EpochProgress", "SeedByEpoch", "WholeCheckpoints"]
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints that are replaced in one go: a killed run never leaves half a file."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write to a temporary name first."""
+        with replacing(Path(path)) as temporary:
+            torch.save(checkpoint, temporary)
+
+
+class SeedByEpoch(pl.Callback):
+    """Draws depend on seed, epoch and process alone: a resumed run repeats an uninterrupted one."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Seed all generators."""
+        number = (self.seed * 1_000_003 + trainer.current_epoch) * 4096 + trainer.global_rank
+        torch.manual_seed(number)
+        random.seed(number)
+        try:
+            import numpy
+        except ImportError:
+            return
+        numpy.random.seed(number % 2**32)
+
+
+class EpochFigures(pl.Callback):
+    """One line of figures for each epoch, in a CSV file that is replaced whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[dict[str, float]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Travels in the checkpoint, so that file and checkpoint agree after a kill."""
+        return {"lines": self.lines}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Lines up to the checkpoint."""
+        self.lines = list(state_dict["lines"])
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the epoch's line."""
+        figures = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.lines.append({"epoch": trainer.current_epoch, "lr": rate, **figures})
+        self._write()
+
+    @rank_zero_only
+    def _write(self) -> None:
+        text = io.StringIO()
+        columns = list(dict.fromkeys(key for line in self.lines for key in line))
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.lines)
+        write_text(self.path, text.getvalue())
+
+
+class EpochProgress(pl.Callback):
+    """Tells a function how many of all steps are done, and the last figures."""
+
+    def __init__(self, report: Callable[[int, int, dict[str, float]], None]) -> None:
+        self.report = report
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """After each step."""
+        figures = {name: float(v) for name, v in trainer.callback_metrics.items() if name.startswith("val_")}
+        self.report(trainer.global_step, int(trainer.estimated_stepping_batches), figures)

@@ -1,0 +1,255 @@
+"""A whole run: train, keep the best, score, calibrate, evaluate."""
+
+import importlib
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch import loggers
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
+from safetensors.torch import save_file
+from torch import nn
+
+from shortlist._files import replacing
+from shortlist.classifiers import _classifier_name as classifier_name
+from shortlist.classifiers import freeze_features, replace_classifier
+from shortlist.datasets import Splits
+from shortlist.heads import ScaledHead
+from shortlist.train.build import build_data, build_loss, build_model
+from shortlist.train.callbacks import EpochFigures, EpochProgress, SeedByEpoch, WholeCheckpoints
+from shortlist.train.loaders import evaluation_loader, training_loader
+from shortlist.train.module import SetClassifier
+from shortlist.train.recipe import Recipe
+from shortlist.train.runs import Run
+from shortlist.train.scoring import calibrate_run, evaluate_run, score_split
+
+__all__ = ["load_model", "resume", "train"]
+
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # what it found, and tips
+
+Report = Callable[[str, int, int, dict[str, float]], None]
+
+
+def is_first_process() -> bool:
+    """Whether this process writes the files that are written once."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+
+
+def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None) -> Run:
+    """Run a recipe in a new folder.
+
+    Args:
+        recipe: What to do.
+        folder: Where to; must not exist.
+        report: Called with (what, done, of how many, figures) as the run proceeds.
+    """
+    run = Run.create(folder, recipe) if is_first_process() else Run(folder)
+    return _proceed(run, recipe, report)
+
+
+def resume(folder: str | Path, *, report: Report | None = None) -> Run:
+    """Go on with a run from its last whole epoch, to the same numbers as without the stop."""
+    run = Run.open(folder)
+    return _proceed(run, run.recipe, report)
+
+
+def _proceed(run: Run, recipe: Recipe, report: Report | None) -> Run:
+    if not is_first_process():
+        _fit(run, recipe, report)
+        return run
+    with run.locked():
+        if run.state == "started":
+            data = _fit(run, recipe, report)
+            run.set_state("trained")
+        else:
+            data = build_data(recipe)
+        if run.state == "trained":
+            _finish(run, recipe, data, report)
+    return run
+
+
+def _fit(run: Run, recipe: Recipe, report: Report | None) -> Splits:
+    tell = None if report is None else lambda what, done, total: report(what, done, total, {})
+    data = build_data(recipe, progress=tell)
+    if is_first_process():
+        data.class_table.save(run.path / "class_table.json")
+    torch.manual_seed(recipe.seed)
+    loss = build_loss(recipe, data)
+    model = build_model(recipe, data, loss)
+    module = SetClassifier(recipe, model, loss, data.class_table.class_counts)
+    _run_trainer(run, recipe, module, data, "checkpoints", recipe.sampler.name == "class_balanced", report)
+    if recipe.second_stage is not None:
+        _second_stage(run, recipe, data, report)
+    return data
+
+
+def _second_stage(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> None:
+    """The classifier alone, on class-balanced batches, starting from the best epoch of the first stage."""
+    stage = recipe.second_stage
+    assert stage is not None
+    torch.manual_seed(recipe.seed)
+    loss = build_loss(recipe, data)
+    model = build_model(recipe, data, loss)
+    model.load_state_dict(_best_state(run, "checkpoints"))
+    _prepare_second_stage(model, recipe)
+    changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
+    module = SetClassifier(changed, model, loss, data.class_table.class_counts, lr=stage.lr)
+    _run_trainer(run, changed, module, data, "second_stage", True, report)
+
+
+def _prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
+    stage, name = recipe.second_stage, recipe.head.classifier
+    assert stage is not None
+    if stage.name == "retrain_classifier":
+        freeze_features(model, name=name, reset=True)
+        return
+    found = classifier_name(model, name)
+    head: Any = model.get_submodule(found)
+    replace_classifier(model, ScaledHead(head), name=found)
+    freeze_features(model, name=found)
+
+
+def _run_trainer(
+    run: Run,
+    recipe: Recipe,
+    module: SetClassifier,
+    data: Splits,
+    folder: str,
+    balanced: bool,
+    report: Report | None,
+) -> None:
+    figure = recipe.selection.figure
+    monitor, mode = ("train_loss", "min") if figure == "loss" else (f"val_{figure}", "max")
+    checkpoints = run.path / folder
+    best = ModelCheckpoint(
+        checkpoints,
+        "best",
+        monitor=monitor,
+        mode=mode,
+        save_last=True,
+        enable_version_counter=False,
+        save_on_train_epoch_end=True,
+    )
+    callbacks: list[pl.Callback] = [
+        SeedByEpoch(recipe.seed),
+        EpochFigures(run.path / f"{_epochs_name(folder)}.csv"),
+        best,
+    ]
+    if recipe.selection.patience is not None:
+        patience = recipe.selection.patience
+        callbacks.append(EarlyStopping(monitor, mode=mode, patience=patience, check_on_train_epoch_end=True))
+    if report is not None:
+        callbacks.append(EpochProgress(lambda done, total, figures: report("training", done, total, figures)))
+    else:
+        callbacks.append(TQDMProgressBar())
+    trainer = pl.Trainer(
+        default_root_dir=run.path,
+        accelerator=recipe.accelerator,
+        devices=recipe.devices,
+        strategy="ddp" if recipe.devices > 1 else "auto",
+        precision=recipe.precision,  # type: ignore[arg-type]
+        callbacks=callbacks,
+        logger=_loggers(run, recipe),
+        plugins=[WholeCheckpoints()],
+        gradient_clip_val=recipe.optimiser.clip_norm,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        enable_progress_bar=report is None,
+        log_every_n_steps=10**9 if not recipe.loggers else 50,
+        max_epochs=-1 if recipe.steps else recipe.epochs,
+        max_steps=recipe.steps or -1,
+    )
+    settings = {"batch_size": recipe.batch_size, "workers": recipe.workers}
+    last = checkpoints / "last.ckpt"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+        warnings.filterwarnings("ignore", ".*treespec.*deprecated.*")
+        warnings.filterwarnings("ignore", ".*exists and is not empty.*")
+        warnings.filterwarnings("ignore", ".*number of training batches.*")
+        trainer.fit(
+            module,
+            datamodule=_Loaders(
+                lambda: training_loader(data.train, seed=recipe.seed, class_balanced=balanced, **settings),
+                lambda: evaluation_loader(data.val, **settings),
+            ),
+            ckpt_path=str(last) if last.is_file() else None,
+            weights_only=True,
+        )
+
+
+class _Loaders(pl.LightningDataModule):
+    """Makes the loaders when the processes are there, so that each gets its share."""
+
+    def __init__(self, training: Callable[[], Any], validation: Callable[[], Any]) -> None:
+        super().__init__()
+        self.train_dataloader, self.val_dataloader = training, validation
+
+
+def _epochs_name(folder: str) -> str:
+    return "epochs" if folder == "checkpoints" else "epochs_second_stage"
+
+
+def _loggers(run: Run, recipe: Recipe) -> list[Any]:
+    """Loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder."""
+    made = []
+    for name in recipe.loggers:
+        if name == "csv":
+            made.append(loggers.CSVLogger(run.path, name="logs", version=""))
+        elif name == "tensorboard":
+            made.append(loggers.TensorBoardLogger(run.path, name="logs", version=""))
+        elif ":" in name:
+            module, _, kind = name.partition(":")
+            made.append(getattr(importlib.import_module(module), kind)(run.path / "logs"))
+        else:
+            raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
+    return made
+
+
+def _best_state(run: Run, folder: str) -> dict[str, Any]:
+    """Weights of the network at the best epoch."""
+    path = run.path / folder / "best.ckpt"
+    if not path.is_file():
+        path = path.with_name("last.ckpt")
+    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    return {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
+
+
+def load_model(run: Run, data: Splits) -> nn.Module:
+    """The trained network of a run, for inputs like those of its data; in evaluation mode."""
+    recipe = run.recipe
+    loss = build_loss(recipe, data)
+    model = build_model(recipe, data, loss)
+    if recipe.second_stage is not None:
+        _prepare_second_stage(model, recipe)
+    model.load_state_dict(_best_state(run, "checkpoints" if recipe.second_stage is None else "second_stage"))
+    return model.eval()
+
+
+def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> None:
+    """Scores of validation and test rows by the best epoch, predictors, results."""
+    model = load_model(run, data)
+    if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
+        model.cuda()
+    tell = None if report is None else lambda what, done, total: report(what, done, total, {})
+    for part in ("val", "test"):
+        split = getattr(data, part)
+        scores, target = score_split(
+            model,
+            split,
+            batch_size=max(recipe.batch_size, 256),
+            workers=recipe.workers,
+            progress=tell,
+            part=f"scoring {part}",
+        )
+        run.save_scores(part, scores, target)
+    with replacing(run.path / "model.safetensors") as temporary:
+        save_file({key: value.contiguous() for key, value in model.cpu().state_dict().items()}, temporary)
+    calibrate_run(run, recipe)
+    evaluate_run(run)
+    run.set_state("finished")

@@ -1,0 +1,134 @@
+"""The LightningModule: a network, a loss, and the figures of each epoch."""
+
+import re
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from shortlist.heads import TwoHeadScores
+from shortlist.metrics.modules import TopKAccuracy
+from shortlist.predictors import AverageK
+from shortlist.priors import class_balanced_weights
+from shortlist.train.build import build_optimiser, learning_rate_factor
+from shortlist.train.recipe import Recipe
+
+__all__ = ["SetClassifier", "predicted_scores"]
+
+
+def predicted_scores(output: Any) -> Tensor:
+    """The scores to predict from: a two-head model's set head, any other's only output."""
+    return output.set_logits if isinstance(output, TwoHeadScores) else output
+
+
+class SetClassifier(pl.LightningModule):
+    """Trains ``model`` with ``loss`` as a recipe says, and measures sets on the validation rows."""
+
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        loss: nn.Module,
+        class_counts: Tensor,
+        *,
+        lr: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.recipe, self.model, self.loss, self._lr = recipe, model, loss, lr
+        self._needs = getattr(loss, "needs", frozenset())
+        self.register_buffer("class_counts", class_counts, persistent=False)
+        figure = recipe.selection.figure
+        numbers = sorted({int(k) for k in re.findall(r"top(\d+)", figure)} | {1, 5})
+        self.topk = TopKAccuracy(
+            num_classes=len(class_counts), k=[k for k in numbers if k <= len(class_counts)]
+        )
+        self.average_sizes = [float(k) for k in re.findall(r"average([\d.]+)", figure)]
+        self._average: dict[float, AverageK] = {}
+        self._true: list[Tensor] = []
+
+    def forward(self, inputs: Tensor) -> Any:
+        """What the network returns."""
+        return self.model(inputs)
+
+    def _loss_of(self, output: Any, target: Tensor, rows: Tensor) -> Tensor:
+        if "sample_ids" in self._needs:
+            return self.loss(output, target, rows)
+        return self.loss(tuple(output) if "two_heads" in self._needs else output, target)
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
+        """The loss of a batch."""
+        inputs, target, rows = batch
+        loss = self._loss_of(self.model(inputs), target, rows)
+        self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        """Weights of deferred re-weighting."""
+        settings = self.recipe.reweighting
+        if settings is not None and self.current_epoch >= settings.after:
+            weight = class_balanced_weights(self.class_counts, beta=settings.beta, zero_counts="floor")
+            self.loss.weight = weight.to(self.device)
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget the epoch before."""
+        self._average = {k: AverageK(k) for k in self.average_sizes}
+        self._true = []
+
+    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
+        """Take a batch into the figures."""
+        inputs, target, _rows = batch
+        scores = predicted_scores(self.model(inputs)).float()
+        self.topk.update(scores, target)
+        counted = target != -100
+        if self._average and bool(counted.any()):
+            scores, target = scores[counted], target[counted]
+            for predictor in self._average.values():
+                predictor.update(scores)
+            chance = scores.softmax(1).gather(1, target[:, None]).squeeze(1)
+            self._true.append(torch.stack([chance.double(), target.double()], 1).cpu())
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the figures."""
+        figures = self.topk.compute()
+        self.topk.reset()
+        names = [name for name in figures if re.fullmatch(r"(macro_)?top\d+", name)]
+        logged = {f"val_{name}": figures[name].float() for name in names}
+        logged |= self._average_figures()
+        self.log_dict(logged, prog_bar=False, rank_zero_only=False, sync_dist=False)
+
+    def _average_figures(self) -> dict[str, Tensor]:
+        """Average-k accuracy on the validation rows, with thresholds from their own scores."""
+        if not self._average:
+            return {}
+        true = torch.cat(self._true) if self._true else torch.zeros(0, 2, dtype=torch.float64)
+        collected = [(self._average, true)]
+        if dist.is_initialized():
+            collected = [collected[0]] * dist.get_world_size()
+            dist.all_gather_object(collected, (self._average, true))
+        true = torch.cat([part for _, part in collected])
+        chance, target = true[:, 0], true[:, 1].long()
+        figures = {}
+        for k in self.average_sizes:
+            first, *others = [predictors[k] for predictors, _ in collected]
+            for other in others:
+                first.merge(other)
+            hits = (chance >= first.finish().threshold).double()
+            counts = target.bincount(minlength=len(self.class_counts))
+            by_class = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, hits)
+            name = f"average{k:g}"
+            figures[f"val_{name}"] = hits.mean().float()
+            figures[f"val_macro_{name}"] = (by_class / counts)[counts > 0].mean().float()
+        return figures
+
+    def configure_optimizers(self) -> Any:
+        """Optimiser, and a learning rate that is a function of the step."""
+        optimiser = build_optimiser(self.recipe, self.model, self.loss, lr=self._lr)
+        total = int(self.trainer.estimated_stepping_batches)
+        per_epoch = max(1, int(self.trainer.num_training_batches))
+        factor = learning_rate_factor(self.recipe, per_epoch, total)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

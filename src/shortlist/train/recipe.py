@@ -1,0 +1,198 @@
+"""A recipe: everything that defines a run, in one typed object and one YAML file."""
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from shortlist._files import write_text
+from shortlist.datasets import DATASETS
+from shortlist.models import MODELS
+from shortlist.predictors import PREDICTORS
+from shortlist.train import sections as s
+
+__all__ = ["Recipe", "RecipeError", "load_recipe", "make_recipe", "save_recipe"]
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run; the message names each key, what is wrong and the nearest valid name."""
+
+
+class Recipe(s.Section):
+    """A run from data to figures; see ``docs/recipes.md``."""
+
+    name: str = Field("run", pattern=r"^[\w.\-]+$", description="of the run folder")
+    about: str = ""
+    data: s.DataSection = s.DataSection()
+    model: s.ModelSection = s.ModelSection()
+    head: s.HeadSection = s.HeadSection()
+    loss: Any = None
+    optimiser: s.OptimiserSection = s.OptimiserSection()
+    schedule: s.ScheduleSection = s.ScheduleSection()
+    sampler: s.SamplerSection = s.SamplerSection()
+    reweighting: s.ReweightingSection | None = None
+    second_stage: s.SecondStageSection | None = None
+    selection: s.SelectionSection = s.SelectionSection()
+    adjust: s.AdjustSection = s.AdjustSection()
+    predictors: dict[str, s.PredictorSection] = Field(default_factory=dict)
+    epochs: s.Count = 10
+    steps: s.Count | None = Field(None, description="instead of epochs")
+    batch_size: s.Count = 128
+    seed: int = Field(0, ge=0)
+    precision: Literal["32", "16-mixed", "bf16-mixed", "64"] = "32"
+    accelerator: str = "auto"
+    devices: s.Count = 1
+    workers: int = Field(0, ge=0)
+    loggers: list[str] = Field(default_factory=lambda: ["csv"])
+
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _check_loss(cls, value: Any) -> BaseModel:
+        content = {} if value is None else value.model_dump() if isinstance(value, BaseModel) else dict(value)
+        name = content.get("name", "cross_entropy")
+        if name not in s.LOSS_SECTIONS:
+            raise ValueError(_unknown("loss", name, s.LOSS_SECTIONS))
+        return s.LOSS_SECTIONS[name].model_validate({"name": name} | content)
+
+    @model_validator(mode="after")
+    def _check_options(self) -> "Recipe":
+        if self.data.name not in DATASETS:
+            raise ValueError(_unknown("data", self.data.name, DATASETS))
+        _check_options("data", self.data.options, DATASETS[self.data.name])
+        if self.model.name in MODELS:
+            provided = frozenset({"num_classes", "in_channels", "in_features"})
+            _check_options("model", self.model.options, MODELS[self.model.name], provided)
+        elif ":" not in self.model.name:
+            raise ValueError(_unknown("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"]))
+        for key, predictor in self.predictors.items():
+            if predictor.name not in PREDICTORS:
+                raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
+            provided = frozenset({"priors", "generator", "max_rows"})
+            _check_options(f"predictors.{key}", predictor.options, PREDICTORS[predictor.name], provided)
+        return self
+
+
+def _check_options(
+    path: str, options: dict[str, Any], function: Any, provided: frozenset = frozenset()
+) -> None:
+    model = s.options_model(path, function, provided=provided)
+    try:
+        model.model_validate(options)
+    except ValidationError as error:
+        raise ValueError("; ".join(_lines(error, model, path))) from error
+
+
+def _unknown(path: str, name: str, known: Any) -> str:
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{path}.name must be one of {', '.join(known)}, got {name!r}{hint}"
+
+
+def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """Check a recipe given as plain values.
+
+    Args:
+        content: As read from YAML.
+        overrides: Such as ``"loss.k=3"``; values are YAML. ``"loss=ldam"`` or ``"loss.name=ldam"`` chooses
+            another loss (data set, model, ...) and drops the options of the one before.
+
+    Raises:
+        RecipeError: With one line for each fault.
+
+    Example:
+        >>> make_recipe({"loss": {"name": "noised_topk"}}, ["loss.k=3", "epochs=2"]).loss.k
+        3
+    """
+    changed = dict(content)
+    for override in overrides:
+        changed = _override(changed, override)
+    try:
+        return Recipe.model_validate(changed)
+    except ValidationError as error:
+        raise RecipeError("\n".join(_lines(error, Recipe, ""))) from error
+
+
+def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise RecipeError(f"--set wants KEY=VALUE, as in loss.k=3, got {override!r}")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--set {key}: {text!r} is not a YAML value") from error
+    named = path[-1] in _NAMED and isinstance(value, str)
+    if named:
+        path, value = [*path, "name"], value
+    result = dict(content)
+    place = result
+    for part in path[:-1]:
+        inner = place.get(part)
+        if isinstance(inner, str):
+            inner = {"name": inner}
+        place[part] = dict(inner) if isinstance(inner, Mapping) else {}
+        place = place[part]
+    if path[-1] == "name" and len(path) > 1 and place.get("name") != value:
+        place.clear()  # the options of the old one mean nothing to the new one
+    place[path[-1]] = value
+    return result
+
+
+_NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
+
+
+def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
+    """One line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
+    lines = []
+    for fault in error.errors():
+        location = [str(part) for part in fault["loc"]]
+        key = ".".join([prefix, *location] if prefix else location)
+        if fault["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(location[-1], _keys(model, location[:-1]), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            lines.append(f"{key}: unknown key{hint}")
+        elif not location or fault["type"] == "value_error":
+            message = fault["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: {message}" if location and not message.startswith(key) else message)
+        else:
+            lines.append(f"{key}: {fault['msg']}, got {fault['input']!r}")
+    return lines
+
+
+def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys that are valid at a place."""
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = None if field is None else _section_of(field.annotation)
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return next((c for c in candidates if inspect.isclass(c) and issubclass(c, BaseModel)), None)
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe from YAML; see :func:`make_recipe`."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, Mapping):
+        raise RecipeError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
+    try:
+        return make_recipe(content, overrides)
+    except RecipeError as error:
+        raise RecipeError(f"{path}: {error}") from error
+
+
+def save_recipe(recipe: Recipe, path: str | Path) -> None:
+    """Write the recipe with every default filled in: a run starts from this file alone."""
+    write_text(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,144 @@
+"""A run on disk: everything needed to reproduce, resume, compare and serve it."""
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist._files import replacing, write_text
+from shortlist.class_table import ClassTable
+from shortlist.train.recipe import Recipe, load_recipe, save_recipe
+
+__all__ = ["Run", "RunError"]
+
+FORMAT = "shortlist run 1"
+
+
+class RunError(ValueError):
+    """A folder that is no run, or not one that can be used as asked."""
+
+
+class Run:
+    """A run folder.
+
+    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``class_table.json``, ``epochs.csv``
+    (figures by epoch), ``checkpoints/best.ckpt`` and ``last.ckpt``, ``model.safetensors``,
+    ``adjustment.json``, ``predictors/``, ``scores/val.safetensors`` and ``scores/test.safetensors``,
+    ``results.json``, ``logs/``.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @staticmethod
+    def create(path: str | Path, recipe: Recipe) -> "Run":
+        """A new folder; one that exists is never used."""
+        run = Run(path)
+        try:
+            run.path.mkdir(parents=True)
+        except FileExistsError:
+            raise RunError(
+                f"{path} exists: choose another --out, or continue that run with --resume {path}"
+            ) from None
+        save_recipe(recipe, run.path / "recipe.yaml")
+        run.set_state("started", versions=versions())
+        return run
+
+    @staticmethod
+    def open(path: str | Path) -> "Run":
+        """An existing run; the message says what is missing if it is none."""
+        run = Run(path)
+        if not run.path.is_dir():
+            raise RunError(f"{path} is not a run folder: there is no such folder")
+        if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
+            raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
+        if run.info().get("format") != FORMAT:
+            raise RunError(
+                f"{path} was written by another version: its format is {run.info().get('format')!r}"
+            )
+        return run
+
+    def info(self) -> dict[str, Any]:
+        """What ``run.json`` says."""
+        try:
+            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise RunError(f"{self.path / 'run.json'} is not JSON: {error}") from error
+
+    def set_state(self, state: str, **more: Any) -> None:
+        """Note how far the run is: started, trained, finished."""
+        info = self.info() if (self.path / "run.json").is_file() else {"format": FORMAT, "created": _now()}
+        info |= {"state": state, "updated": _now(), **more}
+        write_text(self.path / "run.json", json.dumps(info, indent=2) + "\n")
+
+    @property
+    def state(self) -> str:
+        """How far the run is."""
+        return self.info()["state"]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return load_recipe(self.path / "recipe.yaml")
+
+    @property
+    def class_table(self) -> ClassTable:
+        """The classes."""
+        return ClassTable.load(self.path / "class_table.json")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here; the lock goes with the process, however it ends."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path} is in use: another process is training in it") from None
+            yield
+
+    def save_scores(self, part: str, scores: Tensor, target: Tensor) -> None:
+        """Keep the scores (n, c) and targets (n,) of a part of the data."""
+        from safetensors.torch import save_file
+
+        with replacing(self.path / "scores" / f"{part}.safetensors") as temporary:
+            save_file({"scores": scores.contiguous(), "target": target.contiguous()}, temporary)
+
+    def load_scores(self, part: str) -> tuple[Tensor, Tensor]:
+        """Scores (n, c) and targets (n,) of ``val`` or ``test``."""
+        from safetensors.torch import load_file
+
+        path = self.path / "scores" / f"{part}.safetensors"
+        if not path.is_file():
+            raise RunError(f"{self.path} has no scores of {part}: {path} is missing")
+        tensors = load_file(path)
+        return tensors["scores"], tensors["target"]
+
+    def predictor_paths(self) -> dict[str, Path]:
+        """The calibrated predictors, by name."""
+        return {path.stem: path for path in sorted((self.path / "predictors").glob("*.json"))}
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_device_name()
+    return found
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

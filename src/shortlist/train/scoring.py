@@ -1,0 +1,118 @@
+"""Scores of whole parts of the data, and what is made of them: adjustment, predictors, results."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._files import write_text
+from shortlist.adjust import fit_tau, fit_temperature, fit_temperature_and_tau
+from shortlist.class_table import ClassTable
+from shortlist.datasets import Split
+from shortlist.metrics import Results, evaluate
+from shortlist.predictors import SetPredictor, load, save
+from shortlist.priors import class_priors
+from shortlist.train.build import build_predictor
+from shortlist.train.loaders import evaluation_loader
+from shortlist.train.module import predicted_scores
+from shortlist.train.recipe import Recipe
+from shortlist.train.runs import Run
+
+__all__ = ["adjust_scores", "calibrate_run", "evaluate_run", "fit_adjustment", "score_split"]
+
+Progress = Callable[[str, int, int], None]
+
+
+@torch.inference_mode()
+def score_split(
+    model: nn.Module,
+    split: Split,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    progress: Progress | None = None,
+    part: str = "",
+) -> tuple[Tensor, Tensor]:
+    """Scores (n, c) in float32 and targets (n,) of all rows; rows that could not be read are left out."""
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    scores, targets = [], []
+    loader = evaluation_loader(split, batch_size=batch_size, workers=workers)
+    for number, (inputs, target, _) in enumerate(loader):
+        output = predicted_scores(model(inputs.to(device))).float().cpu()
+        kept = target != -100
+        scores.append(output[kept])
+        targets.append(target[kept])
+        if progress is not None:
+            progress(part, number + 1, len(loader))
+    model.train(training)
+    return torch.cat(scores), torch.cat(targets)
+
+
+def fit_adjustment(recipe: Recipe, scores: Tensor, target: Tensor, counts: Tensor) -> dict[str, float]:
+    """Temperature and tau of the recipe, fitted on validation rows where it says so; 1 and 0 do nothing."""
+    section = recipe.adjust
+    priors = class_priors(counts, zero_counts="floor")
+    fitted = {"temperature": 1.0, "tau": 0.0}
+    if section.temperature == "fit" and section.tau == "fit":
+        both = fit_temperature_and_tau(scores, target, source_priors=priors)
+        return {"temperature": float(both.temperature), "tau": float(both.tau)}
+    if section.temperature is not None:
+        value = section.temperature
+        fitted["temperature"] = float(fit_temperature(scores, target)) if value == "fit" else float(value)
+    if section.tau is not None:
+        adjusted = scores / fitted["temperature"]
+        value = section.tau
+        fitted["tau"] = float(
+            _tau(fit_tau(adjusted, target, source_priors=priors)) if value == "fit" else value
+        )
+    return fitted
+
+
+def _tau(fit: Any) -> float:
+    return getattr(fit, "tau", fit)
+
+
+def adjust_scores(scores: Tensor, adjustment: dict[str, float], counts: Tensor) -> Tensor:
+    """Scores (n, c) divided by the temperature, minus tau times the log priors."""
+    if adjustment["temperature"] != 1.0:
+        scores = scores / adjustment["temperature"]
+    if adjustment["tau"]:
+        scores = scores - adjustment["tau"] * class_priors(counts, zero_counts="floor").log()
+    return scores
+
+
+def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredictor]:
+    """Fit the adjustment and calibrate all predictors of a run on its validation scores, and save them."""
+    recipe = run.recipe if recipe is None else recipe
+    scores, target = run.load_scores("val")
+    counts = run.class_table.class_counts
+    adjustment = fit_adjustment(recipe, scores, target, counts)
+    write_text(run.path / "adjustment.json", json.dumps(adjustment) + "\n")
+    scores = adjust_scores(scores, adjustment, counts)
+    predictors = {}
+    for key in recipe.predictors:
+        predictor = build_predictor(recipe, key, counts).calibrate(scores, target)
+        save(predictor, run.path / "predictors" / key)
+        predictors[key] = predictor
+    return predictors
+
+
+def load_adjustment(run: Run) -> dict[str, float]:
+    """What :func:`calibrate_run` fitted."""
+    path = run.path / "adjustment.json"
+    return json.loads(path.read_text()) if path.is_file() else {"temperature": 1.0, "tau": 0.0}
+
+
+def evaluate_run(run: Run, part: str = "test") -> Results:
+    """Figures of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
+    scores, target = run.load_scores(part)
+    table: ClassTable = run.class_table
+    scores = adjust_scores(scores, load_adjustment(run), table.class_counts)
+    predictors: dict[str, Any] = {name: load(path) for name, path in run.predictor_paths().items()}
+    results = evaluate(scores, target, predictors, table)
+    results.save(run.path / ("results.json" if part == "test" else f"results_{part}.json"))
+    return results

@@ -1,0 +1,198 @@
+"""The sections of a recipe; each checks itself and names what it does not know."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from torch import Tensor, nn
+
+from shortlist.losses import LOSSES
+
+__all__ = [
+    "LOSS_SECTIONS",
+    "TRAINABLE_LOSSES",
+    "AdjustSection",
+    "DataSection",
+    "HeadSection",
+    "ModelSection",
+    "NamedSection",
+    "OptimiserSection",
+    "PredictorSection",
+    "ReweightingSection",
+    "SamplerSection",
+    "ScheduleSection",
+    "SecondStageSection",
+    "Section",
+    "SelectionSection",
+    "options_model",
+]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Typed options; an unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class NamedSection(BaseModel):
+    """A name, and options that whatever has that name takes: they are checked against its signature."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All but the name."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class DataSection(NamedSection):
+    """A data set by its name in ``DATASETS``, with its options (``root``, ``seed``, ...), and changes to it.
+
+    ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``;
+    ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
+    """
+
+    name: str = "glyphs"
+    label_noise: Fraction = 0.0
+    noise_level: str = "genus"
+    max_per_class: Count | None = None
+
+
+class ModelSection(NamedSection):
+    """Ours by name, ``timm:NAME``, ``torchvision:NAME``, or ``package.module:function``."""
+
+    name: str = "small_cnn"
+
+
+class HeadSection(Section):
+    """What takes the classifier's place; ``auto`` is what the loss wants."""
+
+    name: Literal["auto", "linear", "cosine", "two_head"] = "auto"
+    classifier: str | None = None  # dotted name of the layer to replace; found if left out
+    bias: bool = True
+    scale: Positive = 1.0
+    learn_scale: bool = False
+
+
+class OptimiserSection(Section):
+    """SGD, Adam or AdamW."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: Positive = 0.1
+    momentum: Fraction = 0.9
+    nesterov: bool = True
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    clip_norm: Positive | None = None
+    estimates_factor: Positive = 10.0  # of ROLE's table
+
+
+class ScheduleSection(Section):
+    """The factor of the learning rate over time; all lengths are in ``unit``."""
+
+    name: Literal["constant", "milestones", "cosine", "one_cycle"] = "cosine"
+    unit: Literal["epoch", "step"] = "epoch"
+    milestones: list[Count] = []
+    factor: Positive = 0.1
+    warm_up: Annotated[float, Field(ge=0)] = 0.0
+
+
+class SamplerSection(Section):
+    """How rows are drawn."""
+
+    name: Literal["shuffle", "class_balanced"] = "shuffle"
+
+
+class ReweightingSection(Section):
+    """Class-balanced weights from an epoch on."""
+
+    after: Annotated[int, Field(ge=0)]
+    beta: Beta = 0.9999
+
+
+class SecondStageSection(Section):
+    """The classifier once more, on frozen features and class-balanced batches."""
+
+    name: Literal["retrain_classifier", "weight_scaling"]
+    epochs: Count = 10
+    lr: Positive = 0.1
+
+
+class SelectionSection(Section):
+    """The figure that chooses the best epoch, and when to stop waiting for a better one.
+
+    Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5), ``loss``.
+    """
+
+    figure: Annotated[str, Field(pattern=r"^((macro_)?(top\d+|average\d+(\.\d+)?)|loss)$")] = "top1"
+    patience: Count | None = None
+
+
+class AdjustSection(Section):
+    """What is done to scores before sets are made of them; ``fit`` takes the validation rows."""
+
+    temperature: Positive | Literal["fit"] | None = None
+    tau: float | Literal["fit"] | None = None
+
+
+class PredictorSection(NamedSection):
+    """A predictor by its name in ``PREDICTORS``; ``macro: true`` gives it the class priors."""
+
+    macro: bool = False
+
+
+def _cross_entropy(*, label_smoothing: float = 0.0, weight: Tensor | None = None) -> nn.Module:
+    return nn.CrossEntropyLoss(label_smoothing=label_smoothing, weight=weight)
+
+
+TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross_entropy, **LOSSES}
+_PROVIDED = frozenset({"weight", "class_counts", "estimates", "generator", "ignore_index", "reduction"})
+
+
+def options_model(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    provided: frozenset[str] = frozenset(),
+    more: Mapping[str, Any] | None = None,
+) -> type[BaseModel]:
+    """A model of the options that a function takes, read off its signature.
+
+    Args:
+        name: What to call it in messages.
+        function: With annotated parameters.
+        provided: Parameters that are not options, since the trainer provides them.
+        more: Further fields, as for ``pydantic.create_model``.
+    """
+    fields: dict[str, Any] = {}
+    for option, parameter in inspect.signature(function).parameters.items():
+        if option in provided or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        fields[option] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    config = ConfigDict(
+        extra="allow" if open_ended else "forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+    )
+    return create_model(name, __config__=config, **(fields | dict(more or {})))
+
+
+def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:
+    more: dict[str, Any] = {"name": (Literal[name], name)}  # type: ignore[valid-type]
+    if "weight" in inspect.signature(make).parameters:
+        more["class_balanced"] = (Annotated[float | None, Field(ge=0, lt=1)], None)
+    return options_model(f"{name} loss", make, provided=_PROVIDED, more=more)
+
+
+# The tensors that a loss wants come from the trainer; class_balanced is the beta of class-balanced weights.
+LOSS_SECTIONS = {name: _loss_section(name, make) for name, make in TRAINABLE_LOSSES.items()}
