@@ -56,7 +56,11 @@ class Recipe(s.Section):
         name = content.get("name", "cross_entropy")
         if name not in s.LOSS_SECTIONS:
             raise ValueError(_unknown("loss", name, s.LOSS_SECTIONS))
-        return s.LOSS_SECTIONS[name].model_validate({"name": name} | content)
+        section = s.LOSS_SECTIONS[name]
+        try:
+            return section.model_validate({"name": name} | content)
+        except ValidationError as error:
+            raise ValueError("\n".join(_lines(error, section, "loss"))) from error
 
     @model_validator(mode="after")
     def _check_options(self) -> "Recipe":
