@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shortlist.adjust import adjust_logits, fit_tau, fit_temperature_and_tau, normalise_classifier
+from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
+from shortlist.datasets.gaussians import draw_two_gaussians
 
 FREQUENCIES = (0.01, 0.05, 0.10, 0.20, 0.40)
 SHOWN = 0.05  # the frequency at which separators are drawn
 ROWS = 10_000  # to train, to tune, and to test
-BAYES = float(torch.special.ndtr(torch.tensor(-(2**0.5), dtype=torch.float64)))
 BAYES_RULE = "Bayes rule"
 
 
@@ -33,9 +34,7 @@ class Numbers(NamedTuple):
 
 def draw_rows(frequency: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Points (n, 2) and classes (n,); class 1 is the rare one."""
-    target = (torch.rand(ROWS, generator=generator) < frequency).long()
-    noise = torch.randn(ROWS, 2, dtype=torch.float64, generator=generator)
-    return noise + (2 * target[:, None] - 1), target
+    return draw_two_gaussians(ROWS, rare_prior=frequency, generator=generator)
 
 
 def train(points: Tensor, target: Tensor, offsets: Tensor) -> nn.Linear:

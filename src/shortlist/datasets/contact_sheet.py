@@ -1,0 +1,120 @@
+"""One picture of a data set: groups of look-alike classes below each other, with examples of each class."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_k
+from shortlist.class_table import ClassTable
+from shortlist.datasets.splits import Split, TensorSplit
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["contact_sheet"]
+
+GAP = 3  # pixels between images of a class; classes are four times as far apart
+LABEL_HEIGHT = 14
+BACKGROUND, TEXT = (255, 255, 255), (60, 60, 60)
+
+
+def contact_sheet(
+    split: Split,
+    class_table: ClassTable,
+    *,
+    level: str = "genus",
+    groups: Sequence[str] | None = None,
+    num_groups: int = 8,
+    num_classes: int = 8,
+    num_images: int = 3,
+    side: int = 32,
+    seed: int = 0,
+) -> "Image":
+    """Draw groups of classes as rows, with some images of each class and its id above them.
+
+    Args:
+        split: Images, grey (1, h, w) or colour (3, h, w), uint8 or floating; floating ones are stretched to
+            the full range of grey levels.
+        class_table: Names and parents of the classes.
+        level: The parents that make the groups.
+        groups: Which groups; those with most classes by default.
+        num_groups: At most so many groups.
+        num_classes: At most so many classes of a group, the most frequent in the split first.
+        num_images: At most so many images of a class.
+        side: Width and height at which an image is shown, in pixels.
+        seed: Of the choice of images.
+
+    Returns:
+        An RGB image of Pillow.
+
+    Raises:
+        ValueError: If a group does not exist or has no images, or an option is out of range.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    for name, value in (("num_groups", num_groups), ("num_classes", num_classes), ("side", side)):
+        check_k(value, name=name)
+    check_k(num_images, name="num_images")
+    rows = _rows(split.targets, class_table, level, groups, num_groups, num_classes)
+    block = num_images * (side + GAP) + 3 * GAP
+    row_height = side + 2 * LABEL_HEIGHT + 3 * GAP
+    width = max(len(classes) for _, classes in rows) * block + GAP
+    sheet = Image.new("RGB", (max(width, 240), row_height * len(rows)), BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(11)
+    generator = torch.Generator().manual_seed(seed)
+    for i, (group, classes) in enumerate(rows):
+        top = i * row_height + GAP
+        draw.text((GAP, top), group, fill=TEXT, font=font)
+        for j, index in enumerate(classes):
+            left = GAP + j * block
+            draw.text((left, top + LABEL_HEIGHT), class_table.ids[index], fill=TEXT, font=font)
+            own = (split.targets == index).nonzero().flatten()
+            chosen = own[torch.randperm(len(own), generator=generator)[:num_images]].tolist()
+            for n, row in enumerate(chosen):
+                picture = Image.fromarray(_pixels(split, row).numpy()).resize((side, side))
+                sheet.paste(picture, (left + n * (side + GAP), top + 2 * LABEL_HEIGHT))
+    return sheet
+
+
+def _rows(
+    targets: Tensor,
+    class_table: ClassTable,
+    level: str,
+    groups: Sequence[str] | None,
+    num_groups: int,
+    num_classes: int,
+) -> list[tuple[str, list[int]]]:
+    """The groups to show and the classes to show of each."""
+    class_table.parent_index(level)  # refuses an unknown level
+    sizes = targets.bincount(minlength=len(class_table)).tolist()
+    members: dict[str, list[int]] = defaultdict(list)
+    for index, parent in enumerate(class_table.parents[level]):
+        if sizes[index]:
+            members[parent].append(index)
+    if groups is None:
+        groups = sorted(members, key=lambda group: -len(members[group]))
+    for group in groups:
+        if group not in members:
+            raise ValueError(f"groups must be parents of classes that have images, got {group!r}")
+    if not groups:
+        raise ValueError("split must have at least one image")
+    return [
+        (group, sorted(members[group], key=lambda index: -sizes[index])[:num_classes])
+        for group in groups[:num_groups]
+    ]
+
+
+def _pixels(split: Split, row: int) -> Tensor:
+    """An image as uint8 (h, w, 3)."""
+    image = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise ValueError(f"split must hold images of shape (1 or 3, h, w), got {tuple(image.shape)}")
+    if image.dtype != torch.uint8:
+        image = image.float()
+        low, high = image.aminmax()
+        image = (255 * (image - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
+    return image.expand(3, -1, -1).permute(1, 2, 0).contiguous()

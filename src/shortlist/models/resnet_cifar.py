@@ -1,0 +1,121 @@
+"""Residual networks for small images (K. He et al., CVPR 2016, section 4.2)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from shortlist.models._base import Model, check_images, check_sizes, draw_he_normal
+
+__all__ = [
+    "CifarResNet",
+    "resnet20_cifar",
+    "resnet32_cifar",
+    "resnet44_cifar",
+    "resnet56_cifar",
+    "resnet_cifar",
+]
+
+
+class BasicBlock(nn.Module):
+    """Two convolutions beside a shortcut without parameters (option A of the paper)."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, stride: int) -> None:
+        super().__init__()
+        self.stride, self.extra = stride, out_channels - in_channels
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out_channels)
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        """The input itself, or every second pixel of it between channels of zeros."""
+        if self.stride == 1 and not self.extra:
+            return x
+        before = self.extra // 2
+        return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.extra - before))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum of both ways."""
+        inner = relu(self.norm1(self.conv1(x)), inplace=True)
+        return relu(self.norm2(self.conv2(inner)) + self.shortcut(x), inplace=True)
+
+
+class CifarResNet(Model):
+    """Three stages of 16, 32 and 64 channels on images of about 32 x 32; made by :func:`resnet_cifar`."""
+
+    def __init__(self, num_classes: int, *, in_channels: int, depth: int, width: int) -> None:
+        check_sizes(in_channels=in_channels, depth=depth, width=width)
+        if depth < 8 or (depth - 2) % 6:
+            raise ValueError(f"depth must be 2 + 6 n with n >= 1, got {depth}")
+        super().__init__(4 * width, num_classes)
+        self.in_channels = in_channels
+        self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        blocks, channels = [], width
+        for stage in range(3):
+            for block in range((depth - 2) // 6):
+                wider = stage > 0 and block == 0
+                blocks.append(BasicBlock(channels, width * 2**stage, stride=2 if wider else 1))
+                channels = width * 2**stage
+        self.blocks = nn.Sequential(*blocks)
+        draw_he_normal(self, fan="fan_in")
+        nn.init.kaiming_normal_(self.head.weight)  # type: ignore[arg-type]
+
+    def features(self, x: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n d"]:
+        """Means over the last map, (n, d)."""
+        check_images(x, in_channels=self.in_channels, smallest=1)
+        return self.blocks(relu(self.norm(self.stem(x)), inplace=True)).mean((2, 3))
+
+
+def resnet_cifar(num_classes: int, *, in_channels: int = 3, depth: int = 32, width: int = 16) -> CifarResNet:
+    """Residual network for small images: 3 x 3 convolutions, shortcuts without parameters (option A).
+
+    Where a stage begins, the shortcut takes every second pixel and puts half of the new channels, all zero,
+    before and half after the old ones. Convolutions and the classifier's weights start from a normal of
+    variance 2 / fan-in.
+
+    Args:
+        num_classes: Number c of classes.
+        in_channels: Channels of the images.
+        depth: Number of convolutions and the classifier, ``2 + 6 n`` for n blocks in each of three stages.
+        width: Channels of the first stage; the others have twice and four times as many.
+
+    Returns:
+        A model from images (n, in_channels, height, width) to logits (n, c).
+
+    Raises:
+        ValueError: If an argument is outside its bounds.
+
+    Example:
+        >>> resnet_cifar(10, depth=20).features(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 64])
+
+    References:
+        K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section
+        4.2.
+    """
+    return CifarResNet(num_classes, in_channels=in_channels, depth=depth, width=width)
+
+
+def resnet20_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
+    """:func:`resnet_cifar` of depth 20: 0.27 million parameters for 10 classes."""
+    return resnet_cifar(num_classes, in_channels=in_channels, depth=20, width=width)
+
+
+def resnet32_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
+    """:func:`resnet_cifar` of depth 32: 464,154 parameters for 10 classes.
+
+    Used on long-tailed CIFAR by K. Cao et al. (LDAM, NeurIPS 2019) and A. K. Menon et al. (logit
+    adjustment, ICLR 2021). For LDAM, put a :class:`shortlist.heads.CosineHead` in place of the classifier.
+    """
+    return resnet_cifar(num_classes, in_channels=in_channels, depth=32, width=width)
+
+
+def resnet44_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
+    """:func:`resnet_cifar` of depth 44: 0.66 million parameters for 10 classes."""
+    return resnet_cifar(num_classes, in_channels=in_channels, depth=44, width=width)
+
+
+def resnet56_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
+    """:func:`resnet_cifar` of depth 56: 0.85 million parameters for 10 classes."""
+    return resnet_cifar(num_classes, in_channels=in_channels, depth=56, width=width)
