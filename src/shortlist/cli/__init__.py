@@ -6,6 +6,8 @@ import sys
 import typer
 
 from shortlist.cli import data
+from shortlist.cli.predict import predict
+from shortlist.cli.train import calibrate, evaluate, train
 
 __all__ = ["app", "main"]
 
@@ -16,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+for verb in (train, calibrate, evaluate, predict):
+    app.command()(verb)
 app.add_typer(data.app, name="data")
 
 

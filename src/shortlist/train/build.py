@@ -21,6 +21,8 @@ from shortlist.predictors import SetPredictor, make
 from shortlist.priors import class_balanced_weights, class_priors
 from shortlist.train.recipe import Recipe
 from shortlist.train.sections import TRAINABLE_LOSSES
+from shortlist.train.transforms import TRANSFORMS
+from shortlist.train.weights import load_weights
 
 __all__ = [
     "build_data",
@@ -36,9 +38,21 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     """The data set, read or made, with the recipe's changes to its training part."""
     make_data, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)
-    if "progress" in inspect.signature(make_data).parameters:
+    wants = inspect.signature(make_data).parameters
+    if "progress" in wants:
         options["progress"] = progress
+    for key in ("train_transform", "eval_transform"):
+        transform = getattr(section, key)
+        if transform is None:
+            continue
+        if key not in wants and not any(p.kind is p.VAR_KEYWORD for p in wants.values()):
+            raise ValueError(
+                f"data.{key} must be left out for {section.name}, which is not read from image files"
+            )
+        options[key] = TRANSFORMS[transform.name](**transform.options)
     data = make_data(**options)
+    if section.val_is_test:
+        data = replace(data, val=data.test)
     if not section.label_noise and section.max_per_class is None:
         return data
     generator = torch.Generator().manual_seed(recipe.seed)
@@ -72,12 +86,15 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
     return make_loss(**options)
 
 
-def build_model(recipe: Recipe, data: Splits, loss: nn.Module) -> nn.Module:
-    """The network, with a head that the loss can use."""
-    num_classes, sample = len(data.class_table), data.train[0][0]
-    model = _make_model(recipe, num_classes, sample)
-    wanted = _head_name(recipe, loss)
-    settings = recipe.head
+def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
+    """The network for inputs like the sample, with a head that the loss can use.
+
+    ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
+    """
+    model = _make_model(recipe, num_classes, sample, pretrained)
+    if recipe.model.small_stem:
+        _shrink_stem(model, recipe.model.name)
+    wanted, settings = _head_name(recipe), recipe.head
 
     def make_head(length: int) -> nn.Module:
         if wanted == "two_head":
@@ -87,11 +104,15 @@ def build_model(recipe: Recipe, data: Splits, loss: nn.Module) -> nn.Module:
             return CosineHead(length, num_classes, scale=scale, learn_scale=learned)
         return LinearHead(length, num_classes, bias=settings.bias)
 
-    return replace_classifier(model, make_head, name=settings.classifier)
+    model = replace_classifier(model, make_head, name=settings.classifier)
+    if pretrained and recipe.model.weights_file is not None:
+        load_weights(model, recipe.model.weights_file, classifier=settings.classifier)
+    # images one after the other with their channels innermost: convolutions on the CPU are twice as fast
+    return model.to(memory_format=torch.channels_last) if sample.ndim == 3 else model  # type: ignore[call-overload]
 
 
-def _head_name(recipe: Recipe, loss: nn.Module) -> str:
-    needs = getattr(loss, "needs", frozenset())
+def _head_name(recipe: Recipe) -> str:
+    needs = getattr(TRAINABLE_LOSSES[recipe.loss.name], "needs", frozenset())
     needed = "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
     chosen = recipe.head.name
     if chosen == "auto":
@@ -103,8 +124,10 @@ def _head_name(recipe: Recipe, loss: nn.Module) -> str:
     return chosen
 
 
-def _make_model(recipe: Recipe, num_classes: int, sample: Tensor) -> nn.Module:
+def _make_model(recipe: Recipe, num_classes: int, sample: Tensor, pretrained: bool) -> nn.Module:
     name, options = recipe.model.name, dict(recipe.model.options)
+    if not pretrained:
+        options = {key: value for key, value in options.items() if key not in ("pretrained", "weights")}
     if name in MODELS:
         make_model = MODELS[name]
         wants = inspect.signature(make_model).parameters
@@ -120,11 +143,30 @@ def _make_model(recipe: Recipe, num_classes: int, sample: Tensor) -> nn.Module:
         models = _optional("torchvision.models", "vision")
         if options.pop("pretrained", False):
             options["weights"] = "DEFAULT"
-        return models.get_model(model, **options)  # its classifier is replaced
+        return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
     found = getattr(_optional(library, None), model, None)
     if not isinstance(found, Callable):
         raise ValueError(f"model.name must be package.module:function, got {name!r}")
     return found(num_classes, **options)
+
+
+def _with_linear_classifier(model: nn.Module) -> nn.Module:
+    """SqueezeNet with its maps averaged before the classifier, which is then a linear layer."""
+    classifier = getattr(model, "classifier", None)
+    parts = list(classifier) if isinstance(classifier, nn.Sequential) else []
+    if len(parts) == 4 and isinstance(last := parts[1], nn.Conv2d):
+        linear = nn.Linear(last.in_channels, last.out_channels)
+        model.classifier = nn.Sequential(parts[0], nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
+    return model
+
+
+def _shrink_stem(model: nn.Module, name: str) -> None:
+    """A first convolution of 3 x 3 that takes every pixel, for images of 32 x 32."""
+    first = getattr(model, "conv1", None)
+    if not isinstance(first, nn.Conv2d):
+        raise ValueError(f"model.small_stem must be false for {name}: it has no convolution called conv1")
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=first.bias is not None)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _optional(module: str, extra: str | None) -> Any:

@@ -1,8 +1,7 @@
-"""What happens beside the training steps: seeds by epoch, figures on disk, whole checkpoints, progress."""
+"""What happens beside the training steps: figures on disk, whole checkpoints, progress."""
 
 import csv
 import io
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from shortlist._files import replacing, write_text
 
-__all__ = ["EpochFigures", "EpochProgress", "SeedByEpoch", "WholeCheckpoints"]
+__all__ = ["EpochFigures", "EpochProgress", "WholeCheckpoints"]
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -24,24 +23,6 @@ class WholeCheckpoints(TorchCheckpointIO):
         """Write to a temporary name first."""
         with replacing(Path(path)) as temporary:
             torch.save(checkpoint, temporary)
-
-
-class SeedByEpoch(pl.Callback):
-    """Draws depend on seed, epoch and process alone: a resumed run repeats an uninterrupted one."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Seed all generators."""
-        number = (self.seed * 1_000_003 + trainer.current_epoch) * 4096 + trainer.global_rank
-        torch.manual_seed(number)
-        random.seed(number)
-        try:
-            import numpy
-        except ImportError:
-            return
-        numpy.random.seed(number % 2**32)
 
 
 class EpochFigures(pl.Callback):

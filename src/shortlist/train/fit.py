@@ -21,7 +21,7 @@ from shortlist.classifiers import freeze_features, replace_classifier
 from shortlist.datasets import Splits
 from shortlist.heads import ScaledHead
 from shortlist.train.build import build_data, build_loss, build_model
-from shortlist.train.callbacks import EpochFigures, EpochProgress, SeedByEpoch, WholeCheckpoints
+from shortlist.train.callbacks import EpochFigures, EpochProgress, WholeCheckpoints
 from shortlist.train.loaders import evaluation_loader, training_loader
 from shortlist.train.module import SetClassifier
 from shortlist.train.recipe import Recipe
@@ -78,10 +78,10 @@ def _fit(run: Run, recipe: Recipe, report: Report | None) -> Splits:
     data = build_data(recipe, progress=tell)
     if is_first_process():
         data.class_table.save(run.path / "class_table.json")
+        run.set_state("started", input_shape=list(data.train[0][0].shape))
     torch.manual_seed(recipe.seed)
-    loss = build_loss(recipe, data)
-    model = build_model(recipe, data, loss)
-    module = SetClassifier(recipe, model, loss, data.class_table.class_counts)
+    model = build_model(recipe, len(data.class_table), data.train[0][0])
+    module = SetClassifier(recipe, model, build_loss(recipe, data), data)
     _run_trainer(run, recipe, module, data, "checkpoints", recipe.sampler.name == "class_balanced", report)
     if recipe.second_stage is not None:
         _second_stage(run, recipe, data, report)
@@ -93,12 +93,11 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, report: Report | None)
     stage = recipe.second_stage
     assert stage is not None
     torch.manual_seed(recipe.seed)
-    loss = build_loss(recipe, data)
-    model = build_model(recipe, data, loss)
+    model = build_model(recipe, len(data.class_table), data.train[0][0])
     model.load_state_dict(_best_state(run, "checkpoints"))
     _prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
-    module = SetClassifier(changed, model, loss, data.class_table.class_counts, lr=stage.lr)
+    module = SetClassifier(changed, model, build_loss(recipe, data), data, lr=stage.lr)
     _run_trainer(run, changed, module, data, "second_stage", True, report)
 
 
@@ -136,7 +135,6 @@ def _run_trainer(
         save_on_train_epoch_end=True,
     )
     callbacks: list[pl.Callback] = [
-        SeedByEpoch(recipe.seed),
         EpochFigures(run.path / f"{_epochs_name(folder)}.csv"),
         best,
     ]
@@ -162,11 +160,13 @@ def _run_trainer(
         enable_model_summary=False,
         enable_progress_bar=report is None,
         log_every_n_steps=10**9 if not recipe.loggers else 50,
-        max_epochs=-1 if recipe.steps else recipe.epochs,
-        max_steps=recipe.steps or -1,
+        max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
     )
-    settings = {"batch_size": recipe.batch_size, "workers": recipe.workers}
+    settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
     last = checkpoints / "last.ckpt"
+    first_epoch = 0
+    if last.is_file():  # a resumed loader starts before it is told its epoch
+        first_epoch = torch.load(last, map_location="cpu", weights_only=True)["epoch"] + 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
         warnings.filterwarnings("ignore", ".*treespec.*deprecated.*")
@@ -175,7 +175,9 @@ def _run_trainer(
         trainer.fit(
             module,
             datamodule=_Loaders(
-                lambda: training_loader(data.train, seed=recipe.seed, class_balanced=balanced, **settings),
+                lambda: training_loader(
+                    data.train, seed=recipe.seed, class_balanced=balanced, first_epoch=first_epoch, **settings
+                ),
                 lambda: evaluation_loader(data.val, **settings),
             ),
             ckpt_path=str(last) if last.is_file() else None,
@@ -220,11 +222,10 @@ def _best_state(run: Run, folder: str) -> dict[str, Any]:
     return {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
 
 
-def load_model(run: Run, data: Splits) -> nn.Module:
-    """The trained network of a run, for inputs like those of its data; in evaluation mode."""
+def load_model(run: Run) -> nn.Module:
+    """The trained network of a run, at its best epoch, in evaluation mode."""
     recipe = run.recipe
-    loss = build_loss(recipe, data)
-    model = build_model(recipe, data, loss)
+    model = build_model(recipe, len(run.class_table), torch.zeros(run.info()["input_shape"]))
     if recipe.second_stage is not None:
         _prepare_second_stage(model, recipe)
     model.load_state_dict(_best_state(run, "checkpoints" if recipe.second_stage is None else "second_stage"))
@@ -233,7 +234,7 @@ def load_model(run: Run, data: Splits) -> nn.Module:
 
 def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> None:
     """Scores of validation and test rows by the best epoch, predictors, results."""
-    model = load_model(run, data)
+    model = load_model(run)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
     tell = None if report is None else lambda what, done, total: report(what, done, total, {})

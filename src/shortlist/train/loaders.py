@@ -1,5 +1,7 @@
 """Batches of (inputs, targets, row numbers), in an order that the seed and the epoch alone decide."""
 
+import random
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -90,8 +92,36 @@ class EvenShards(Sampler[int]):
         return iter(own + [self.rows] * (len(self) - len(own)))
 
 
+class SeededLoader(DataLoader):
+    """Seeds all generators at the start of each epoch, before workers start and rows are fetched.
+
+    The draws of an epoch, in the data and in the training steps, then depend on the seed, the epoch and the
+    process alone, and a resumed run repeats an uninterrupted one. A callback would come too late, or for the
+    first epoch after a resumption not at all.
+    """
+
+    def __init__(self, *arguments: Any, seed: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.seed = seed
+
+    def __iter__(self) -> Any:
+        epoch = getattr(self.sampler, "epoch", 0)
+        number = (self.seed * 1_000_003 + epoch) * 4096 + _place()[0]
+        torch.manual_seed(number)
+        random.seed(number)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(number % 2**32)
+        return super().__iter__()
+
+
 def training_loader(
-    split: Split, *, batch_size: int, seed: int, class_balanced: bool = False, workers: int = 0
+    split: Split,
+    *,
+    batch_size: int,
+    seed: int,
+    class_balanced: bool = False,
+    first_epoch: int = 0,
+    workers: int = 0,
 ) -> DataLoader:
     """Shuffled or class-balanced batches; ``batch_size`` is over all processes."""
     sampler: Any
@@ -100,24 +130,28 @@ def training_loader(
         sampler = ClassBalancedSampler(split.targets, num_samples=draws, seed=seed)
     else:
         sampler = EpochShuffle(len(split), seed=seed, batch_size=batch_size)
-    return _loader(split, sampler, batch_size, workers)
+    sampler.set_epoch(first_epoch)
+    return SeededLoader(seed=seed, **_options(split, sampler, batch_size, workers))
 
 
-def evaluation_loader(split: Split, *, batch_size: int, workers: int = 0) -> DataLoader:
-    """All rows in order."""
-    return _loader(split, EvenShards(len(split)), batch_size, workers)
+def evaluation_loader(split: Split, *, batch_size: int, workers: int = 0, shared: bool = True) -> DataLoader:
+    """All rows in order, shared out among the processes or all of them for this one."""
+    if not shared:
+        return DataLoader(
+            NumberedRows(split), batch_size=batch_size, collate_fn=_as_it_is, num_workers=workers
+        )
+    return DataLoader(**_options(split, EvenShards(len(split)), batch_size, workers))
 
 
-def _loader(split: Split, sampler: Any, batch_size: int, workers: int) -> DataLoader:
+def _options(split: Split, sampler: Any, batch_size: int, workers: int) -> dict[str, Any]:
     world_size = _place()[1]
     if batch_size % world_size:
         raise ValueError(f"batch_size must be a multiple of the {world_size} processes, got {batch_size}")
-    return DataLoader(
-        NumberedRows(split),
-        batch_size=batch_size // world_size,
-        sampler=sampler,
-        collate_fn=_as_it_is,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        persistent_workers=False,  # so that each epoch's workers start from its seed
-    )
+    return {
+        "dataset": NumberedRows(split),
+        "batch_size": batch_size // world_size,
+        "sampler": sampler,
+        "collate_fn": _as_it_is,
+        "num_workers": workers,
+        "pin_memory": torch.cuda.is_available(),
+    }

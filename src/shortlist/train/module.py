@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from shortlist.datasets import Splits
 from shortlist.heads import TwoHeadScores
 from shortlist.metrics.modules import TopKAccuracy
 from shortlist.predictors import AverageK
@@ -15,12 +16,17 @@ from shortlist.priors import class_balanced_weights
 from shortlist.train.build import build_optimiser, learning_rate_factor
 from shortlist.train.recipe import Recipe
 
-__all__ = ["SetClassifier", "predicted_scores"]
+__all__ = ["SetClassifier", "in_channels_last", "predicted_scores"]
 
 
 def predicted_scores(output: Any) -> Tensor:
     """The scores to predict from: a two-head model's set head, any other's only output."""
     return output.set_logits if isinstance(output, TwoHeadScores) else output
+
+
+def in_channels_last(inputs: Tensor) -> Tensor:
+    """Images with their channels innermost, as the networks are kept; anything else as it is."""
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 class SetClassifier(pl.LightningModule):
@@ -29,17 +35,13 @@ class SetClassifier(pl.LightningModule):
     class_counts: Tensor
 
     def __init__(
-        self,
-        recipe: Recipe,
-        model: nn.Module,
-        loss: nn.Module,
-        class_counts: Tensor,
-        *,
-        lr: float | None = None,
+        self, recipe: Recipe, model: nn.Module, loss: nn.Module, data: Splits, *, lr: float | None = None
     ) -> None:
         super().__init__()
         self.recipe, self.model, self.loss, self._lr = recipe, model, loss, lr
         self._needs = getattr(loss, "needs", frozenset())
+        class_counts = data.class_table.class_counts
+        self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
         figure = recipe.selection.figure
         numbers = sorted({int(k) for k in re.findall(r"top(\d+)", figure)} | {1, 5})
@@ -52,7 +54,7 @@ class SetClassifier(pl.LightningModule):
 
     def forward(self, inputs: Tensor) -> Any:
         """What the network returns."""
-        return self.model(inputs)
+        return self.model(in_channels_last(inputs))
 
     def _loss_of(self, output: Any, target: Tensor, rows: Tensor) -> Tensor:
         if "sample_ids" in self._needs:
@@ -62,14 +64,14 @@ class SetClassifier(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
         """The loss of a batch."""
         inputs, target, rows = batch
-        loss = self._loss_of(self.model(inputs), target, rows)
+        loss = self._loss_of(self(inputs), target, rows)
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
         return loss
 
-    def on_train_epoch_start(self) -> None:
-        """Weights of deferred re-weighting."""
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Weights of deferred re-weighting; at the first batch, as no epoch starts where a run is resumed."""
         settings = self.recipe.reweighting
-        if settings is not None and self.current_epoch >= settings.after:
+        if settings is not None and batch_idx == 0 and self.current_epoch >= settings.after:
             weight = class_balanced_weights(self.class_counts, beta=settings.beta, zero_counts="floor")
             self.loss.weight = weight.to(self.device)
 
@@ -81,7 +83,7 @@ class SetClassifier(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
         """Take a batch into the figures."""
         inputs, target, _rows = batch
-        scores = predicted_scores(self.model(inputs)).float()
+        scores = predicted_scores(self(inputs)).float()
         self.topk.update(scores, target)
         counted = target != -100
         if self._average and bool(counted.any()):
@@ -128,7 +130,6 @@ class SetClassifier(pl.LightningModule):
         """Optimiser, and a learning rate that is a function of the step."""
         optimiser = build_optimiser(self.recipe, self.model, self.loss, lr=self._lr)
         total = int(self.trainer.estimated_stepping_batches)
-        per_epoch = max(1, int(self.trainer.num_training_batches))
-        factor = learning_rate_factor(self.recipe, per_epoch, total)
+        factor = learning_rate_factor(self.recipe, self.steps_per_epoch, total)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -40,7 +40,7 @@ class Recipe(s.Section):
     adjust: s.AdjustSection = s.AdjustSection()
     predictors: dict[str, s.PredictorSection] = Field(default_factory=dict)
     epochs: s.Count = 10
-    steps: s.Count | None = Field(None, description="instead of epochs")
+    steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
     batch_size: s.Count = 128
     seed: int = Field(0, ge=0)
     precision: Literal["32", "16-mixed", "bf16-mixed", "64"] = "32"

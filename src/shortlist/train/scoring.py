@@ -16,7 +16,7 @@ from shortlist.predictors import SetPredictor, load, save
 from shortlist.priors import class_priors
 from shortlist.train.build import build_predictor
 from shortlist.train.loaders import evaluation_loader
-from shortlist.train.module import predicted_scores
+from shortlist.train.module import in_channels_last, predicted_scores
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run
 
@@ -40,9 +40,9 @@ def score_split(
     training = model.training
     model.eval()
     scores, targets = [], []
-    loader = evaluation_loader(split, batch_size=batch_size, workers=workers)
+    loader = evaluation_loader(split, batch_size=batch_size, workers=workers, shared=False)
     for number, (inputs, target, _) in enumerate(loader):
-        output = predicted_scores(model(inputs.to(device))).float().cpu()
+        output = predicted_scores(model(in_channels_last(inputs.to(device)))).float().cpu()
         kept = target != -100
         scores.append(output[kept])
         targets.append(target[kept])

@@ -4,10 +4,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from torch import Tensor, nn
 
 from shortlist.losses import LOSSES
+from shortlist.train.transforms import TRANSFORMS
 
 __all__ = [
     "LOSS_SECTIONS",
@@ -25,6 +26,7 @@ __all__ = [
     "SecondStageSection",
     "Section",
     "SelectionSection",
+    "TransformSection",
     "options_model",
 ]
 
@@ -53,23 +55,48 @@ class NamedSection(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
+class TransformSection(NamedSection):
+    """What is done to each image, by its name in ``TRANSFORMS``, with its options."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "TransformSection":
+        if self.name not in TRANSFORMS:
+            raise ValueError(f"must be one of {', '.join(TRANSFORMS)}, got {self.name!r}")
+        known = list(inspect.signature(TRANSFORMS[self.name]).parameters)
+        if unknown := [option for option in self.options if option not in known]:
+            raise ValueError(f"options of {self.name} must be among {', '.join(known)}, got {unknown[0]!r}")
+        return self
+
+
 class DataSection(NamedSection):
     """A data set by its name in ``DATASETS``, with its options (``root``, ``seed``, ...), and changes to it.
 
     ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``;
     ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
+    ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test part for
+    validation too, as where an experiment was published without one: then nothing should be chosen by it.
     """
 
     name: str = "glyphs"
     label_noise: Fraction = 0.0
     noise_level: str = "genus"
     max_per_class: Count | None = None
+    train_transform: TransformSection | None = None
+    eval_transform: TransformSection | None = None
+    val_is_test: bool = False
 
 
 class ModelSection(NamedSection):
-    """Ours by name, ``timm:NAME``, ``torchvision:NAME``, or ``package.module:function``."""
+    """Ours by name, ``timm:NAME``, ``torchvision:NAME``, or ``package.module:function``.
+
+    ``weights_file`` is a ``.safetensors`` file or a torch checkpoint to start from; a classifier for other
+    classes is left out. ``small_stem`` is for ResNets on images of 32 x 32: a first convolution of 3 x 3 with
+    stride 1.
+    """
 
     name: str = "small_cnn"
+    weights_file: str | None = None
+    small_stem: bool = False
 
 
 class HeadSection(Section):

@@ -1,0 +1,106 @@
+"""What the verbs print: progress on stderr, tables on stdout."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from shortlist.metrics import Figure, Results
+
+__all__ = ["figures_table", "percent", "print_json", "progress_report", "warnings_as_lines"]
+
+
+@contextmanager
+def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[str, float]], None]]:
+    """One bar for each thing that is going on; plain lines now and then where stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[figures]}"),
+    )
+    bars = Progress(*columns, console=console, disable=not console.is_terminal)
+    tasks: dict[str, TaskID] = {}
+    told: dict[str, int] = {}
+
+    def report(what: str, done: int, total: int, figures: dict[str, float]) -> None:
+        label = f"{title} {what}".strip()
+        text = ", ".join(f"{name.removeprefix('val_')} {100 * value:.1f}" for name, value in figures.items())
+        if console.is_terminal:
+            if label not in tasks:
+                tasks[label] = bars.add_task(label, total=total, figures="")
+            bars.update(tasks[label], completed=done, total=total, figures=text)
+        elif total and (10 * done) // total > told.get(label, -1):
+            told[label] = (10 * done) // total
+            print(
+                f"{label}: {100 * done // total} %{'; ' + text if text else ''}", file=sys.stderr, flush=True
+            )
+
+    with bars:
+        yield report
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Each warning as one line on stderr, once."""
+    seen: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in seen:
+            seen.add(text)
+            print(f"shortlist: note: {text}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def percent(figure: Figure) -> str:
+    """A share in percent with its interval."""
+    if figure.value is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{100 * figure.value:.1f}"
+    return f"{100 * figure.value:.1f} ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
+
+
+def figures_table(results: Results, title: str) -> Table:
+    """Accuracy of the scores and coverage of the sets, over rows, over classes and by group."""
+    groups = list(results.groups)
+    table = Table(title=title, title_justify="left", caption=_caption(results), caption_justify="left")
+    table.add_column("")
+    for name in ("micro", "macro", *groups, "mean size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for k, averages in results.scores.topk.items():
+        values = [percent(f) for f in (averages.micro, averages.macro, *averages.groups.values())]
+        table.add_row(f"top-{k} accuracy", *values, f"{k}")
+    table.add_section()
+    for name, sets in results.sets.items():
+        cover = sets.coverage
+        values = [percent(f) for f in (cover.micro, cover.macro, *cover.groups.values())]
+        label = f"{name} coverage" + (f" (promised {100 * sets.promised:g})" if sets.promised else "")
+        table.add_row(label, *values, f"{sets.size.micro.value:.2f}")
+    return table
+
+
+def _caption(results: Results) -> str:
+    parts = [f"Percent of {results.rows} rows with {100 * results.level:g} % intervals"]
+    parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
+    if results.absent_classes:
+        parts.append(f"{results.absent_classes} classes have no rows and no part in macro figures")
+    return "; ".join(parts) + "."
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """JSON on stdout, for scripts."""
+    print(json.dumps(content, ensure_ascii=False))

@@ -1,0 +1,52 @@
+"""``shortlist predict``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["predict"]
+
+
+def predict(
+    run_folder: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Images, folders of images, lists (.csv, .parquet with a column 'path') or saved scores "
+            "(.safetensors, .npz, .pt).",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to: .csv, .jsonl or .parquet.", show_default=False)
+    ],
+    predictor: Annotated[
+        str | None, typer.Option(help="Which of the run's predictors; the first one by default.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(help="Show at least so many classes of each item, in the set or not.")
+    ] = 5,
+    batch_size: Annotated[int, typer.Option(help="Items at a time.")] = 256,
+    path_column: Annotated[str, typer.Option(help="Column of a list that holds the paths.")] = "path",
+) -> None:
+    """Write the short list of each image: classes, names, scores, and whether each is in the set."""
+    from shortlist.cli._shown import progress_report, warnings_as_lines
+    from shortlist.train.predict import predict_files
+    from shortlist.train.runs import Run
+
+    with progress_report() as report, warnings_as_lines():
+        counts = predict_files(
+            Run.open(run_folder),
+            inputs,
+            out,
+            predictor=predictor,
+            top=top,
+            batch_size=batch_size,
+            path_column=path_column,
+            progress=lambda done, total: report("predicting", done, total, {}),
+        )
+    unreadable = f"; {counts.unreadable} could not be read" if counts.unreadable else ""
+    typer.echo(
+        f"{counts.items} items, {counts.average_size:.2f} classes in a set on average{unreadable}: {out}"
+    )

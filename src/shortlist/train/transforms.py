@@ -1,0 +1,72 @@
+"""What a recipe can do to images: transforms by name."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_k
+from shortlist.datasets.transforms import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    EvalTransform,
+    TrainTransform,
+    _to_tensor,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["TRANSFORMS", "RandomCrop"]
+
+
+class RandomCrop:
+    """A Pillow image resized by its shorter side, a random square cut out, as a normalised float tensor.
+
+    Unlike :class:`~shortlist.datasets.transforms.TrainTransform` it keeps the scale and the shape of things.
+    Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
+
+    Args:
+        size: Side of the square that is returned (3, size, size).
+        resize: What the shorter side is resized to first; ``size / 0.875`` if left out.
+        flip: Whether to mirror left and right with chance one half.
+        mean: Subtracted from each channel.
+        std: Divides each channel.
+    """
+
+    def __init__(
+        self,
+        size: int = 224,
+        *,
+        resize: int | None = None,
+        flip: bool = False,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
+        check_k(size, name="size")
+        self.size, self.resize, self.flip = size, resize or round(size / 0.875), flip
+        if self.resize < size:
+            raise ValueError(f"resize must be >= size ({size}), got {resize}")
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, image: "Image.Image") -> Tensor:
+        """Transform one RGB image."""
+        from PIL import Image
+
+        # the wanted square in the image's own pixels: one resampling does both the scaling and the cut
+        side = min(image.size) * self.size / self.resize
+        across, down = torch.rand(2, dtype=torch.float64).tolist()
+        left, top = across * (image.width - side), down * (image.height - side)
+        box = (left, top, left + side, top + side)
+        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+        if self.flip and torch.rand(()) < 0.5:
+            cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _to_tensor(cut, self.mean, self.std)
+
+
+TRANSFORMS: dict[str, Callable[..., Callable]] = {
+    "random_resized_crop": TrainTransform,
+    "random_crop": RandomCrop,
+    "centre_crop": EvalTransform,
+}

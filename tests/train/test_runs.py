@@ -1,0 +1,245 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shortlist.metrics import Results
+from shortlist.train.fit import load_model, resume, train
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run, RunError
+from shortlist.train.scoring import evaluate_run
+from tests.train.small import RECIPE, write_recipe
+
+
+def silent(*_):
+    pass
+
+
+def small(*overrides):
+    return make_recipe(RECIPE, list(overrides))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(small(), tmp_path_factory.mktemp("runs") / "finished", report=silent)
+
+
+def epochs(run):
+    with (run.path / "epochs.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_a_run_leaves_everything_behind(finished):
+    assert finished.state == "finished"
+    assert len(epochs(finished)) == 4
+    assert {"val_macro_average2", "val_top5", "train_loss", "lr"} <= set(epochs(finished)[0])
+    results = Results.load(finished.path / "results.json")
+    assert results.rows == 300 and set(results.sets) == set(RECIPE["predictors"])
+    assert Run.open(finished.path).recipe == small()
+    assert finished.info()["versions"]["torch"] == torch.__version__
+    assert {p.name for p in (finished.path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert not list(finished.path.rglob(".*[0-9a-f]-*"))  # no temporary file is left
+
+
+def test_the_best_epoch_is_the_one_that_is_scored(finished):
+    best = max(range(4), key=lambda i: float(epochs(finished)[i]["val_macro_average2"]))
+    state = torch.load(finished.path / "checkpoints" / "best.ckpt", weights_only=True)
+    assert state["epoch"] == best
+    model = load_model(finished)
+    scores, target = finished.load_scores("test")
+    from shortlist.train.build import build_data
+
+    data = build_data(finished.recipe)
+    with torch.no_grad():
+        assert torch.allclose(model(data.test.inputs), scores, atol=1e-6)
+    assert torch.equal(target, data.test.targets)
+    saved = load_file(finished.path / "model.safetensors")
+    assert all(torch.equal(saved[key], value) for key, value in model.state_dict().items())
+
+
+def test_results_are_those_of_the_predictors_on_the_scores(finished):
+    from shortlist.predictors import AverageK, Conformal, TopK
+    from shortlist.priors import class_priors
+
+    val, val_target = finished.load_scores("val")
+    test, target = finished.load_scores("test")
+    priors = class_priors(finished.class_table.class_counts, zero_counts="floor")
+    mine = {
+        "top2": TopK(2),
+        "average2": AverageK(2).calibrate(val),
+        "average2_macro": AverageK(2, priors=priors).calibrate(val),
+        "conformal": Conformal(coverage=0.8).calibrate(val, val_target),
+    }
+    results = evaluate_run(finished)
+    for name, predictor in mine.items():
+        hits = predictor(test).gather(1, target[:, None]).double().mean()
+        assert results.sets[name].coverage.micro.value == pytest.approx(float(hits))
+
+
+def same_numbers(a, b):
+    assert epochs(a) == epochs(b)
+    for part in ("val", "test"):
+        assert torch.equal(a.load_scores(part)[0], b.load_scores(part)[0])
+    assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("loss", ["noised_topk", "average_k", "role"])
+def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(loss, tmp_path, finished):
+    overrides = [] if loss == "noised_topk" else [f"loss={loss}", "loss.k=2", "epochs=3"]
+    whole = finished if not overrides else train(small(*overrides), tmp_path / "whole", report=silent)
+
+    def stop_in_epoch_2(what, done, total, figures):
+        if done == 9 * 1 + 5:  # in the middle of the second epoch of 9 steps
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(small(*overrides), tmp_path / "stopped", report=stop_in_epoch_2)
+    assert Run.open(tmp_path / "stopped").state == "started"
+    same_numbers(resume(tmp_path / "stopped", report=silent), whole)
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    before = {p: p.stat().st_mtime_ns for p in finished.path.rglob("*") if p.is_file() and p.name != ".lock"}
+    resume(finished.path, report=silent)
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "shortlist.cli", *map(str, arguments)]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
+    """SIGKILL at three moments of one run, which then ends with the numbers of an uninterrupted one."""
+    recipe = write_recipe(tmp_path)
+    folder = tmp_path / "killed"
+    start = command("train", recipe, "--out", folder)
+    lines_before = 0
+    for lines_wanted in (1, 2, 3):
+        process = subprocess.Popen(
+            start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
+        )
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            file = folder / "epochs.csv"
+            if file.is_file() and len(file.read_text().splitlines()) > lines_wanted:
+                break
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        run = Run.open(folder)
+        lines = len((folder / "epochs.csv").read_text().splitlines()) - 1
+        assert lines >= lines_before
+        lines_before = lines - 1  # the checkpoint of the last line may not have been written yet
+        start = command("train", "--resume", folder)
+    same_numbers(resume(run.path, report=silent), finished)
+
+
+def test_two_processes_train_as_one(tmp_path):
+    """The same global batches, a loss whose choice is made over the whole batch, the same numbers."""
+    changes = {"model": {"name": "mlp", "hidden": [16]}, "loss": {"name": "average_k", "k": 2}, "epochs": 2}
+    recipe = write_recipe(tmp_path, accelerator="cpu", **changes)
+    runs = []
+    for devices in (1, 2):
+        folder = tmp_path / f"devices{devices}"
+        done = subprocess.run(
+            command("train", recipe, "--out", folder, "--devices", devices, "--json"),
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout.splitlines()[-1])
+        runs.append(Run.open(folder))
+    one, two = runs
+    for a, b in zip(epochs(one), epochs(two), strict=True):
+        assert {k: float(v) for k, v in a.items()} == pytest.approx(
+            {k: float(v) for k, v in b.items()}, abs=1e-4
+        )
+    assert torch.allclose(one.load_scores("test")[0], two.load_scores("test")[0], atol=1e-4)
+
+
+@pytest.mark.errors
+def test_folders_are_not_shared_by_accident(finished, tmp_path):
+    with pytest.raises(RunError, match=r"finished exists: choose another --out, or continue"):
+        train(small(), finished.path, report=silent)
+    with finished.locked(), pytest.raises(RunError, match="in use: another process is training in it"):
+        resume(finished.path, report=silent)
+    with pytest.raises(RunError, match="no such folder"):
+        Run.open(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"it has no run.json and recipe.yaml"):
+        Run.open(tmp_path / "empty")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "recipe.yaml").write_text("{}")
+    (other / "run.json").write_text('{"format": "shortlist run 7"}')
+    with pytest.raises(RunError, match="its format is 'shortlist run 7'"):
+        Run.open(other)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["second_stage=retrain_classifier", "second_stage.epochs=2"],
+        ["second_stage=weight_scaling", "second_stage.epochs=2", "loss=cross_entropy"],
+        ["reweighting.after=1"],
+        ["sampler=class_balanced"],
+        ["precision=bf16-mixed"],
+        ["optimiser=adamw", "optimiser.lr=0.01", "optimiser.clip_norm=1.0"],
+        ["schedule=milestones", "schedule.milestones=[1]", "schedule.warm_up=0.5"],
+        ["steps=10"],
+        ["selection.patience=1", "selection.figure=loss"],
+        ["adjust={temperature: fit, tau: fit}"],
+        ["adjust={temperature: 2.0, tau: fit}"],
+        ["loggers=[csv, tensorboard]"],
+        ["loss=ldam", "optimiser.lr=0.05"],
+        ["data.label_noise=0.4"],
+        ["data.max_per_class=5", "batch_size=8", "epochs=8", "optimiser.lr=0.01"],
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_settings_run(overrides, tmp_path):
+    run = train(small("epochs=2", *overrides), tmp_path / "run", report=silent)
+    assert run.state == "finished"
+    assert Results.load(run.path / "results.json").scores.topk[1].micro.value > 1.5 / 12
+    if overrides[0].startswith("second_stage"):
+        first = torch.load(run.path / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+        second = load_file(run.path / "model.safetensors")
+        features = [key for key in second if "head" not in key]
+        assert features and all(torch.equal(second[key], first[f"model.{key}"]) for key in features)
+    if overrides[0] == "data.max_per_class=5":
+        assert max(run.class_table.counts) == 5
+    if overrides[0] == "steps=10":
+        assert (
+            torch.load(run.path / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 18
+        )  # 2 epochs of 9
+    if overrides[0] == "loggers=[csv, tensorboard]":
+        names = {path.name.split(".")[0] for path in (run.path / "logs").iterdir()}
+        assert names >= {"metrics", "events"}
+
+
+def test_label_noise_stays_within_the_genus_and_in_the_training_part(tmp_path):
+    from shortlist.train.build import build_data
+
+    clean, noisy = build_data(small()), build_data(small("data.label_noise=0.5"))
+    groups = clean.class_table.parent_index("genus")[0]
+    changed = clean.train.targets != noisy.train.targets
+    assert torch.equal(groups[clean.train.targets], groups[noisy.train.targets])
+    assert 0.3 < float(changed.double().mean()) < 0.45  # half of them, of which 3/4 in groups of 4
+    assert torch.equal(clean.val.targets, noisy.val.targets)
+    assert torch.equal(clean.test.targets, noisy.test.targets)
