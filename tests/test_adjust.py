@@ -1,3 +1,4 @@
+import copy
 import io
 import itertools
 import math
@@ -23,6 +24,7 @@ from shortlist.adjust import (
     normalise_classifier,
     normalise_weights,
 )
+from shortlist.heads import CosineHead, TwoHead
 
 HALF = [torch.float16, torch.bfloat16]
 
@@ -143,8 +145,8 @@ def test_module_is_saved_loaded_pickled_and_moved():
     file.seek(0)
     fresh = LogitAdjustment(source_priors=torch.full((5,), 0.2))
     fresh.load_state_dict(torch.load(file, weights_only=True))
-    for copy in (fresh, pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(copy(logits), layer(logits))
+    for twin in (fresh, pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(twin(logits), layer(logits))
     assert layer.to("meta")(logits.to("meta")).shape == (4, 5)  # no value is looked at
 
 
@@ -184,6 +186,29 @@ def test_normalised_classifier_is_a_copy_with_its_bias(dtype, bias):
         assert torch.equal(result.bias, layer.bias) and result.bias is not layer.bias
     else:
         assert result.bias is None
+
+
+def test_normalised_classifier_of_a_model_is_found_by_name():
+    model = nn.Sequential(nn.Linear(3, 4), TwoHead(4, 5))
+    before = copy.deepcopy(model.state_dict())
+    result = normalise_classifier(model, name="1.set_head")
+    changed = {key for key, value in result.state_dict().items() if not value.equal(before[key])}
+    assert changed == {"1.set_head.weight"} and isinstance(result, nn.Sequential)
+    torch.testing.assert_close(result[1].set_head.weight.norm(dim=1), torch.ones(5))
+    assert all(value.equal(before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.errors
+def test_only_linear_layers_are_normalised():
+    for model, name, found in (
+        (TwoHead(4, 5), None, "'set_head', 'proposal_head'"),
+        (nn.Sequential(nn.Linear(3, 4)), "1", "'0'"),
+        (CosineHead(4, 3), None, "none"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"name must be that of a linear layer, got {name!r}; linear layers: {found}$"
+        ):
+            normalise_classifier(model, name=name)
 
 
 def test_half_precision_norms_do_not_overflow():
@@ -341,9 +366,41 @@ def test_absent_classes_have_no_say():
     priors = random_priors(6)
     logits, target = calibrated_rows()
     keep = target != 2
-    fit = fit_temperature_and_tau(logits[keep], target[keep], source_priors=priors)
-    assert all(math.isfinite(value) for value in fit)
-    assert fit_tau(logits[keep], target[keep], source_priors=priors).num_absent == 1
+    logits, target = logits[keep], target[keep]
+    fit = fit_temperature_and_tau(logits, target, source_priors=priors)
+    left = [0, 1, 3, 4, 5]
+    fewer = priors[left] / priors[left].sum()
+    want = fit_temperature_and_tau(logits[:, left], target - (target > 2).long(), source_priors=fewer)
+    assert tuple(fit) == pytest.approx(tuple(want), rel=1e-9)
+    changed = logits.clone()
+    changed[:, 2] += 50  # a class without rows, whatever its scores
+    assert fit_temperature_and_tau(changed, target, source_priors=priors) == fit
+    assert fit_tau(logits, target, source_priors=priors).num_absent == 1
+
+
+def test_few_held_out_rows_of_many_classes_give_tau_1_on_average():
+    """Scores of the true posterior, 300 rows of 100 classes, most of which have none."""
+    taus = []
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        priors = 1 / torch.arange(1, 101, dtype=torch.float64) ** 1.5
+        priors = priors / priors.sum()
+        centres = 0.9 * torch.randn(100, 16, generator=generator, dtype=torch.float64)
+        target = priors.multinomial(300, replacement=True, generator=generator)
+        features = centres[target] + torch.randn(300, 16, generator=generator, dtype=torch.float64)
+        logits = priors.log() - 0.5 * torch.cdist(features, centres) ** 2
+        assert len(target.unique()) < 50
+        taus.append(fit_temperature_and_tau(logits, target, source_priors=priors).tau)
+    assert sum(taus) / 6 == pytest.approx(1, abs=0.2)  # 0.65 if absent classes competed
+
+
+@pytest.mark.errors
+def test_one_class_alone_is_refused():
+    logits = torch.randn(9, 3)
+    with pytest.raises(ValueError, match="target must have rows of at least 2 classes, got class 1 alone"):
+        fit_temperature_and_tau(
+            logits, torch.ones(9, dtype=torch.int64), source_priors=torch.tensor([0.7, 0.2, 0.1])
+        )
 
 
 # fit_tau
@@ -395,7 +452,8 @@ def test_default_grid():
         ([(1.9, 5.1)], 3.0),  # right at 2..5: the lower middle
         ([(0.9, 2.1), (3.9, 7.1)], 5.0),  # 1..2 and 4..7: the longer run
         ([(0.9, 2.1), (3.9, 5.1)], 1.0),  # as long: the smaller taus
-        ([(-1.0, 9.0)], 4.0),  # right everywhere, 0..8
+        ([(-1.0, 9.0)], 1.0),  # right everywhere, 0..8: no middle but the grid's
+        ([(4.9, 9.0)], 6.0),  # right at 5..8, which does not hold 1
     ],
 )
 def test_ties_go_to_the_middle_of_the_longest_plateau(offsets, expected):
@@ -409,6 +467,21 @@ def test_ties_go_to_the_middle_of_the_longest_plateau(offsets, expected):
         grid=torch.arange(9.0, dtype=torch.float64),
     )
     assert fit.tau == expected
+
+
+def test_masked_targets_are_wrong_at_any_tau():
+    logits, target = torch.tensor([[-math.inf, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    for priors in ([0.5, 0.5], [0.6, 0.4], [0.4, 0.6]):
+        fit = fit_tau(logits, target, source_priors=torch.tensor(priors))
+        assert fit.curve.min() >= 0.5
+        assert fit.curve[0] == 0.5
+    assert fit_tau(logits[:1], target[:1], source_priors=torch.tensor([0.5, 0.5])).balanced_error == 1
+
+
+def test_tau_of_scores_without_information_is_1():
+    target = torch.arange(30) % 3
+    fit = fit_tau(torch.zeros(30, 3), target, source_priors=torch.tensor([0.7, 0.2, 0.1]))
+    assert fit.tau == pytest.approx(1.0) and fit.balanced_error == pytest.approx(2 / 3)
 
 
 def test_tau_of_the_true_posterior_is_near_1():

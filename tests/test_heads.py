@@ -324,6 +324,37 @@ def test_number_of_classes_is_kept_up():
     assert replace_classifier(model, lambda d: nn.Linear(d, 2)).num_classes == 2
 
 
+class Shared(nn.Module):
+    """A classifier with two names, of which the forward pass uses the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(6, D), nn.Linear(D, 9)
+        self.classifier = self.head
+
+    def forward(self, x):
+        return self.classifier(self.body(x))
+
+
+@pytest.mark.parametrize("name", [None, "head", "classifier"])
+def test_all_names_of_a_classifier_are_replaced(name):
+    model = replace_classifier(Shared(), lambda d: LinearHead(d, C), name=name)
+    assert isinstance(model.head, LinearHead) and model.head is model.classifier
+    assert model(torch.randn(2, 6)).shape == (2, C)
+    frozen = freeze_features(Shared(), name=name)
+    assert [n for n, p in frozen.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
+
+
+def test_freezing_twice_is_freezing_once():
+    model = Backbone(fc=nn.Linear(D, C))
+    for _ in range(3):
+        freeze_features(model)
+    hooks = [
+        len(module._forward_pre_hooks) for module in model.modules() if isinstance(module, nn.BatchNorm1d)
+    ]
+    assert hooks and set(hooks) == {1}
+
+
 @pytest.mark.errors
 def test_replace_errors_name_the_candidates_and_change_nothing():
     plain = Backbone(top=nn.Linear(D, 9))

@@ -252,6 +252,20 @@ def test_ignored_rows_have_no_gradient(name):
     assert (leaf.grad[2] == 0).all() and (leaf.grad[0] != 0).any()
 
 
+@pytest.mark.parametrize("name", [name for name in CLASS_LOSSES if "topk" not in name])  # these need k left
+@pytest.mark.parametrize("left", [7, 2, 1])
+def test_masked_classes_without_a_share_have_no_gradient(name, left):
+    logits, _ = batch(name, torch.float32)
+    logits[:, left:] = -torch.inf
+    shares = torch.rand(N, C)
+    shares[:, left:] = 0
+    shares = shares / shares.sum(1, keepdim=True)
+    leaf = logits.requires_grad_()
+    loss = function(name)(leaf, shares, **options(name))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(leaf.grad).all() and (leaf.grad[:, left:] == 0).all()
+
+
 @each_class_loss
 def test_probability_targets_are_convex_combinations(name):
     logits, _ = batch(name)
@@ -363,6 +377,7 @@ BAD = [
     ({"target": torch.tensor([0, 1, 2, 3, 4, -1])}, r"target must be in \[0, 9\) or -100, got -1"),
     ({"target": torch.zeros(5, dtype=torch.int64)}, r"target must be int64 class indices of shape \(6,\)"),
     ({"target": torch.zeros(6, dtype=torch.int32)}, r"got torch.int32 \(6,\)"),
+    ({"target": [0, 1, 2, 3, 4, 5]}, "target must be int64 class indices .*, got list"),
     ({"target": torch.full((6, 9), 0.5)}, "probability targets must add up to 1 in each row, got 4.5"),
     ({"target": torch.full((6, 8), 0.125)}, r"probability targets must be .* shape \(6, 9\)"),
     ({"weight": torch.ones(8)}, r"weight must have one entry per class \(9\), got 8"),

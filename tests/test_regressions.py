@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from shortlist.losses import (
+    AverageKLoss,
     NoisedTopKLoss,
     RankedTopKLoss,
     SmoothTopKLoss,
@@ -142,6 +143,25 @@ def test_batches_of_another_size_compile(loss):
         leaf = torch.randn(n, 20, requires_grad=True)
         compiled(leaf, torch.zeros(n, dtype=torch.int64)).backward()
         assert torch.isfinite(leaf.grad).all()
+    torch._dynamo.reset()
+
+
+@pytest.mark.compiled
+def test_average_k_compiles_for_batches_of_any_size():
+    loss = AverageKLoss(k=2.5)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=True)
+    for n in (4, 7, 9):
+        scores, proposals, target = (
+            torch.randn(n, 6, requires_grad=True),
+            torch.randn(n, 6),
+            torch.arange(n) % 6,
+        )
+        target[0], proposals[1, 2:] = -100, -INF
+        results = []
+        for run in (loss, compiled):
+            value = run((scores, proposals), target)
+            results.append((value.detach(), *torch.autograd.grad(value, scores)))
+        torch.testing.assert_close(*results)
     torch._dynamo.reset()
 
 

@@ -237,6 +237,13 @@ def test_bad_epochs_and_states():
         one.load_state_dict(sampler(seed=4).state_dict())
     with pytest.raises(ValueError, match=r"num_samples must be that of the saved state \(50\), got 101"):
         one.load_state_dict(sampler(num_samples=50).state_dict())
+    other = TARGET.clone()
+    other[0] = (other[0] + 1) % 6
+    with pytest.raises(ValueError, match="target_checksum must be that of the saved state"):
+        one.load_state_dict(ClassBalancedSampler(other, num_samples=101, seed=3).state_dict())
+    for state in ({}, {**one.state_dict(), "more": 1}):
+        with pytest.raises(ValueError, match=r"state must have the entries \['epoch', 'num_samples'"):
+            one.load_state_dict(state)
     assert list(one) == list(sampler())
 
 

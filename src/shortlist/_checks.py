@@ -1,12 +1,14 @@
 """The one place where input is checked: every message names the argument, the bound and the value."""
 
 import math
+import numbers
 
 import torch
 from torch import Tensor
 
 __all__ = [
     "can_read_values",
+    "check_average_size",
     "check_choice",
     "check_class_vector",
     "check_k",
@@ -41,17 +43,26 @@ def refuse_second_derivative(name: str) -> None:
 
 def check_number(
     name: str, value: float, *, low: float = -math.inf, above: float = -math.inf, below: float = math.inf
-) -> None:
-    """Require a finite number ``>= low``, ``> above`` and ``< below``."""
+) -> float:
+    """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as Python's own."""
     if torch.compiler.is_compiling():  # numbers may be symbols there
-        return
+        return value
     bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
     if value < low or value <= above:
         raise ValueError(f"{name} must be{bound}, got {value!r}")
     if value >= below:
         raise ValueError(f"{name} must be < {below:g}, got {value!r}")
+    return value if isinstance(value, int | float) else float(value)  # a NumPy scalar
+
+
+def check_average_size(k: float, num_classes: int | None = None) -> float:
+    """Require a real number ``1 <= k < num_classes``; return it as Python's own."""
+    k = check_number("k", k, low=1.0)
+    if num_classes is not None and not torch.compiler.is_compiling() and k >= num_classes:
+        raise ValueError(f"k must be < the number of classes ({num_classes}), got {k}")
+    return k
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -87,10 +98,11 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> bool:
         Whether it is known that no row is ignored.
     """
     n, c = scores.shape
-    if target.dtype != torch.int64 or target.shape != (n,):
+    if not isinstance(target, Tensor) or target.dtype != torch.int64 or target.shape != (n,):
+        got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(
             f"target must be int64 class indices of shape ({n},) to go with logits of shape ({n}, {c}), "
-            f"got {target.dtype} {tuple(target.shape)}"
+            f"got {got}"
         )
     if not can_read_values(target):
         return False
@@ -121,8 +133,12 @@ def check_probabilities(target: Tensor, scores: Tensor) -> None:
         raise ValueError(f"probability targets must add up to 1 in each row, got {float(sums[off][0])}")
 
 
-def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = None) -> None:
-    """Require a finite, non-negative vector with one entry per class."""
+def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = None) -> float | None:
+    """Require a finite, non-negative vector with one entry per class.
+
+    Returns:
+        Its smallest entry, if values were looked at.
+    """
     if (
         not isinstance(vector, Tensor)
         or vector.ndim != 1
@@ -133,8 +149,9 @@ def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = N
     if num_classes is not None and vector.shape[0] != num_classes:
         raise ValueError(f"{name} must have one entry per class ({num_classes}), got {vector.shape[0]}")
     if not can_read_values(vector) or not vector.numel():
-        return
+        return None
     low, high = (float(bound) for bound in vector.aminmax())  # NaN if there is one
     if not (low >= 0 and high < math.inf):
         bad = vector[~torch.isfinite(vector) | (vector < 0)]
         raise ValueError(f"{name} must be finite and >= 0, got {float(bad[0])}")
+    return low

@@ -7,7 +7,7 @@ from torch import nn
 
 from shortlist.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["freeze_features", "replace_classifier"]
+__all__ = ["classifier_name", "freeze_features", "replace_classifier"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -21,9 +21,9 @@ def replace_classifier(
         model: A timm or torchvision model, or any other module. It is changed.
         head: The new head, or a function that makes it from the length of the features, which is read from
             the layer that is replaced. It moves to that layer's device and type.
-        name: Dotted name of the module to replace: exactly that one. ``None`` finds the classifier: what
-            ``model.get_classifier()`` (timm) returns, else the last linear layer in ``fc``, ``classifier``,
-            ``head`` or ``heads.head``, whichever the model has.
+        name: Dotted name of the module to replace: exactly that one, under all names that it has. ``None``
+            finds the classifier: what ``model.get_classifier()`` (timm) returns, else the last linear layer
+            in ``fc``, ``classifier``, ``head`` or ``heads.head``, whichever the model has.
 
     Returns:
         The model. Its ``num_classes``, if it has one, is that of the new head.
@@ -37,7 +37,7 @@ def replace_classifier(
         >>> model[3]
         CosineHead(8, 5, scale=1, learn_scale=False)
     """
-    name = _classifier_name(model, name)
+    name = classifier_name(model, name)
     old = model.get_submodule(name)
     length = getattr(old, "in_features", None)
     if isinstance(head, nn.Module):
@@ -57,8 +57,11 @@ def replace_classifier(
     like = next(old.parameters(), None)
     if like is not None:
         new.to(device=like.device, dtype=like.dtype)
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, new.train(old.training))
+    new.train(old.training)
+    aliases = [alias for alias, module in model.named_modules(remove_duplicate=False) if module is old]
+    for alias in aliases:
+        parent, _, leaf = alias.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, new)
     num_classes = getattr(new, "num_classes", getattr(new, "out_features", None))
     if isinstance(vars(model).get("num_classes"), int) and isinstance(num_classes, int):
         vars(model)["num_classes"] = num_classes
@@ -93,7 +96,7 @@ def freeze_features(model: Model, *, name: str | None = None, reset: bool = Fals
     References:
         B. Kang et al., ICLR 2020, section 4; in full at :class:`ScaledHead`.
     """
-    name = _classifier_name(model, name)
+    name = classifier_name(model, name)
     classifier = model.get_submodule(name)
     if reset:
         draw_anew = getattr(classifier, "reset_parameters", None)
@@ -106,7 +109,8 @@ def freeze_features(model: Model, *, name: str | None = None, reset: bool = Fals
         if parameter not in kept:
             parameter.requires_grad_(False)
     for module in model.modules():
-        if isinstance(module, _BATCH_NORMS) and module not in inside:
+        has_hook = _use_running_statistics in module._forward_pre_hooks.values()
+        if isinstance(module, _BATCH_NORMS) and module not in inside and not has_hook:
             module.register_forward_pre_hook(_use_running_statistics)
     return model
 
@@ -133,8 +137,9 @@ def _linear_layers(model: nn.Module) -> str:
     return f"last linear layers of the model: {', '.join(_linear_names(model)[-8:]) or 'none'}"
 
 
-def _classifier_name(model: nn.Module, name: str | None) -> str:
-    modules = dict(model.named_modules())
+def classifier_name(model: nn.Module, name: str | None = None) -> str:
+    """Dotted name of a model's classifier, found as by :func:`replace_classifier`, or the given one, checked."""
+    modules = dict(model.named_modules(remove_duplicate=False))  # a module may have several names
     if name is not None:
         if name and name in modules:
             return name
@@ -145,7 +150,7 @@ def _classifier_name(model: nn.Module, name: str | None) -> str:
     else:
         named = [(usual, _linear_names(modules[usual])) for usual in _USUAL_NAMES if usual in modules]
         found = [f"{usual}.{names[-1]}".rstrip(".") for usual, names in named if names]
-    found = list(dict.fromkeys(found))
+    found = list({id(modules[name]): name for name in reversed(found)}.values())[::-1]  # the first of each
     if len(found) != 1:
         raise ValueError(
             f"name must be given where the classifier is not plain to see, got None; found "

@@ -5,29 +5,40 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number
+from shortlist._checks import check_choice, check_class_vector, check_number
 
-__all__ = ["ZeroCounts", "class_balanced_weights", "class_priors", "margins_from_counts"]
+__all__ = ["ZeroCounts", "class_balanced_weights", "class_priors", "margins_from_counts", "usable_counts"]
 
 ZeroCounts = Literal["error", "floor"]
 
 
-def _usable(class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
-    """Counts in float64, each at least 1."""
+def usable_counts(
+    class_counts: Tensor,
+    *,
+    zero_counts: ZeroCounts,
+    num_classes: int | None = None,
+    anywhere: bool = False,
+) -> Tensor:
+    """Checked counts in float64, each at least 1; ``anywhere`` looks at values on an accelerator too."""
     check_choice("zero_counts", zero_counts, ("error", "floor"))
-    check_class_vector("class_counts", class_counts)
-    if zero_counts == "error" and can_read_values(class_counts) and float(class_counts.amin()) < 1:
-        first = int((class_counts < 1).nonzero()[0])
-        value = float(class_counts[first])
+    low = check_class_vector("class_counts", class_counts, num_classes=num_classes)
+    if not class_counts.numel():
+        raise ValueError("class_counts must have at least one entry, got none")
+    if low is None and anywhere and not class_counts.is_meta:
+        low = check_class_vector("class_counts", class_counts.cpu())
+    if zero_counts == "error" and low is not None and low < 1:
+        first = int(class_counts.argmin())
         raise ValueError(
-            f"class_counts must be >= 1, got {value:g} for class {first}; zero_counts='floor' counts it as 1"
+            f"class_counts must be >= 1, got {low:g} for class {first}; zero_counts='floor' counts it as 1"
         )
-    return class_counts.double().clamp_min(1)
+    counts = class_counts.double()
+    return counts if low is not None and low >= 1 else counts.clamp_min(1)
 
 
 def _as_given(result: Tensor, class_counts: Tensor) -> Tensor:
-    """Back to the counts' type if that was floating, else the default one."""
-    return result.to(class_counts.dtype if class_counts.is_floating_point() else torch.get_default_dtype())
+    """To the counts' type if that has the digits for it, else to the default one."""
+    kept = class_counts.dtype in (torch.float32, torch.float64)
+    return result.to(class_counts.dtype if kept else torch.get_default_dtype())
 
 
 def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> Tensor:
@@ -36,16 +47,21 @@ def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> 
     Args:
         class_counts: Number of training examples of each class (c,).
         zero_counts: What to do with a class that has none: ``"error"``, or ``"floor"`` to count it as 1. A
-            prior is never 0, and its logarithm never infinite.
+            prior is never 0, and its logarithm never infinite. Functions do not look at counts on an
+            accelerator or under ``torch.compile``, where ``"error"`` acts as ``"floor"``; modules look once,
+            when they are made.
 
     Returns:
-        Priors (c,) that add up to 1.
+        Priors (c,) that add up to 1, in float64 for float64 counts, else in the default type.
+
+    Raises:
+        ValueError: If the counts are not a vector of finite numbers >= 0, or >= 1 with ``"error"``.
 
     Example:
         >>> class_priors(torch.tensor([6, 3, 1]))
         tensor([0.6000, 0.3000, 0.1000])
     """
-    counts = _usable(class_counts, zero_counts)
+    counts = usable_counts(class_counts, zero_counts=zero_counts)
     return _as_given(counts / counts.sum(), class_counts)
 
 
@@ -75,7 +91,7 @@ def class_balanced_weights(
     check_number("beta", beta, low=0.0)
     if beta >= 1:
         raise ValueError(f"beta must be < 1, got {beta!r}")
-    counts = _usable(class_counts, zero_counts)
+    counts = usable_counts(class_counts, zero_counts=zero_counts)
     weights = (1 - beta) / (1 - beta**counts)
     return _as_given(weights / weights.mean(), class_counts)
 
@@ -98,5 +114,5 @@ def margins_from_counts(
         tensor([0.2000, 0.4000])
     """
     check_number("max_margin", max_margin, above=0.0)
-    raw = _usable(class_counts, zero_counts).pow(-0.25)
+    raw = usable_counts(class_counts, zero_counts=zero_counts).pow(-0.25)
     return _as_given(max_margin * raw / raw.max(), class_counts)

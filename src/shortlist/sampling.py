@@ -1,6 +1,7 @@
 """What each class counts during training: class-balanced batches, and class weights that start late."""
 
 import random
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +25,9 @@ class ClassBalancedSampler(Sampler[int]):
     would split the shards once more.
 
     ``state_dict`` in the middle of an epoch and ``load_state_dict`` before the next iteration continue with
-    the very draws that were left, also with another number of processes. A loader with workers takes draws
-    ahead of the training: tell ``state_dict`` how many were used.
+    the very draws that were left, also with another number of processes. Of an epoch that was at its end
+    nothing is left: go on with ``set_epoch`` of the next. A loader with workers takes draws ahead of the
+    training: tell ``state_dict`` how many were used.
 
     Args:
         target: Class index of each image (n,).
@@ -73,6 +75,8 @@ class ClassBalancedSampler(Sampler[int]):
         self._images = target.argsort(stable=True)  # those of the first class, of the second, ...
         self._counts = target[self._images].unique_consecutive(return_counts=True)[1]
         self._starts = self._counts.cumsum(0) - self._counts
+        # of the draws' only source besides the seed: a state of other targets would continue another sequence
+        self.target_checksum = zlib.crc32(self._counts.numpy().tobytes() + self._images.numpy().tobytes())
         self.num_samples = target.shape[0] if num_samples is None else num_samples
         self.seed, self.epoch = seed, 0
         self._rank, self._world_size = rank, world_size
@@ -119,11 +123,15 @@ class ClassBalancedSampler(Sampler[int]):
             "position": position,
             "seed": self.seed,
             "num_samples": self.num_samples,
+            "target_checksum": self.target_checksum,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state: the next iteration gives the rest of its epoch."""
-        for name in ("seed", "num_samples"):
+        known = {"epoch", "position", "seed", "num_samples", "target_checksum"}
+        if set(state) != known:
+            raise ValueError(f"state must have the entries {sorted(known)}, got {sorted(state)}")
+        for name in ("seed", "num_samples", "target_checksum"):
             if state[name] != getattr(self, name):
                 raise ValueError(
                     f"{name} must be that of the saved state ({state[name]}), got {getattr(self, name)}"
@@ -215,7 +223,7 @@ class DeferredReweighting:
         if loss.weight is not None:
             raise ValueError(f"loss must have no weight of its own, got {loss.weight}")
         first = deferred_weights(0, start_epoch=start_epoch, weights=weights)
-        self.loss, self.weights, self.start_epoch = loss, weights, start_epoch
+        self.loss, self.weights, self.start_epoch = loss, weights.clone(), start_epoch
         loss.weight = first
 
     def set_epoch(self, epoch: int) -> None:

@@ -1,7 +1,10 @@
 """Losses for sets of k classes on average, which couple the rows of a batch."""
 
+import copy
+import math
 import pickle
 
+import numpy
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -13,6 +16,8 @@ from shortlist.losses import (
     ExpectedPositiveLoss,
     LabelEstimates,
     RoleLoss,
+    RowSGD,
+    _global_batch,
     assume_negative_loss,
     average_k_loss,
     expected_positive_loss,
@@ -33,6 +38,7 @@ def average_k_by_loops(scores, proposals, target, k, alpha):
     n, c = scores.shape
     chances = proposals.detach().softmax(1)
     entries = [(float(chances[i, j]), i, j) for i in range(n) for j in range(c) if j != int(target[i])]
+    entries = [entry for entry in entries if entry[0] > 0]  # not those that are masked
     chosen = {(i, j) for _, i, j in sorted(entries, reverse=True)[: round((k - 1) * n)]}
     total = cross_entropy(proposals, target, reduction="sum")
     for i in range(n):
@@ -71,6 +77,91 @@ def test_a_batch_of_one_has_k_minus_1_pseudo_positives():
             average_k_loss(scores.requires_grad_(), proposals, target, k=float(k)), scores
         )[0]
         assert int((gradient < 0).sum()) == k  # the true class and k - 1 others are pushed up
+
+
+@pytest.mark.parametrize("k", [2.5, 6.5, 7.9])
+def test_masked_classes_and_true_classes_are_never_pseudo_positives(k):
+    """Three of 8 classes are masked: k = 6.5 wants 33 of the 24 that are left."""
+    scores, proposals, target = heads()
+    target[target > 4] = 1
+    proposals[:, 5:] = -math.inf
+    scores.requires_grad_()
+    got = average_k_loss(scores, proposals, target, k=k, alpha=0.7)
+    want = average_k_by_loops(scores, proposals, target, k, 0.7)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got, scores), torch.autograd.grad(want, scores))
+    # nor are classes of ignored rows
+    more = torch.cat([target, torch.tensor([-100, -100])])
+    longer = [
+        torch.cat([part.detach(), torch.randn(2, 8, dtype=torch.float64)]) for part in (scores, proposals)
+    ]
+    rows = average_k_loss(*longer, more, k=k, alpha=0.7, reduction="none")
+    torch.testing.assert_close(rows[:6].mean(), want.detach())
+    assert (rows[6:] == 0).all()
+
+
+@pytest.mark.parametrize("k", [1.0, 1.2, 2.5, 6.5])
+def test_without_looking_at_values_the_choice_is_the_same(k, monkeypatch):
+    """As on an accelerator, where the number of pseudo-positives is not known before they are chosen."""
+    scores, proposals, target = heads(n=20)
+    target[[3, 11, 12]] = -100
+    proposals[4, :7], target[4] = -math.inf, 7
+    results = []
+    for readable in (True, False):
+        monkeypatch.setattr(_global_batch, "can_read_values", lambda tensor, readable=readable: readable)
+        leaf = scores.clone().requires_grad_()
+        loss = average_k_loss(leaf, proposals, target, k=k)
+        results.append((loss.detach(), *torch.autograd.grad(loss, leaf)))
+    torch.testing.assert_close(*results)
+
+
+def test_float32_keeps_its_digits_where_all_is_learned():
+    """True scores far up, others far down: losses near 0 that the sum of all terms would drown."""
+    scores = torch.full((1, 1000), -12.0)
+    scores[0, 0], target = 12.0, torch.tensor([0])
+    one_hot = torch.zeros_like(scores).scatter(1, target[:, None], 1)
+    for loss in (
+        lambda s: average_k_loss(s, torch.zeros_like(s), target, k=1.0) - math.log(1000),
+        lambda s: assume_negative_loss(s, target),
+        lambda s: assume_negative_loss(s, one_hot.to(s)),
+    ):
+        # log 1000 is added and taken off: it has an error of 5e-7 of its own
+        assert loss(scores).item() == pytest.approx(loss(scores.double()).item(), rel=1e-4, abs=6e-7)
+    assert assume_negative_loss(scores, target).item() == pytest.approx(
+        2 * math.log1p(math.exp(-12)), rel=1e-5
+    )
+    leaf = scores.requires_grad_()
+    average_k_loss(leaf, torch.zeros_like(scores), target, k=1.0).backward()
+    assert leaf.grad[0, 0].item() == pytest.approx(-1 / (1 + math.exp(12)), rel=1e-5)
+
+
+def test_smoothing_leaves_masked_classes_out():
+    scores, _, target = heads()
+    target[target > 4] = 1
+    scores[:, 5:] = -math.inf
+    for target_form in (target, torch.nn.functional.one_hot(target, 8).double()):
+        leaf = scores.clone().requires_grad_()
+        loss = assume_negative_loss(leaf, target_form, label_smoothing=0.1, negative_weight=0.3)
+        loss.backward()
+        want = assume_negative_loss(
+            scores[:, :5],
+            target_form if target_form.ndim == 1 else target_form[:, :5],
+            label_smoothing=0.1,
+            negative_weight=0.3,
+        )
+        torch.testing.assert_close(loss.detach(), want)
+        assert torch.isfinite(leaf.grad).all() and (leaf.grad[:, 5:] == 0).all()
+
+
+@pytest.mark.errors  # of types, to a checker of these: floats are annotated
+def test_numpy_numbers_are_numbers():
+    scores, proposals, target = heads()
+    for k in (numpy.float32(2.5), numpy.float64(2.5)):
+        assert AverageKLoss(k=k)((scores, proposals), target) == AverageKLoss(k=2.5)(
+            (scores, proposals), target
+        )
+        assert expected_positive_loss(scores, target, k=k) == expected_positive_loss(scores, target, k=2.5)
+    assert role_loss(scores, proposals, target, k=numpy.int64(2)) == role_loss(scores, proposals, target, k=2)
 
 
 def test_average_k_gradcheck_and_reductions():
@@ -202,6 +293,126 @@ def test_label_estimates_start_look_up_and_learn():
     torch.testing.assert_close(twin.estimates.table, estimates.table)
 
 
+def test_role_ignores_rows():
+    scores, estimates, target = heads()
+    both = [
+        torch.cat([part, torch.full((2, 8), math.nan, dtype=torch.float64)]) for part in (scores, estimates)
+    ]
+    leaves = [part.requires_grad_() for part in both]
+    loss = role_loss(*leaves, torch.cat([target, torch.tensor([-7, -7])]), k=2.0, ignore_index=-7)
+    torch.testing.assert_close(loss.detach(), role_loss(scores, estimates, target, k=2.0))
+    short = [part.clone().requires_grad_() for part in (scores, estimates)]
+    want = torch.autograd.grad(role_loss(*short, target, k=2.0), short)
+    for got, part in zip(torch.autograd.grad(loss, leaves), want, strict=True):
+        torch.testing.assert_close(got[:6], part)
+        assert (got[6:] == 0).all()
+
+
+def test_role_has_no_second_derivative():
+    scores, estimates, target = heads()
+    loss = role_loss(scores.requires_grad_(), estimates, target, k=2.0)
+    with pytest.raises(RuntimeError, match="role_loss has no second derivative"):
+        torch.autograd.grad(loss**2, scores, create_graph=True)
+
+
+def test_parameter_group_takes_no_momentum_from_the_model():
+    target = torch.randint(5, (60,))
+    estimates, model = LabelEstimates(target, num_classes=5), torch.nn.Linear(4, 5)
+    twin = copy.deepcopy(estimates)
+    groups = [{"params": model.parameters()}, estimates.parameter_group(lr=0.1)]
+    optimiser = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
+    loss = RoleLoss(estimates=estimates, k=2.0)
+    for rows in torch.arange(60).repeat(3).split(20):
+        optimiser.zero_grad()
+        logits = model(torch.randn(20, 4))
+        loss(logits, target[rows], rows).backward()
+        before = estimates.table.detach().clone()
+        optimiser.step()
+        (gradient,) = torch.autograd.grad(
+            role_loss(logits.detach(), twin(rows), target[rows], k=2.0), twin.table
+        )
+        torch.testing.assert_close(estimates.table.detach(), before - 1.0 * gradient.to_dense())
+        twin.load_state_dict(estimates.state_dict())
+    assert optimiser.state[estimates.table].get("momentum_buffer") is None
+    assert optimiser.state[model.weight]["momentum_buffer"] is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_row_sgd_is_sgd(dtype):
+    target = torch.randint(5, (9,))
+    tables = [
+        LabelEstimates(target, num_classes=5, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        for _ in range(2)
+    ]
+    optimisers = [
+        make([table.parameter_group(lr=0.2)])
+        for make, table in zip((RowSGD, torch.optim.SGD), tables, strict=True)
+    ]
+    for ids in (torch.tensor([3, 1, 3]), torch.tensor([8, 0, 1])):  # an id may come twice
+        for table, optimiser in zip(tables, optimisers, strict=True):
+            optimiser.zero_grad()
+            (table(ids) ** 2).sum().backward()
+            optimiser.step()
+    torch.testing.assert_close(tables[0].table, tables[1].table)
+
+
+def test_a_bfloat16_table_follows_the_float32_one_on_average():
+    """Steps far below the spacing of bfloat16, which plain SGD rounds away one and all."""
+    rows, c, steps, ids = 40, 500, 60, torch.arange(40)
+    target = torch.zeros(rows, dtype=torch.int64)
+    start = torch.rand(rows, c, generator=torch.Generator().manual_seed(0)).bfloat16()
+    pull = 1e-4 * torch.sign(torch.randn(c, generator=torch.Generator().manual_seed(1)))
+
+    def change(dtype, make):
+        table = LabelEstimates(target, num_classes=c, dtype=dtype)
+        table.table.data.copy_(start)
+        optimiser = make([table.parameter_group(lr=0.1)])
+        for _ in range(steps):
+            optimiser.zero_grad()
+            (table(ids).float() * pull).sum().backward()
+            optimiser.step()
+        return (table.table.detach().double() - start.double()) * -pull.sign()
+
+    want = change(torch.float32, RowSGD)
+    torch.testing.assert_close(want.mean().item(), steps * 1e-4, rtol=1e-2, atol=0)
+    got = change(torch.bfloat16, RowSGD)
+    error = got.std().item() / math.sqrt(rows * c)
+    assert abs(got.mean().item() - want.mean().item()) < 4 * error < 0.1 * want.mean().item()
+    assert change(torch.bfloat16, torch.optim.SGD)[start > 0.25].abs().max() == 0  # what it is for
+
+
+def test_rounding_depends_on_seed_and_step_alone_and_survives_a_resume():
+    target = torch.zeros(6, dtype=torch.int64)
+
+    def run(steps, seed=0, state=None, table=None):
+        if table is None:
+            generator = torch.Generator().manual_seed(0)
+            table = LabelEstimates(target, num_classes=50, dtype=torch.bfloat16, generator=generator)
+        optimiser = RowSGD([table.parameter_group(lr=1e-3)], seed=seed)
+        if state is not None:
+            optimiser.load_state_dict(state)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            table(torch.arange(6)).float().sum().backward()
+            optimiser.step()
+        return table, optimiser
+
+    whole, _ = run(6)
+    assert whole.table.equal(run(6)[0].table) and not whole.table.equal(run(6, seed=1)[0].table)
+    half, optimiser = run(3)
+    state = pickle.loads(pickle.dumps(optimiser.state_dict()))
+    assert run(3, state=state, table=half)[0].table.equal(whole.table)
+
+
+def test_not_finite_entries_stay_what_they_are():
+    table = LabelEstimates(torch.tensor([0]), num_classes=3, dtype=torch.bfloat16)
+    table.table.data.copy_(torch.tensor([[math.inf, -math.inf, math.nan]]))
+    optimiser = RowSGD([table.parameter_group(lr=1.0)])
+    table(torch.tensor([0])).sum().backward()
+    optimiser.step()
+    assert table.table[0].tolist()[:2] == [math.inf, -math.inf] and table.table[0, 2].isnan()
+
+
 def test_half_storage_halves_the_memory():
     target = torch.zeros(1000, dtype=torch.int64)
     full, half = (LabelEstimates(target, num_classes=1081, dtype=d) for d in (torch.float32, torch.bfloat16))
@@ -210,6 +421,11 @@ def test_half_storage_halves_the_memory():
     loss = RoleLoss(estimates=half, k=2.0)(torch.randn(3, 1081), target[:3], torch.arange(3))
     loss.backward()
     assert loss.dtype == torch.float32 and half.table.grad.dtype == torch.bfloat16
+    # gradient and optimiser hold the batch's rows, and no second table
+    assert half.table.grad._values().numel() == 3 * 1081
+    optimiser = RowSGD([half.parameter_group(lr=0.1)])
+    optimiser.step()
+    assert not optimiser.state
 
 
 N, C = 10, 7
@@ -269,14 +485,63 @@ def gradients(name: str, rows: slice, parallel: bool) -> tuple:
 CASES = ["average_k", "average_k weighted", "expected_positive", "role"]
 
 
+class Whole(torch.nn.Module):
+    """Network, table and loss in one, as DistributedDataParallel wants them."""
+
+    def __init__(self, target, dtype):
+        super().__init__()
+        torch.manual_seed(3)
+        self.net = torch.nn.Linear(4, C)
+        generator = torch.Generator().manual_seed(1)
+        estimates = LabelEstimates(target, num_classes=C, dtype=dtype, generator=generator)
+        self.loss = RoleLoss(estimates=estimates, k=2.0)
+
+    def forward(self, features, target, ids):
+        return self.loss(self.net(features), target, ids)
+
+
+def train_whole(rows: slice, parallel: bool, dtype=torch.float32, steps=3) -> tuple:
+    generator = torch.Generator().manual_seed(5)
+    features, ids = torch.randn(N, 4, generator=generator), torch.arange(N)
+    target = torch.randint(C, (N,), generator=generator)
+    model = Whole(target, dtype)
+    wrapped = torch.nn.parallel.DistributedDataParallel(model) if parallel else model
+    optimisers = [
+        torch.optim.SGD(model.net.parameters(), lr=0.5, momentum=0.9),
+        RowSGD([model.loss.estimates.parameter_group(lr=0.5)]),
+    ]
+    for _ in range(steps):
+        wrapped.zero_grad()
+        wrapped(features[rows], target[rows], ids[rows]).backward()
+        for optimiser in optimisers:
+            optimiser.step()
+    return model.net.weight.detach(), model.loss.estimates.table.detach()
+
+
+def masked_average_k(rows: slice) -> torch.Tensor:
+    scores, proposals, target = heads(n=N, c=C)
+    target[target > 3] = 2
+    target[8] = -100
+    proposals[:, 4:] = -math.inf
+    leaf = scores.requires_grad_()
+    average_k_loss(leaf[rows], proposals[rows], target[rows], k=5.5).backward()
+    return leaf.grad
+
+
 def on_part(rank: int, store: str, results) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     assert torch.distributed.get_world_size() == 2
     for name in CASES:  # parts of unequal size
         results[rank, name] = gradients(name, slice(0, 6) if rank == 0 else slice(6, N), parallel=True)
+    part = slice(0, 6) if rank == 0 else slice(6, N)
+    results[rank, "whole"] = train_whole(part, parallel=True)
+    results[rank, "whole bfloat16"] = train_whole(part, parallel=True, dtype=torch.bfloat16)
+    results[rank, "masked"] = masked_average_k(part)
     # tied entries: any will do, but no more than wanted in all
-    results[rank, "ties"] = len(largest_in_batch(torch.zeros(3 + rank, 2), 9))
-    results[rank, "few ties"] = len(largest_in_batch(torch.tensor([[3.0, 1.0, 1.0], [2.0, 1.0, rank]]), 5))
+    results[rank, "ties"] = len(largest_in_batch(torch.zeros(3 + rank, 2), wanted=torch.tensor(9), most=9)[0])
+    results[rank, "few ties"] = len(
+        largest_in_batch(torch.tensor([[3.0, 1.0, 1.0], [2.0, 1.0, rank]]), wanted=torch.tensor(5), most=5)[0]
+    )
     torch.distributed.destroy_process_group()
 
 
@@ -286,6 +551,16 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path):
         mp.spawn(on_part, args=(str(tmp_path / "store"), results), nprocs=2)
         assert (results[0, "ties"], results[1, "ties"]) == (6, 3)
         assert (results[0, "few ties"], results[1, "few ties"]) == (3, 2)
+        start = train_whole(slice(0, N), parallel=False, steps=0)
+        want = train_whole(slice(0, N), parallel=False)
+        assert all((one - two).abs().max() > 0.02 for one, two in zip(want, start, strict=True))
+        for rank in (0, 1):
+            torch.testing.assert_close(results[rank, "whole"], want, rtol=0, atol=1e-6)
+        for one, two in zip(results[0, "whole bfloat16"], results[1, "whole bfloat16"], strict=True):
+            assert one.equal(two)  # rounded alike
+        # each process has the gradient of its rows, times 2 as they are to be averaged
+        masked = (results[0, "masked"] + results[1, "masked"]) / 2
+        torch.testing.assert_close(masked, masked_average_k(slice(0, N)))
         for name in CASES:
             want = gradients(name, slice(0, N), parallel=False)
             for rank in (0, 1):
@@ -322,3 +597,32 @@ def test_bad_input():
         LabelEstimates(torch.tensor([0, 3]), num_classes=3)
     with pytest.raises(ValueError, match=r"estimates must have the logits' shape \(6, 8\), got \(5, 8\)"):
         role_loss(scores, proposals[:5], target)
+    with pytest.raises(ValueError, match=r"k must be < the number of classes \(8\), got 8"):
+        role_loss(scores, proposals, target, k=8)
+    with pytest.raises(ValueError, match=r"target must be in \[0, 8\) or -100, got -1"):
+        role_loss(scores, proposals, target - target - 1)
+
+
+@pytest.mark.errors
+def test_bad_tables_and_sample_ids():
+    target = torch.tensor([0, 1, 2])
+    with pytest.raises(ValueError, match=r"dtype must be one of torch.bfloat16, .*, got torch.float16"):
+        LabelEstimates(target, num_classes=3, dtype=torch.float16)
+    with pytest.raises(ValueError, match="num_classes must be an integer >= 1, got 0"):
+        LabelEstimates(target, num_classes=0)
+    estimates = LabelEstimates(target, num_classes=3)
+    loss, logits = RoleLoss(estimates=estimates, k=2.0), torch.randn(2, 3)
+    for ids, message in (
+        ([0, 3], r"sample_ids must be in \[0, 3\), got 3"),
+        ([0, -1], r"sample_ids must be in \[0, 3\), got -1"),
+        ([0.0, 1.0], r"sample_ids must be int64 or int32 of shape \(n,\), got torch.float32 \(2,\)"),
+        ([[0, 1]], r"sample_ids must be int64 or int32 of shape \(n,\), got torch.int64 \(1, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(logits, target[:2], torch.tensor(ids))
+    with pytest.raises(ValueError, match=r"params must be in torch.bfloat16, .*, got torch.float16"):
+        RowSGD(estimates.half().parameters())
+    dense = torch.nn.Parameter(torch.ones(2, 2))
+    dense.sum().backward()
+    with pytest.raises(ValueError, match="params must have sparse gradients, got a dense one"):
+        RowSGD([dense]).step()

@@ -8,7 +8,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from shortlist.losses import (
+    LOSSES,
     LDAMLoss,
+    LogitAdjustedLoss,
+    PairwiseMarginLoss,
     _margins,
     balanced_ce_loss,
     equalised_loss,
@@ -281,21 +284,143 @@ def test_bad_counts():
         pairwise_margin_loss(torch.zeros(2, 5), torch.tensor([0, 1]), margins=torch.full((5, 5), math.inf))
 
 
-@pytest.mark.parametrize("name", ["ldam_loss", "imbalanced_noised_topk_loss"])
-def test_warns_once_of_scores_that_are_no_cosines(name, monkeypatch):
+@pytest.fixture
+def not_warned(monkeypatch):
     monkeypatch.setattr(_margins, "_warned", set())
+    monkeypatch.setattr(_margins, "_calls", {})
+
+
+def no_warning(call):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call()
+
+
+@pytest.mark.parametrize("name", ["ldam_loss", "imbalanced_noised_topk_loss"])
+def test_warns_once_of_scores_that_are_no_cosines(name, not_warned):
     loss = {
         "ldam_loss": lambda x, scale=30.0: LDAMLoss(class_counts=COUNTS, scale=scale)(x, torch.arange(4)),
         "imbalanced_noised_topk_loss": lambda x, scale=30.0: imbalanced_noised_topk_loss(
             x, torch.arange(4), margins=torch.ones(5), k=2, scale=scale
         ),
     }[name]
-    loss(torch.rand(4, 5))  # cosines
-    loss(9 * torch.rand(4, 5) + 2, scale=1.0)  # no scale: any scores will do
+    no_warning(lambda: loss(9 * torch.rand(4, 5) + 2, scale=1.0))  # no scale: any scores will do
     with pytest.warns(
         UserWarning, match=rf"{name} expects cosine scores in \[-1, 1\].*scale=30, got scores up to"
     ):
         loss(9 * torch.rand(4, 5) + 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loss(9 * torch.rand(4, 5) + 2)
+    no_warning(lambda: loss(9 * torch.rand(4, 5) + 2))
+
+
+def test_cosine_warning_looks_at_all_rows_that_count(not_warned):
+    cosines = torch.rand(64, 5)
+    target, masked = torch.arange(64) % 5, cosines.clone()
+    target[10], masked[10] = -100, 1000.0  # an ignored row
+    masked[11, 3] = -torch.inf  # and a masked class
+    no_warning(lambda: ldam_loss(masked, target, class_counts=COUNTS))
+    _margins._calls.clear()
+    late = cosines.clone()
+    late[63, 4] = -7.5
+    with pytest.warns(UserWarning, match=r"got scores up to 7\.5"):
+        ldam_loss(late, target, class_counts=COUNTS)
+
+
+def test_cosine_warning_knows_probability_targets_and_accelerators(not_warned, monkeypatch):
+    shares = torch.full((4, 5), 0.2)
+    with pytest.warns(UserWarning, match="ldam_loss expects cosine scores"):
+        ldam_loss(torch.full((4, 5), 9.0), shares, class_counts=COUNTS)
+    _margins._warned.clear()
+    _margins._calls.clear()
+    monkeypatch.setattr(_margins, "can_read_values", lambda tensor: False)
+    with pytest.warns(UserWarning, match="ldam_loss expects cosine scores"):
+        ldam_loss(torch.full((4, 5), 9.0), shares, class_counts=COUNTS)
+    _margins._warned.clear()  # one wait for the device, then never again
+    no_warning(lambda: [ldam_loss(torch.full((4, 5), 9.0), shares, class_counts=COUNTS) for _ in range(250)])
+    monkeypatch.undo()
+
+
+def test_cosine_warning_looks_again_now_and_then(not_warned):
+    no_warning(lambda: ldam_loss(torch.rand(4, 5), torch.arange(4), class_counts=COUNTS))
+    with pytest.warns(UserWarning, match="ldam_loss expects cosine scores"):
+        for _ in range(_margins._LOOK_AGAIN):
+            ldam_loss(9 * torch.rand(4, 5) + 2, torch.arange(4), class_counts=COUNTS)
+
+
+COUNTED = {
+    "balanced_ce": balanced_ce_loss,
+    "equalised": equalised_loss,
+    "ldam": ldam_loss,
+    "logit_adjusted": logit_adjusted_loss,
+    "logit_adjusted_adaptive": logit_adjusted_adaptive_loss,
+    "two_parameter_margin": two_parameter_margin_loss,
+}
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("length", [1, 4, 9])
+def test_counts_of_another_number_of_classes(name, length):
+    scores, target, counts = torch.rand(3, 5), torch.arange(3), torch.arange(1, length + 1)
+    with pytest.raises(ValueError, match=rf"class_counts must have one entry per class \(5\), got {length}"):
+        COUNTED[name](scores, target, class_counts=counts)
+    with pytest.raises(ValueError, match=rf"class_counts must have one entry per class \(5\), got {length}"):
+        LOSSES[name](class_counts=counts)(scores, target)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_priors_keep_their_digits(name):
+    """Whole counts with scores of float64, and counts that float16 cannot hold."""
+    scores, target = torch.rand(4, 5, dtype=torch.float64), torch.tensor([4, 1, 2, 0])
+    counts = torch.tensor([70_001, 333, 7, 3, 1])
+    want = COUNTED[name](scores, target, class_counts=counts.double())
+    torch.testing.assert_close(COUNTED[name](scores, target, class_counts=counts), want, rtol=1e-14, atol=0)
+    for given in (counts, counts.float()):
+        module = LOSSES[name](class_counts=given)
+        for changed in (module.half(), module.bfloat16(), torch.nn.ModuleList([module]).half()[0]):
+            assert changed.class_counts.equal(given)
+            torch.testing.assert_close(changed(scores, target), want, rtol=1e-14, atol=0)
+    assert module.to("meta").class_counts.is_meta
+
+
+def test_half_precision_counts_give_float32_priors():
+    counts = torch.tensor([1.0] + [60_000.0] * 1000, dtype=torch.float16)
+    priors = class_priors(counts)
+    assert priors.dtype == torch.float32
+    assert priors[0].log().item() == pytest.approx(math.log(1 / (float(counts[1]) * 1000 + 1)), rel=1e-6)
+    assert class_balanced_weights(counts).dtype == torch.float32
+    assert margins_from_counts(counts, max_margin=0.5).dtype == torch.float32
+
+
+def test_buffers_are_the_losss_own():
+    counts, weight, margins = torch.tensor([3.0, 2.0, 1.0]), torch.ones(3), torch.zeros(3, 3)
+    scores, target = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    losses = [
+        LogitAdjustedLoss(class_counts=counts, weight=weight),
+        PairwiseMarginLoss(margins=margins, factors=weight),
+    ]
+    before = [loss(scores, target) for loss in losses]
+    counts[0], weight[1], margins[0] = 300.0, 9.0, 5.0
+    assert [loss(scores, target) for loss in losses] == before
+
+
+@pytest.mark.errors
+def test_modules_refuse_zero_counts_wherever_these_are(monkeypatch):
+    monkeypatch.setattr("shortlist._checks.can_read_values", lambda tensor: False)  # as on an accelerator
+    counts = torch.tensor([3, 0, 1])
+
+    def readable_on_the_cpu(self):
+        monkeypatch.undo()
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "cpu", readable_on_the_cpu)
+    with pytest.raises(ValueError, match="class_counts must be >= 1, got 0 for class 1"):
+        LogitAdjustedLoss(class_counts=counts)
+    monkeypatch.setattr("shortlist._checks.can_read_values", lambda tensor: False)
+    priors = class_priors(counts)  # the function does not wait for the device; it says so
+    assert priors.tolist() == pytest.approx([0.6, 0.2, 0.2])
+
+
+@pytest.mark.errors
+def test_no_counts_at_all():
+    with pytest.raises(ValueError, match="class_counts must have at least one entry, got none"):
+        class_priors(torch.tensor([]))

@@ -119,7 +119,8 @@ def fit_temperature(
     .. math:: \arg\min_{T > 0} \; -\sum_i w_{y_i} \log \mathrm{softmax}(s_i / T)_{y_i}
 
     Convex in 1/T; Newton's method in float64, the same result each time. Scores times a have a times the
-    temperature. A class may be masked in a row by -inf.
+    temperature. A class may be masked in a row by -inf. Classes without rows do take part: that they did not
+    occur speaks against scores that expected them.
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
@@ -180,7 +181,8 @@ def fit_temperature_and_tau(
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
-        target: Class indices (n,). Classes without rows have no say.
+        target: Class indices (n,), of two classes or more. Classes without rows are left out, as if masked by
+            -inf: the weights of the rows cannot stand in for a class that none belongs to.
         source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
         target_priors: Class frequencies (c,) to predict for; uniform if ``None``. Not the source ones, for
             which tau has no meaning.
@@ -206,10 +208,16 @@ def fit_temperature_and_tau(
     logits, target = held_out(logits, target, ignore_index)
     num_classes = logits.shape[1]
     ratio = log_prior_ratio(source_priors, target_priors, num_classes).detach().cpu().double()
-    if ratio.max() - ratio.min() < 1e-6:
+    counts = target.bincount(minlength=num_classes)
+    present = counts > 0
+    if int(present.sum()) < 2:
+        raise ValueError(f"target must have rows of at least 2 classes, got class {int(target[0])} alone")
+    if ratio[present].max() - ratio[present].min() < 1e-6:
         other = "uniform" if target_priors is None else "target_priors"
         raise ValueError(f"source_priors must differ from {other} for tau to be fitted, got equal ones")
     wanted = torch.ones(num_classes) if target_priors is None else target_priors.detach().cpu()
-    row_weight = wanted.double()[target] / target.bincount(minlength=num_classes)[target]
+    row_weight = wanted.double()[target] / counts[target]
+    if not present.all():
+        logits = logits.masked_fill(~present, -torch.inf)
     beta, tau = _fit_likelihood(logits, target, row_weight, ratio)
     return TemperatureTauFit(1 / beta, tau)

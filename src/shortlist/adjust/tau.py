@@ -38,10 +38,11 @@ def fit_tau(
         \arg\min_\tau \; \frac{1}{C} \sum_c \frac{1}{n_c} \sum_{i : y_i = c}
         \mathbb{1}\bigl[y_i \ne \arg\max_j (s_{ij} - \tau \log \pi_j)\bigr]
 
-    over the C classes that have rows. A tie with the true class counts as an error. If several taus are the
-    best, the middle of the longest run of them on the grid is taken (the lower middle; the run of smaller
-    taus if two are as long). All of the grid costs one pass over the scores: the taus at which a row is
-    right are an interval.
+    over the C classes that have rows. A tie with the true class counts as an error, and so does a masked
+    target (-inf). If several taus are the best, the middle of the longest run of them on the grid is taken
+    (the lower middle; the run of smaller taus if two are as long); but if that run holds 1 and reaches an end
+    of the grid, on which its middle would depend, the tau nearest to 1. All of the grid costs one pass over
+    the scores: the taus at which a row is right are an interval.
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
@@ -74,7 +75,7 @@ def fit_tau(
     share = 1 / (counts[target] * (counts > 0).sum()).double()
     low, high = _right_between(logits, target, log_source)
     curve = torch.stack([1 - share @ ((low < tau) & (tau < high)).double() for tau in grid]).clamp_min(0)
-    chosen = _middle_of_best(curve)
+    chosen = _middle_of_best(curve, grid)
     num_absent = int((counts == 0).sum())
     return TauFit(float(grid[chosen]), float(curve[chosen]), curve, grid, num_absent)
 
@@ -98,14 +99,17 @@ def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[
         needed = ahead / gap
         low = needed.where(gap > 0, -torch.inf).amax(1)
         high = needed.where(gap < 0, torch.inf).amin(1)
-        never = ((gap == 0) & (ahead >= 0)).sum(1) > 1  # the target itself is one
+        level = ((gap == 0) & (ahead >= 0)).scatter(
+            1, true[:, None], False
+        )  # the target itself does not count
+        never = level.any(1) | scores.gather(1, true[:, None]).isneginf().squeeze(1)
         bounds.append(torch.stack([low.masked_fill(never, torch.inf), high]))
     low, high = torch.cat(bounds, dim=1)
     return low, high
 
 
-def _middle_of_best(curve: Tensor) -> int:
-    """Index of the (lower) middle of the longest run of smallest values."""
+def _middle_of_best(curve: Tensor, grid: Tensor) -> int:
+    """Index of the (lower) middle of the longest run of smallest values, or of the tau nearest to 1."""
     best = (curve <= curve.min() + 1e-12).tolist()  # 1e-12: rounding of sums
     runs: list[list[int]] = [[]]
     for index, is_best in enumerate(best):
@@ -114,4 +118,7 @@ def _middle_of_best(curve: Tensor) -> int:
         elif runs[-1]:
             runs.append([])
     longest = max(runs, key=len)
+    reaches_an_end = longest[0] == 0 or longest[-1] == len(grid) - 1
+    if reaches_an_end and grid[longest[0]] <= 1 <= grid[longest[-1]]:
+        return min(longest, key=lambda index: abs(float(grid[index]) - 1))
     return longest[(len(longest) - 1) // 2]

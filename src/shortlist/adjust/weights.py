@@ -1,6 +1,7 @@
 """Normalisation of the weights of a trained classifier."""
 
 import copy
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -11,8 +12,11 @@ from shortlist._checks import (
     check_number,
     promote,
 )
+from shortlist.heads import LinearHead
 
 __all__ = ["normalise_classifier", "normalise_weights"]
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def normalise_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Float[Tensor, "c d"]:
@@ -57,25 +61,37 @@ def normalise_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Floa
     return (promote(weight) / norms**tau).to(weight.dtype)
 
 
-def normalise_classifier(layer: nn.Linear, *, tau: float = 1.0) -> nn.Linear:
-    """A copy of a linear layer with :func:`normalise_weights` applied to its weights.
+def normalise_classifier(layer: Model, *, name: str | None = None, tau: float = 1.0) -> Model:
+    """A copy of a linear layer with :func:`normalise_weights` applied to its weights, or of a model with one.
 
     The bias is kept as it is. (Kang et al. leave it out. To scale it along, as the weight of a constant
     feature, append it to the weights as a column.)
 
     Args:
-        layer: The trained classifier, (d) to (c); it is not changed.
+        layer: The trained classifier, (d) to (c), or a model that has it; it is not changed.
+        name: Dotted name of the classifier in the model, for example ``"set_head"`` of a ``TwoHead``;
+            ``None`` for the layer itself.
         tau: Strength; 1 makes all norms 1.
 
     Returns:
-        A new layer.
+        A new layer or model.
+
+    Raises:
+        ValueError: If there is no linear layer of that name. A cosine head is none: it has no use for norms.
 
     Example:
         >>> layer = nn.Linear(2, 3)
         >>> [f"{norm:.3f}" for norm in normalise_classifier(layer).weight.norm(dim=1)]
         ['1.000', '1.000', '1.000']
     """
+    modules = dict(layer.named_modules(remove_duplicate=False))
+    linear = [key for key, module in modules.items() if isinstance(module, nn.Linear | LinearHead)]
+    if (name or "") not in linear:
+        found = ", ".join(repr(key) for key in linear[-8:]) or "none"
+        raise ValueError(f"name must be that of a linear layer, got {name!r}; linear layers: {found}")
     result = copy.deepcopy(layer)
+    part = result.get_submodule(name or "")
+    assert isinstance(part, nn.Linear | LinearHead)  # as in the original
     with torch.no_grad():
-        result.weight.copy_(normalise_weights(layer.weight, tau=tau))
+        part.weight.copy_(normalise_weights(part.weight, tau=tau))
     return result

@@ -11,13 +11,14 @@ from shortlist.losses.equalised import EqualisedLoss, equalised_loss
 from shortlist.losses.expected_positive import ExpectedPositiveLoss, expected_positive_loss
 from shortlist.losses.focal import FocalLoss, focal_loss
 from shortlist.losses.imbalanced_noised_topk import ImbalancedNoisedTopKLoss, imbalanced_noised_topk_loss
+from shortlist.losses.label_estimates import LabelEstimates, RowSGD
 from shortlist.losses.ldam import LDAMLoss, ldam_loss
 from shortlist.losses.logit_adjusted import LogitAdjustedLoss, logit_adjusted_loss
 from shortlist.losses.logit_adjusted_adaptive import LogitAdjustedAdaptiveLoss, logit_adjusted_adaptive_loss
 from shortlist.losses.noised_topk import NoisedTopKLoss, noised_topk_loss
 from shortlist.losses.pairwise_margin import PairwiseMarginLoss, pairwise_margin_loss
 from shortlist.losses.ranked_topk import RankedTopKLoss, ranked_topk_loss
-from shortlist.losses.role import LabelEstimates, RoleLoss, role_loss
+from shortlist.losses.role import RoleLoss, role_loss
 from shortlist.losses.smooth_topk import SmoothTopKLoss, smooth_topk_loss
 from shortlist.losses.sparse_top import SparseTopLoss, sparse_top_loss
 from shortlist.losses.topk_hinge import TopKHingeLoss, topk_hinge_loss
@@ -42,6 +43,7 @@ __all__ = [
     "PairwiseMarginLoss",
     "RankedTopKLoss",
     "RoleLoss",
+    "RowSGD",
     "SmoothTopKLoss",
     "SparseTopLoss",
     "TopKHingeLoss",

@@ -15,8 +15,18 @@ from shortlist._checks import (
     check_target,
     promote,
 )
+from shortlist.priors import ZeroCounts, usable_counts
 
-__all__ = ["ClassLoss", "Normalisation", "Reduction", "check_reduction", "class_loss", "reduce_rows"]
+__all__ = [
+    "ClassLoss",
+    "CountedLoss",
+    "Normalisation",
+    "Reduction",
+    "check_reduction",
+    "class_loss",
+    "own_copy",
+    "reduce_rows",
+]
 
 Reduction = Literal["mean", "sum", "none"]
 # of losses of single positives: as the paper prints it, or as its authors' code has it
@@ -61,7 +71,7 @@ def class_loss(
     if weight is not None:
         check_class_vector("weight", weight, num_classes=logits.shape[1])
     logits = promote(logits)
-    if target.is_floating_point():
+    if isinstance(target, Tensor) and target.is_floating_point():
         if of_all is None:
             raise ValueError(
                 f"target must be int64 class indices for this loss and these options, got {target.dtype}"
@@ -88,6 +98,11 @@ def class_loss(
     return rows.sum() / total if reduction == "mean" else reduce_rows(rows, reduction)
 
 
+def own_copy(tensor: Tensor | None) -> Tensor | None:
+    """A tensor for a buffer, which later changes to the caller's do not reach."""
+    return None if tensor is None else tensor.detach().clone()
+
+
 class ClassLoss(nn.Module, ABC):
     """A loss of scores (n, c) and target, with its hyper-parameters; see the function of the same stem.
 
@@ -104,7 +119,7 @@ class ClassLoss(nn.Module, ABC):
         check_reduction(reduction)
         if weight is not None:
             check_class_vector("weight", weight)
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight", own_copy(weight))
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 
@@ -125,3 +140,39 @@ class ClassLoss(nn.Module, ABC):
     def common(self) -> dict:
         """The arguments that every loss function takes."""
         return {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+
+
+class CountedLoss(ClassLoss, ABC):
+    """A loss made from the training counts of the classes, which are checked when it is made.
+
+    ``half()`` and its like leave the counts as they are: 70,000 is no number of float16.
+    """
+
+    needs = frozenset({"class_counts"})
+
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        class_counts: Tensor,
+        zero_counts: ZeroCounts,
+        weight: Tensor | None,
+        ignore_index: int,
+        reduction: Reduction,
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        usable_counts(class_counts, zero_counts=zero_counts, anywhere=True)
+        self.register_buffer("class_counts", own_copy(class_counts))
+        self.zero_counts: ZeroCounts = zero_counts
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CountedLoss":
+        counts = self.class_counts
+        super()._apply(fn, recurse)
+        self.class_counts = counts.to(self.class_counts.device)
+        return self
+
+    @property
+    def counted(self) -> dict:
+        """The arguments that every loss function of counts takes."""
+        return {"class_counts": self.class_counts, "zero_counts": self.zero_counts, **self.common}

@@ -3,13 +3,14 @@
 Under data-parallel training each process has a part of the batch, and gradients are averaged over processes.
 A quantity of the whole batch is then computed from sums over all processes, and its local part is multiplied
 by their number, which the averaging divides by again: loss and gradients are those of one process with the
-whole batch.
+whole batch. The calls are collective, in the default process group: if one process makes them, all must.
 """
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shortlist._checks import can_read_values
 from shortlist.ops._select import largest_indices
 
 __all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "num_processes"]
@@ -45,9 +46,27 @@ def global_mean(local_sum: Tensor, count: Tensor) -> Tensor:
     return global_sum_of(local_sum) / count
 
 
-def largest_in_batch(values: Tensor, wanted: int) -> Tensor:
-    """Flat indices of the local entries among the ``wanted`` largest of all processes' values."""
+def largest_in_batch(values: Tensor, *, wanted: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Local entries among the ``wanted`` largest of all processes' values, entries of -inf never.
+
+    Args:
+        values: Values of this process, of any shape.
+        wanted: How many, over all processes: a scalar tensor.
+        most: A bound of ``wanted`` that is known without looking at it, used with one process.
+
+    Returns:
+        Flat indices (m,), and which of them are among the largest (m,): an accelerator would have to wait for
+        their number, and a compiled graph cannot depend on it.
+    """
     flat = values.reshape(-1)
+    if num_processes() == 1 and not can_read_values(values):
+        top, index = flat.topk(most)
+        return index, (torch.arange(most, device=top.device) < wanted) & (top > -torch.inf)
+    index = _local_part_of_largest(flat, int(wanted))
+    return index, flat[index] > -torch.inf
+
+
+def _local_part_of_largest(flat: Tensor, wanted: int) -> Tensor:
     if num_processes() == 1 or wanted == 0:
         return largest_indices(flat, wanted)
     local = min(wanted, flat.numel())

@@ -8,13 +8,85 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from shortlist._checks import can_read_values, refuse_second_derivative
+from shortlist._checks import can_read_values, check_scores, refuse_second_derivative
+from shortlist.losses._contract import Reduction, class_loss
+from shortlist.priors import ZeroCounts, usable_counts
 
-__all__ = ["margin_rows", "margin_table", "table_of_nonzero", "warn_unless_cosine"]
+__all__ = [
+    "counts_of",
+    "margin_loss",
+    "margin_rows",
+    "margin_table",
+    "table_of_nonzero",
+    "warn_unless_cosine",
+]
 
 _FAR_OUTSIDE = 2.0
-_LOOKED_AT = 32  # rows
+_LOOK_AGAIN = 100  # calls
+_calls: dict[str, int] = {}
 _warned: set[str] = set()
+
+
+def counts_of(logits: Tensor, class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
+    """Checked counts (c,) of the logits' classes in float64: to be cast only where they meet the scores."""
+    check_scores(logits)
+    return usable_counts(class_counts, zero_counts=zero_counts, num_classes=logits.shape[1])
+
+
+def margin_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    on_all: Tensor | None = None,
+    on_true: Tensor | None = None,
+    factors: Tensor | None = None,
+    scale: float = 1.0,
+    cosine_name: str | None = None,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: Reduction,
+) -> Tensor:
+    """Cross-entropy of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``.
+
+    Args:
+        logits: Scores (n, c).
+        target: Class indices (n,), or class probabilities (n, c).
+        on_all: What is added to every class (c,); 0 if not given.
+        on_true: What is added to the true class in place of that (c,); the same as for the others if not
+            given.
+        factors: Factor (c,) of the loss of each true class.
+        scale: Factor of the scores.
+        cosine_name: Name of the loss, if it wants cosine scores and is to warn of others.
+        weight: As in ``cross_entropy``.
+        ignore_index: As in ``cross_entropy``.
+        reduction: As in ``cross_entropy``.
+    """
+
+    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+        rows = margin_rows(logits, target, on_all=_like(on_all, logits), on_true=on_true, scale=scale)
+        return rows if factors is None else rows * factors[target].to(logits)
+
+    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+        true = _like(on_true, logits)
+        table = margin_table(logits, share, on_all=_like(on_all, logits), on_true=true, scale=scale)
+        return table if factors is None else table * factors.to(logits)
+
+    loss = class_loss(
+        logits,
+        target,
+        of_target=of_target,
+        of_all=of_all,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+    if cosine_name is not None:
+        warn_unless_cosine(logits, scale=scale, name=cosine_name, target=target, ignore_index=ignore_index)
+    return loss
+
+
+def _like(vector: Tensor | None, logits: Tensor) -> Tensor | None:
+    return None if vector is None else vector.to(logits)
 
 
 def margin_rows(
@@ -26,68 +98,68 @@ def margin_rows(
     scale: float = 1.0,
 ) -> Tensor:
     """Cross-entropy (n,) of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``."""
-    if scale != 1:
-        change = None if on_true is None else scale * on_true[target][:, None]
-        shifted = logits if on_all is None else logits + on_all
-        if change is not None and on_all is not None:
-            change = change - scale * on_all[target][:, None]
-        moved = _Scaled.apply(shifted, target[:, None], change, scale)
-        return _ScaledGradient.apply(cross_entropy(moved, target, reduction="none"), scale)
-    moved = logits if on_all is None else logits + on_all
+    moved, change = logits if on_all is None else logits + on_all, None
     if on_true is not None:
-        change = (on_true if on_all is None else on_true - on_all)[target][:, None]
+        change = on_true[target] if on_all is None else on_true[target] - on_all[target]
+        change = change.to(logits)[:, None]
+    if scale != 1:
+        return _ScaledCrossEntropy.apply(moved, target[:, None], change, scale)
+    if change is not None:
         # in place where the tensor is our own: one less of the scores' size to fill
         add = moved.scatter_add if moved is logits else moved.scatter_add_
         moved = add(1, target[:, None], change)
     return cross_entropy(moved, target, reduction="none")
 
 
-class _Scaled(torch.autograd.Function):
-    """Scores times a scale; the gradient is handed on *unscaled*: `_ScaledGradient` scales that of the rows.
+class _ScaledCrossEntropy(torch.autograd.Function):
+    """Cross-entropy (n,) of scores times a scale, the true one changed first.
 
-    It spares a pass over all scores in the backward pass, which is a third of a cross-entropy.
+    The gradient of the rows is scaled rather than that of the scores: it spares a pass over all of them.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, change: Tensor | None, scale: float) -> Tensor:
         moved = scale * scores
-        return moved if change is None else moved.scatter_add_(1, target, change)
+        if change is not None:
+            moved.scatter_add_(1, target, scale * change)
+        log_p = moved.log_softmax(1)
+        ctx.save_for_backward(log_p, target)
+        ctx.scale = scale
+        return -log_p.gather(1, target).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative("a margin loss with a scale")
-        return gradients[0], None, None, None
-
-
-class _ScaledGradient(torch.autograd.Function):
-    """The rows as they are; their gradient times the scale."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, scale: float) -> Tensor:
-        ctx.scale = scale
-        return rows.view_as(rows)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return gradients[0] * ctx.scale, None
+        log_p, target = ctx.saved_tensors
+        upstream = torch.zeros_like(log_p).scatter_(1, target, -ctx.scale * gradients[0][:, None])
+        # PyTorch's own: faster than exp, whose tiny results are slow to multiply
+        gradient = torch.ops.aten._log_softmax_backward_data(upstream, log_p, 1, log_p.dtype)
+        return gradient, None, None, None
 
 
 def margin_table(
-    logits: Tensor, *, on_all: Tensor | None = None, on_true: Tensor | None = None, scale: float = 1.0
+    logits: Tensor,
+    share: Tensor,
+    *,
+    on_all: Tensor | None = None,
+    on_true: Tensor | None = None,
+    scale: float = 1.0,
 ) -> Tensor:
-    """:func:`margin_rows` of each row for each class taken as the true one, (n, c)."""
+    """:func:`margin_rows` of each row for each class as the true one, (n, c); 0 where its share is 0."""
     moved = scale * (logits if on_all is None else logits + on_all)
-    if on_true is None and on_all is None:
-        return -moved.log_softmax(-1)
-    true = scale * (logits if on_true is None else logits + on_true)
+    if on_true is None:
+        return torch.where(share > 0, -moved.log_softmax(-1), 0)
+    true = scale * (logits + on_true)
     # The sum over the others is the whole less one term. That would cancel for the largest term only, whose
     # others are added up by themselves.
     largest = moved.argmax(-1, keepdim=True)
     whole = moved.logsumexp(-1, keepdim=True)
     rest = moved.scatter(-1, largest, -torch.inf)
     others = whole + torch.log1p(-(rest - whole).exp())
-    others = others.scatter(-1, largest, rest.logsumexp(-1, keepdim=True))
-    return softplus(others - true)
+    alone = rest.amax(-1, keepdim=True).isneginf()  # all others are masked: their sum has no derivative
+    second = torch.where(alone, 0, rest).logsumexp(-1, keepdim=True).masked_fill(alone, -torch.inf)
+    others = others.scatter(-1, largest, second)
+    return softplus(torch.where(share > 0, others - true, -torch.inf))
 
 
 def table_of_nonzero(of_target: Callable[[Tensor, Tensor], Tensor], logits: Tensor, share: Tensor) -> Tensor:
@@ -96,12 +168,26 @@ def table_of_nonzero(of_target: Callable[[Tensor, Tensor], Tensor], logits: Tens
     return torch.zeros_like(logits).index_put((row, column), of_target(logits[row], column))
 
 
-def warn_unless_cosine(logits: Tensor, *, scale: float, name: str) -> None:
-    """Warn once per loss if scores that ought to be cosines, times a scale, are far outside [-1, 1]."""
-    if scale <= 1 or name in _warned or not can_read_values(logits) or not logits.numel():
+def warn_unless_cosine(
+    logits: Tensor, *, scale: float, name: str, target: Tensor | None = None, ignore_index: int = -100
+) -> None:
+    """Warn once per loss if scores that ought to be cosines, times a scale, are far outside [-1, 1].
+
+    The first call looks at all rows that count, on any device; later ones now and then, where that costs no
+    waiting.
+    """
+    if scale <= 1 or name in _warned or torch.compiler.is_compiling() or logits.is_meta:
         return
-    low, high = logits.detach()[:_LOOKED_AT].aminmax()
-    size = max(-float(low) if torch.isfinite(low) else 0.0, float(high))
+    calls = _calls[name] = _calls.get(name, 0) + 1
+    if calls > 1 and (calls % _LOOK_AGAIN or not can_read_values(logits)):
+        return
+    scores = logits.detach()
+    if target is not None and not target.is_floating_point():
+        scores = scores[target != ignore_index]
+    if not scores.numel():
+        return
+    low, high = (float(bound) for bound in scores.aminmax())
+    size = max(-low if low > -torch.inf else 0.0, high)
     if size > _FAR_OUTSIDE:
         _warned.add(name)
         warnings.warn(

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist._checks import check_choice, check_number
+from shortlist._checks import check_choice, check_number, check_scores
 from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, class_loss
 
 __all__ = ["AssumeNegativeLoss", "assume_negative_loss"]
@@ -55,27 +55,44 @@ def assume_negative_loss(
         Positive Labels", CVPR 2021, equations 4 and 5.
     """
     _check_options(negative_weight, label_smoothing, normalisation)
-    each = 1 / max(1, logits.shape[-1] - 1) if negative_weight is None else negative_weight
+    check_scores(logits)
+    c = logits.shape[1]
+    each = 1 / max(1, c - 1) if negative_weight is None else negative_weight
     keep, move = 1 - label_smoothing, label_smoothing
 
-    def parts(logits: Tensor) -> tuple[Tensor, Tensor]:
-        """What a class adds as the positive, and as a negative."""
+    def minus_log_no(logits: Tensor) -> Tensor:
+        """-log(1 - sigma); -log(sigma) is that of minus the scores."""
         if normalisation == "original":
-            c, chance = logits.shape[1], torch.sigmoid(logits)
-            yes, no = -torch.log(chance + 1e-5) / c, -torch.log(1 - chance + 1e-5) / c
-            return keep * yes + move * no, each * (keep * no + move * yes)
-        as_negative = softplus(logits)  # -log(1 - sigma); -log sigma is this less the score
-        moved = as_negative - move * logits if move else as_negative  # 0 times -inf is no number
-        return as_negative - keep * logits, each * moved
+            return -torch.log(torch.sigmoid(-logits) + 1e-5) / c
+        return softplus(logits)
 
+    def positive(logits: Tensor) -> Tensor:
+        """What a class adds as the positive."""
+        yes = minus_log_no(-logits)
+        return keep * yes + move * minus_log_no(logits) if move else yes
+
+    def negative(logits: Tensor) -> Tensor:
+        """What a class adds as a negative; nothing if it is masked."""
+        if not move:
+            return each * minus_log_no(logits)
+        masked = logits.isneginf()
+        logits = torch.where(masked, 0, logits)
+        terms = keep * minus_log_no(logits) + move * minus_log_no(-logits)
+        return torch.where(masked, 0, each * terms)
+
+    # Of a sum over the other classes the own term is left out rather than taken off again, which would leave
+    # the rounding error of the largest.
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        positive, negative = parts(logits)
         index = target[:, None]
-        return negative.sum(1) + (positive.gather(1, index) - negative.gather(1, index)).squeeze(1)
+        return negative(logits).scatter_(1, index, positive(logits.gather(1, index))).sum(1)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        positive, negative = parts(logits)
-        return negative.sum(1, keepdim=True) + positive - negative
+        terms = negative(logits)
+        largest = terms.argmax(1, keepdim=True)
+        rest = terms.scatter(1, largest, 0)
+        others = terms.sum(1, keepdim=True) - terms
+        others = others.scatter(1, largest, rest.sum(1, keepdim=True))
+        return others + positive(logits)
 
     return class_loss(
         logits,

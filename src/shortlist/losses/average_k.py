@@ -7,7 +7,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import log_softmax, softplus
 
-from shortlist._checks import check_class_vector, check_number, check_scores, check_target, promote
+from shortlist._checks import (
+    check_average_size,
+    check_class_vector,
+    check_number,
+    check_scores,
+    check_target,
+    promote,
+)
 from shortlist.losses._contract import ClassLoss, Reduction, check_reduction
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
 
@@ -34,8 +41,10 @@ def average_k_loss(
 
     The pseudo-positives S are the ``round((k - 1) N)`` largest entries of the proposal head's softmax over
     the whole batch, the true classes left out; no gradient flows through the choice. Rows thus get as many as
-    their ambiguity deserves, k - 1 on average. With ``k=1`` there are none. **Across processes** the choice
-    is made over the batch of all processes: loss and gradients are those of one process with the whole batch.
+    their ambiguity deserves, k - 1 on average. With ``k=1`` there are none. A class that the proposal head
+    masks by -inf is never chosen, even if fewer are then left than wanted. **Across processes** the choice is
+    made over the batch of all processes: loss and gradients are those of one process with the whole batch. It
+    is collective: all processes of the default group must call it, also to evaluate.
 
     Predict from the set head: ``softmax(set_logits)`` against a threshold for k classes on average.
 
@@ -76,7 +85,7 @@ def average_k_loss(
             f"and {tuple(proposal_logits.shape)}"
         )
     c = set_logits.shape[1]
-    _check_size(k, c)
+    k = check_average_size(k, c)
     check_number("alpha", alpha, above=0.0)
     check_reduction(reduction)
     check_target(target, set_logits, ignore_index=ignore_index)
@@ -86,8 +95,8 @@ def average_k_loss(
     counted = target != ignore_index
     target = torch.where(counted, target, 0)[:, None]
     log_p = log_softmax(proposals, dim=1)
-    chosen = _pseudo_positives(log_p.detach(), target, counted, k)
-    rows = _SetRows.apply(scores, target, chosen, alpha / max(k - 1, 1e-9), alpha / (c - k))
+    chosen, kept = _pseudo_positives(log_p.detach(), target, counted, k)
+    rows = _SetRows.apply(scores, target, chosen, kept, alpha / max(k - 1, 1e-9), alpha / (c - k))
     rows = rows - log_p.gather(1, target).squeeze(1)
     row_weight = torch.ones_like(rows) if weight is None else weight.to(rows.dtype)[target[:, 0]]
     row_weight = torch.where(counted, row_weight, 0)
@@ -102,51 +111,55 @@ def average_k_loss(
     return global_mean(rows.sum(), total)
 
 
-def _check_size(k: float, num_classes: int | None = None) -> None:
-    check_number("k", k, low=1.0)
-    if num_classes is not None and k >= num_classes:
-        raise ValueError(f"k must be < the number of classes ({num_classes}), got {k}")
-
-
-def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) -> Tensor:
-    """Flat indices of the chosen entries of this process's (n, c)."""
+def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) -> tuple[Tensor, Tensor]:
+    """Flat indices of entries of this process's (n, c), and which of them are pseudo-positives."""
     others = log_p.scatter(1, target, -torch.inf).masked_fill_(~counted[:, None], -torch.inf)
-    wanted = round((k - 1) * int(global_count(counted)))
-    return largest_in_batch(others, wanted)
+    digits = torch.float32 if counted.device.type == "mps" else torch.float64
+    wanted = ((k - 1) * global_count(counted).to(digits)).round()
+    per_row = 0
+    while per_row < k - 1:  # by comparing: in a compiled graph k may be a symbol, which cannot be rounded
+        per_row += 1
+    return largest_in_batch(others, wanted=wanted, most=per_row * len(counted))
 
 
 class _SetRows(torch.autograd.Function):
-    """Binary cross-entropy (n,) of the set head; all but the true and the chosen entries are negatives."""
+    """Binary cross-entropy (n,) of the set head; all but the true and the kept chosen entries are negatives.
+
+    Each entry gets its own term before they are added up: one that is taken off the sum again would take its
+    rounding error along.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, target: Tensor, chosen: Tensor, positive: float, negative: float
+        ctx: Any,
+        scores: Tensor,
+        target: Tensor,
+        chosen: Tensor,
+        kept: Tensor,
+        positive: float,
+        negative: float,
     ) -> Tensor:
-        c = scores.shape[1]
-        true = scores.gather(1, target).squeeze(1)
-        rows = negative * softplus(scores).sum(1) + (1 - negative) * softplus(true) - true
-        picked = scores.reshape(-1)[chosen]
-        extra = (positive - negative) * softplus(picked) - positive * picked
-        rows = rows.index_add(0, torch.div(chosen, c, rounding_mode="floor"), extra)
-        ctx.save_for_backward(scores, target, chosen)
+        terms = softplus(scores).mul_(negative)
+        terms.scatter_(1, target, softplus(-scores.gather(1, target)))
+        flat = terms.view(-1)
+        picked = positive * softplus(-scores.reshape(-1)[chosen])
+        flat[chosen] = torch.where(kept, picked, flat[chosen])
+        ctx.save_for_backward(scores, target, chosen, kept)
         ctx.factors = positive, negative
-        return rows
+        return terms.sum(1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (upstream,) = gradients
-        scores, target, chosen = ctx.saved_tensors
+        upstream = gradients[0][:, None]
+        scores, target, chosen, kept = ctx.saved_tensors
         positive, negative = ctx.factors
-        chance = torch.sigmoid(scores)
-        gradient = chance * (negative * upstream[:, None])
-        true = chance.gather(1, target)
-        gradient.scatter_add_(1, target, ((1 - negative) * true - 1) * upstream[:, None])
-        picked = chance.view(-1)[chosen]
-        change = ((positive - negative) * picked - positive) * upstream[
-            torch.div(chosen, scores.shape[1], rounding_mode="floor")
-        ]
-        gradient.view(-1).index_add_(0, chosen, change)
-        return gradient, None, None, None, None
+        gradient = torch.sigmoid(scores) * (negative * upstream)
+        gradient.scatter_(1, target, -torch.sigmoid(-scores.gather(1, target)) * upstream)
+        flat = gradient.view(-1)
+        row = torch.div(chosen, scores.shape[1], rounding_mode="floor")
+        picked = -positive * torch.sigmoid(-scores.reshape(-1)[chosen]) * gradients[0][row]
+        flat[chosen] = torch.where(kept, picked, flat[chosen])
+        return gradient, None, None, None, None, None
 
 
 class AverageKLoss(ClassLoss):
@@ -164,9 +177,8 @@ class AverageKLoss(ClassLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        _check_size(k)
         check_number("alpha", alpha, above=0.0)
-        self.k, self.alpha = k, alpha
+        self.k, self.alpha = check_average_size(k), alpha
 
     def forward(self, logits: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
         """See :func:`average_k_loss`; ``logits`` are set head's and proposal head's."""

@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table
-from shortlist.priors import ZeroCounts, class_priors
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["BalancedCELoss", "balanced_ce_loss"]
 
@@ -52,30 +52,19 @@ def balanced_ce_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 2.
     """
-    inverse = 1 / class_priors(class_counts, zero_counts=zero_counts)
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        return inverse.to(logits)[target] * margin_rows(logits, target)
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return inverse.to(logits) * margin_table(logits)
-
-    return class_loss(
+    counts = counts_of(logits, class_counts, zero_counts)
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        factors=counts.sum() / counts,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class BalancedCELoss(ClassLoss):
+class BalancedCELoss(CountedLoss):
     """Module of :func:`balanced_ce_loss`."""
-
-    needs = frozenset({"class_counts"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -86,17 +75,14 @@ class BalancedCELoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
-        self.zero_counts: ZeroCounts = zero_counts
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`balanced_ce_loss`."""
-        return balanced_ce_loss(
-            logits,
-            target,
-            class_counts=self.class_counts,
-            zero_counts=self.zero_counts,
-            **self.common,
-        )
+        return balanced_ce_loss(logits, target, **self.counted)

@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table
-from shortlist.priors import ZeroCounts, class_priors
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["EqualisedLoss", "equalised_loss"]
 
@@ -59,31 +59,21 @@ def equalised_loss(
         Recognition", CVPR 2020.
     """
     check_number("tau", tau, low=0.0)
-    log_share = tau * class_priors(class_counts, zero_counts=zero_counts).log()
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        on_all = log_share.to(logits)
-        return margin_rows(logits, target, on_all=on_all, on_true=torch.zeros_like(on_all))
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return margin_table(logits, on_all=log_share.to(logits))
-
-    return class_loss(
+    counts = counts_of(logits, class_counts, zero_counts)
+    log_share = tau * (counts / counts.sum()).log()
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        on_all=log_share,
+        on_true=torch.zeros_like(log_share),
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class EqualisedLoss(ClassLoss):
+class EqualisedLoss(CountedLoss):
     """Module of :func:`equalised_loss`."""
-
-    needs = frozenset({"class_counts"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -95,20 +85,16 @@ class EqualisedLoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         check_number("tau", tau, low=0.0)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
         self.tau = tau
-        self.zero_counts: ZeroCounts = zero_counts
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`equalised_loss`."""
-        return equalised_loss(
-            logits,
-            target,
-            class_counts=self.class_counts,
-            tau=self.tau,
-            zero_counts=self.zero_counts,
-            **self.common,
-        )
+        return equalised_loss(logits, target, tau=self.tau, **self.counted)

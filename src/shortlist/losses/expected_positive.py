@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist._checks import (
+    check_average_size,
     check_choice,
     check_class_vector,
     check_number,
@@ -39,7 +40,8 @@ def expected_positive_loss(
 
     ``normalisation="original"`` is the authors' code: the first term is a mean over N c entries with
     :math:`-\log(\sigma + 10^{-5})`, and the square is divided by :math:`c^2`. The mean over the batch is
-    taken over the batch of all processes. Sweep ``beta`` (0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K, in the
+    taken over the batch of all processes; it is collective, all processes of the default group must call it.
+    Sweep ``beta`` (0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K, in the
     paper's normalisation). With ``beta=0`` it is minus the mean log chance, which has no minimum.
 
     Args:
@@ -68,7 +70,7 @@ def expected_positive_loss(
     """
     check_scores(logits)
     c = logits.shape[1]
-    _check_options(k, beta, normalisation, reduction, c)
+    k = _check_options(k, beta, normalisation, reduction, c)
     check_target(target, logits, ignore_index=ignore_index)
     if weight is not None:
         check_class_vector("weight", weight, num_classes=c)
@@ -87,13 +89,11 @@ def expected_positive_loss(
     return fit + square if normalisation == "paper" else fit / c + square / c**2
 
 
-def _check_options(k: float, beta: float, normalisation: str, reduction: str, c: int | None = None) -> None:
-    check_number("k", k, low=1.0)
-    if c is not None and k >= c:
-        raise ValueError(f"k must be < the number of classes ({c}), got {k}")
+def _check_options(k: float, beta: float, normalisation: str, reduction: str, c: int | None = None) -> float:
     check_number("beta", beta, low=0.0)
     check_choice("normalisation", normalisation, ("paper", "original"))
     check_choice("reduction", reduction, ("mean",))
+    return check_average_size(k, c)
 
 
 class ExpectedPositiveLoss(ClassLoss):
@@ -110,9 +110,8 @@ class ExpectedPositiveLoss(ClassLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        _check_options(k, beta, normalisation, reduction)
+        self.k, self.beta = _check_options(k, beta, normalisation, reduction), beta
         self.normalisation: Normalisation = normalisation
-        self.k, self.beta = k, beta
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`expected_positive_loss`."""

@@ -64,7 +64,7 @@ def focal_loss(
         return faded(margin_rows(logits, target), focus)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return faded(margin_table(logits), 1.0 if inside is None else inside.to(logits))
+        return faded(margin_table(logits, share), 1.0 if inside is None else inside.to(logits))
 
     return class_loss(
         logits,

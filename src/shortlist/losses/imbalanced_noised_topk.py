@@ -72,7 +72,8 @@ def imbalanced_noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 12.
     """
-    warn_unless_cosine(logits, scale=scale, name="imbalanced_noised_topk_loss")
+    name = "imbalanced_noised_topk_loss"
+    warn_unless_cosine(logits, scale=scale, name=name, target=target, ignore_index=ignore_index)
     return noised_topk_loss(
         logits,
         target,
@@ -123,7 +124,7 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
             margins = margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
         elif margins is not None:
             check_class_vector("margins", margins)
-        self.register_buffer("margins", margins)
+        self.register_buffer("margins", margins.clone())
         self.k, self.noise_std, self.num_samples, self.scale = k, noise_std, num_samples, scale
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table, warn_unless_cosine
-from shortlist.priors import ZeroCounts, class_priors, margins_from_counts
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["LDAMLoss", "ldam_loss"]
 
@@ -66,31 +66,23 @@ def ldam_loss(
     """
     check_number("max_margin", max_margin, above=0.0)
     check_number("scale", scale, above=0.0)
-    margins = -margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        warn_unless_cosine(logits, scale=scale, name="ldam_loss")
-        return margin_rows(logits, target, on_true=margins.to(logits), scale=scale)
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return margin_table(logits, on_true=margins.to(logits), scale=scale)
-
-    return class_loss(
+    raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()  # pow(-1/4), but faster
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        on_true=-max_margin * raw / raw.max(),
+        scale=scale,
+        cosine_name="ldam_loss",
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class LDAMLoss(ClassLoss):
+class LDAMLoss(CountedLoss):
     """Module of :func:`ldam_loss`."""
 
     needs = frozenset({"class_counts", "cosine_scores"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -103,23 +95,18 @@ class LDAMLoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         check_number("max_margin", max_margin, above=0.0)
         check_number("scale", scale, above=0.0)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
         self.max_margin = max_margin
         self.scale = scale
-        self.zero_counts: ZeroCounts = zero_counts
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`ldam_loss`."""
-        return ldam_loss(
-            logits,
-            target,
-            class_counts=self.class_counts,
-            max_margin=self.max_margin,
-            scale=self.scale,
-            zero_counts=self.zero_counts,
-            **self.common,
-        )
+        return ldam_loss(logits, target, max_margin=self.max_margin, scale=self.scale, **self.counted)

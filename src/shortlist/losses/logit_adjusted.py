@@ -4,9 +4,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table
-from shortlist.priors import ZeroCounts, class_priors
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["LogitAdjustedLoss", "logit_adjusted_loss"]
 
@@ -57,30 +57,19 @@ def logit_adjusted_loss(
         adjustment", ICLR 2021, equation 10.
     """
     check_number("tau", tau)
-    log_share = tau * class_priors(class_counts, zero_counts=zero_counts).log()
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        return margin_rows(logits + log_share.to(logits), target)
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return margin_table(logits + log_share.to(logits))
-
-    return class_loss(
+    counts = counts_of(logits, class_counts, zero_counts)
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        on_all=tau * (counts / counts.sum()).log(),
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class LogitAdjustedLoss(ClassLoss):
+class LogitAdjustedLoss(CountedLoss):
     """Module of :func:`logit_adjusted_loss`."""
-
-    needs = frozenset({"class_counts"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -92,20 +81,16 @@ class LogitAdjustedLoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         check_number("tau", tau)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
         self.tau = tau
-        self.zero_counts: ZeroCounts = zero_counts
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`logit_adjusted_loss`."""
-        return logit_adjusted_loss(
-            logits,
-            target,
-            class_counts=self.class_counts,
-            tau=self.tau,
-            zero_counts=self.zero_counts,
-            **self.common,
-        )
+        return logit_adjusted_loss(logits, target, tau=self.tau, **self.counted)

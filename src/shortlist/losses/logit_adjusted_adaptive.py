@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table
-from shortlist.priors import ZeroCounts, class_priors
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["LogitAdjustedAdaptiveLoss", "logit_adjusted_adaptive_loss"]
 
@@ -53,32 +53,21 @@ def logit_adjusted_adaptive_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 11 and section 5.
     """
-    priors = class_priors(class_counts, zero_counts=zero_counts)
-    on_all = priors.log()
-    on_true = on_all - priors.pow(-0.25)
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        return margin_rows(logits, target, on_all=on_all.to(logits), on_true=on_true.to(logits))
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return margin_table(logits, on_all=on_all.to(logits), on_true=on_true.to(logits))
-
-    return class_loss(
+    counts = counts_of(logits, class_counts, zero_counts)
+    priors = counts / counts.sum()
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        on_all=priors.log(),
+        on_true=priors.log() - priors.pow(-0.25),
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class LogitAdjustedAdaptiveLoss(ClassLoss):
+class LogitAdjustedAdaptiveLoss(CountedLoss):
     """Module of :func:`logit_adjusted_adaptive_loss`."""
-
-    needs = frozenset({"class_counts"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -89,17 +78,14 @@ class LogitAdjustedAdaptiveLoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
-        self.zero_counts: ZeroCounts = zero_counts
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`logit_adjusted_adaptive_loss`."""
-        return logit_adjusted_adaptive_loss(
-            logits,
-            target,
-            class_counts=self.class_counts,
-            zero_counts=self.zero_counts,
-            **self.common,
-        )
+        return logit_adjusted_adaptive_loss(logits, target, **self.counted)

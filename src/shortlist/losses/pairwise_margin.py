@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from shortlist._checks import can_read_values, check_class_vector
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, own_copy
 from shortlist.losses._margins import table_of_nonzero
 
 __all__ = ["PairwiseMarginLoss", "pairwise_margin_loss"]
@@ -106,8 +106,8 @@ class PairwiseMarginLoss(ClassLoss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         _check_margins(margins, factors)
-        self.register_buffer("margins", margins)
-        self.register_buffer("factors", factors)
+        self.register_buffer("margins", own_copy(margins))
+        self.register_buffer("factors", own_copy(factors))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`pairwise_margin_loss`."""

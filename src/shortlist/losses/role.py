@@ -5,12 +5,18 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
-from shortlist._checks import check_number, check_scores, check_target, promote
+from shortlist._checks import (
+    check_average_size,
+    check_scores,
+    check_target,
+    promote,
+    refuse_second_derivative,
+)
 from shortlist.losses._global_batch import global_count, global_sum_of, num_processes
+from shortlist.losses.label_estimates import LabelEstimates
 
-__all__ = ["LabelEstimates", "RoleLoss", "role_loss"]
+__all__ = ["RoleLoss", "role_loss"]
 
 _GUARD = 1e-5  # -log(x + 1e-5) for each -log(x), as in the original
 
@@ -21,6 +27,7 @@ def role_loss(
     target: Int[Tensor, " n"],
     *,
     k: float = 5.0,
+    ignore_index: int = -100,
 ) -> Tensor:
     r"""Mirror images: the classifier fits the estimated labels, the estimates fit the classifier.
 
@@ -31,7 +38,8 @@ def role_loss(
 
     with :math:`P = \sigma(\text{logits})`, :math:`Q = \sigma(\text{estimates})` and
     :math:`\nu(x) = -\log(x + 10^{-5})`. No gradient goes to the second argument of each side.
-    :math:`\hat K` is the mean row sum of the batch, of all processes.
+    :math:`\hat K` is the mean row sum of the batch, of all processes: the loss is collective, all processes
+    of the default group must call it. It is one number for the batch, so there is no ``reduction``.
 
     Args:
         logits: Scores of the classifier (n, c).
@@ -39,6 +47,7 @@ def role_loss(
             :class:`LabelEstimates`.
         target: The observed class of each row (n,).
         k: Expected number of positives of a row, a real number with ``1 <= k < c``.
+        ignore_index: Rows with this target count for nothing; neither side learns from them.
 
     Returns:
         A scalar.
@@ -60,20 +69,31 @@ def role_loss(
         raise ValueError(
             f"estimates must have the logits' shape {tuple(logits.shape)}, got {tuple(estimates.shape)}"
         )
-    check_target(target, logits, ignore_index=-100)
-    check_number("k", k, low=1.0)
-    if k >= logits.shape[1]:
-        raise ValueError(f"k must be < the number of classes ({logits.shape[1]}), got {k}")
-    return _Mirror.apply(promote(logits), promote(estimates), target[:, None], k)
+    k = check_average_size(k, logits.shape[1])
+    all_count = check_target(target, logits, ignore_index=ignore_index)
+    counted = (target != ignore_index)[:, None]
+    index = torch.where(counted, target[:, None], 0)
+    return _Mirror.apply(promote(logits), promote(estimates), index, counted, all_count, k)
 
 
 class _Mirror(torch.autograd.Function):
     """Value and both gradients in one pass: autograd would keep a dozen tensors of the scores' size."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, estimates: Tensor, target: Tensor, k: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        estimates: Tensor,
+        target: Tensor,
+        counted: Tensor,
+        all_count: bool,
+        k: float,
+    ) -> Tensor:
+        def total(entries: Tensor) -> Tensor:
+            return (entries if all_count else torch.where(counted, entries, 0)).sum()
+
         c = logits.shape[1]
-        count = global_count(torch.ones_like(target)).to(logits.dtype)
+        count = global_count(counted).to(logits.dtype)
         p, q = torch.sigmoid(logits), torch.sigmoid(estimates)
         value, gradients = logits.new_zeros(()), []
         guarded, rest, scratch = (torch.empty_like(p) for _ in range(3))  # few tensors, used again
@@ -81,76 +101,24 @@ class _Mirror(torch.autograd.Function):
             torch.add(own, _GUARD, out=guarded)
             torch.sub(1 + _GUARD, own, out=rest)
             slope = guarded.log()
-            fit = torch.log(rest, out=scratch).lerp_(slope, other).sum() + slope.gather(1, target).sum()
-            off = global_sum_of(own.sum()) / count - k
+            fit = total(torch.log(rest, out=scratch).lerp_(slope, other)) + total(slope.gather(1, target))
+            off = global_sum_of(total(own)) / count - k
             value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * (off / c).square()
             torch.sub(1, other, out=slope).div_(rest).sub_(torch.div(other, guarded, out=scratch))
             slope.scatter_add_(1, target, -1 / guarded.gather(1, target))
             share = num_processes() / count
             slope.mul_(0.5 * share / c).add_(off * share / c**2)
-            gradients.append(slope.mul_(torch.sub(1, own, out=scratch).mul_(own)))
+            slope.mul_(torch.sub(1, own, out=scratch).mul_(own))
+            gradients.append(slope if all_count else slope.masked_fill_(~counted, 0))
         ctx.save_for_backward(*gradients)
         return value
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative("role_loss")
         (upstream,) = gradients
         of_logits, of_estimates = ctx.saved_tensors
-        return upstream * of_logits, upstream * of_estimates, None, None
-
-
-class LabelEstimates(nn.Module):
-    """Scores of the labels of each training row, a table (rows, classes) looked up by sample id.
-
-    Observed classes start at chance 0.995, the others uniformly between 0.4 and 0.6. The table takes
-    ``rows * classes * bytes`` of memory (:attr:`nbytes`): 240,000 x 1,081 takes 1,038 MB in float32 and 519
-    MB in bfloat16. Its gradient is sparse, of the batch's rows only; give it an optimiser that takes sparse
-    gradients (SGD without momentum, SparseAdam).
-
-    Args:
-        target: The observed class of each training row (rows,).
-        num_classes: Number of classes.
-        dtype: Type of the table; half precision halves the memory.
-        generator: Source of the uniform start.
-    """
-
-    def __init__(
-        self,
-        target: Tensor,
-        *,
-        num_classes: int,
-        dtype: torch.dtype = torch.float32,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        if target.dtype != torch.int64 or target.ndim != 1:
-            raise ValueError(
-                f"target must be int64 of shape (rows,), got {target.dtype} {tuple(target.shape)}"
-            )
-        if len(target) and not (0 <= int(target.min()) and int(target.max()) < num_classes):
-            found = f"{int(target.min())} to {int(target.max())}"
-            raise ValueError(f"target must be in [0, {num_classes}), got {found}")
-        table = torch.empty(len(target), num_classes, dtype=dtype)
-        for rows in torch.arange(len(target)).split(4096):  # in parts: no second table is ever held
-            chance = torch.rand(len(rows), num_classes, generator=generator) * 0.2 + 0.4
-            chance.scatter_(1, target[rows, None], 0.995)
-            table[rows] = chance.logit().to(dtype)
-        self.table = nn.Parameter(table)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the table in bytes."""
-        return self.table.numel() * self.table.element_size()
-
-    def forward(self, index: Tensor) -> Tensor:
-        """Scores (n, c) of the rows with these sample ids (n,)."""
-        return embedding(index, self.table, sparse=True)
-
-    def parameter_group(self, *, lr: float, factor: float = 10.0) -> dict:
-        """Parameter group for an optimiser, at ``factor`` times the model's learning rate, with no decay."""
-        check_number("lr", lr, above=0.0)
-        check_number("factor", factor, above=0.0)
-        return {"params": [self.table], "lr": factor * lr, "weight_decay": 0.0}
+        return upstream * of_logits, upstream * of_estimates, None, None, None, None
 
 
 class RoleLoss(nn.Module):
@@ -158,11 +126,10 @@ class RoleLoss(nn.Module):
 
     needs = frozenset({"sample_ids"})
 
-    def __init__(self, *, estimates: LabelEstimates, k: float = 5.0) -> None:
+    def __init__(self, *, estimates: LabelEstimates, k: float = 5.0, ignore_index: int = -100) -> None:
         super().__init__()
-        check_number("k", k, low=1.0)
-        self.estimates, self.k = estimates, k
+        self.estimates, self.k, self.ignore_index = estimates, check_average_size(k), ignore_index
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
-        """See :func:`role_loss`."""
-        return role_loss(logits, self.estimates(sample_ids), target, k=self.k)
+        """See :func:`role_loss`; ``sample_ids`` (n,) are rows of the table."""
+        return role_loss(logits, self.estimates(sample_ids), target, k=self.k, ignore_index=self.ignore_index)

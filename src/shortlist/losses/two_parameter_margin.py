@@ -4,9 +4,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
-from shortlist.losses._margins import margin_rows, margin_table
-from shortlist.priors import ZeroCounts, class_priors
+from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.priors import ZeroCounts
 
 __all__ = ["TwoParameterMarginLoss", "two_parameter_margin_loss"]
 
@@ -60,32 +60,21 @@ def two_parameter_margin_loss(
     """
     check_number("tau_true", tau_true)
     check_number("tau_others", tau_others)
-    log_priors = class_priors(class_counts, zero_counts=zero_counts).log()
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        logs = log_priors.to(logits)
-        return margin_rows(logits, target, on_all=tau_others * logs, on_true=tau_true * logs)
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        logs = log_priors.to(logits)
-        return margin_table(logits, on_all=tau_others * logs, on_true=tau_true * logs)
-
-    return class_loss(
+    counts = counts_of(logits, class_counts, zero_counts)
+    log_priors = (counts / counts.sum()).log()
+    return margin_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all,
+        on_all=tau_others * log_priors,
+        on_true=tau_true * log_priors,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
 
 
-class TwoParameterMarginLoss(ClassLoss):
+class TwoParameterMarginLoss(CountedLoss):
     """Module of :func:`two_parameter_margin_loss`."""
-
-    needs = frozenset({"class_counts"})
-    class_counts: Tensor
 
     def __init__(
         self,
@@ -98,23 +87,24 @@ class TwoParameterMarginLoss(ClassLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(
+            class_counts=class_counts,
+            zero_counts=zero_counts,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         check_number("tau_true", tau_true)
         check_number("tau_others", tau_others)
-        class_priors(class_counts, zero_counts=zero_counts)  # refuses bad counts here, not in the first batch
-        self.register_buffer("class_counts", class_counts)
         self.tau_true = tau_true
         self.tau_others = tau_others
-        self.zero_counts: ZeroCounts = zero_counts
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`two_parameter_margin_loss`."""
         return two_parameter_margin_loss(
             logits,
             target,
-            class_counts=self.class_counts,
             tau_true=self.tau_true,
             tau_others=self.tau_others,
-            zero_counts=self.zero_counts,
-            **self.common,
+            **self.counted,
         )
