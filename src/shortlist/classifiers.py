@@ -138,7 +138,7 @@ def _linear_layers(model: nn.Module) -> str:
 
 
 def classifier_name(model: nn.Module, name: str | None = None) -> str:
-    """Dotted name of a model's classifier, found as by :func:`replace_classifier`, or the given one, checked."""
+    """Dotted name of a model's classifier, as :func:`replace_classifier` finds it, or the given one."""
     modules = dict(model.named_modules(remove_duplicate=False))  # a module may have several names
     if name is not None:
         if name and name in modules:

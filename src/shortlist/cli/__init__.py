@@ -6,6 +6,7 @@ import sys
 import typer
 
 from shortlist.cli import data
+from shortlist.cli.demo import demo
 from shortlist.cli.predict import predict
 from shortlist.cli.train import calibrate, evaluate, train
 
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (train, calibrate, evaluate, predict):
+for verb in (demo, train, calibrate, evaluate, predict):
     app.command()(verb)
 app.add_typer(data.app, name="data")
 

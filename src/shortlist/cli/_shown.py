@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from shortlist.metrics import Figure, Results
+from shortlist.metrics import Averages, Figure, Results
 
 __all__ = ["figures_table", "percent", "print_json", "progress_report", "warnings_as_lines"]
 
@@ -61,35 +62,43 @@ def warnings_as_lines() -> Iterator[None]:
             print(f"shortlist: note: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)  # for programmers
         warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 
 def percent(figure: Figure) -> str:
-    """A share in percent with its interval."""
+    """A share in percent with half the length of its interval."""
     if figure.value is None:
         return "-"
     if figure.low is None or figure.high is None:
         return f"{100 * figure.value:.1f}"
-    return f"{100 * figure.value:.1f} ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
+    return f"{100 * figure.value:.1f} ±{50 * (figure.high - figure.low):.1f}"
+
+
+def _values(averages: Averages) -> list[str]:
+    """Over rows and classes with intervals, the groups without: the table has to fit."""
+    groups = [Figure(figure.value) for figure in averages.groups.values()]
+    return [percent(figure) for figure in (averages.micro, averages.macro, *groups)]
 
 
 def figures_table(results: Results, title: str) -> Table:
     """Accuracy of the scores and coverage of the sets, over rows, over classes and by group."""
     groups = list(results.groups)
-    table = Table(title=title, title_justify="left", caption=_caption(results), caption_justify="left")
-    table.add_column("")
-    for name in ("micro", "macro", *groups, "mean size"):
+    table = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", caption=_caption(results), caption_justify="left"
+    )
+    table.add_column("accuracy, coverage", no_wrap=True)
+    for name in ("micro", "macro", *groups, "size"):
         table.add_column(name, justify="right", no_wrap=True)
     for k, averages in results.scores.topk.items():
-        values = [percent(f) for f in (averages.micro, averages.macro, *averages.groups.values())]
-        table.add_row(f"top-{k} accuracy", *values, f"{k}")
+        table.add_row(f"top-{k}", *_values(averages), f"{k}")
     table.add_section()
     for name, sets in results.sets.items():
-        cover = sets.coverage
-        values = [percent(f) for f in (cover.micro, cover.macro, *cover.groups.values())]
-        label = f"{name} coverage" + (f" (promised {100 * sets.promised:g})" if sets.promised else "")
-        table.add_row(label, *values, f"{sets.size.micro.value:.2f}")
+        label = name + (f", promised {100 * sets.promised:g}" if sets.promised else "")
+        table.add_row(label, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
     return table
 
 

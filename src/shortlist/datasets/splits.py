@@ -97,5 +97,8 @@ class ChangedSplit(Dataset):
         """The rows with these indices and their classes; rows that the part could not read keep -100."""
         rows = self.rows[indices]
         fetch = getattr(self.split, "batch", None)
-        inputs, targets = default_collate([self.split[i] for i in rows.tolist()]) if fetch is None else fetch(rows)
+        if fetch is None:
+            inputs, targets = default_collate([self.split[row] for row in rows.tolist()])
+        else:
+            inputs, targets = fetch(rows)
         return inputs, torch.where(targets == -100, targets, self.targets[indices])

@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shortlist._files import replacing
-from shortlist.classifiers import _classifier_name as classifier_name
-from shortlist.classifiers import freeze_features, replace_classifier
+from shortlist.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.datasets import Splits
 from shortlist.heads import ScaledHead
 from shortlist.train.build import build_data, build_loss, build_model

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.classifiers import _classifier_name as classifier_name
+from shortlist.classifiers import classifier_name
 
 __all__ = ["load_weights", "read_weights"]
 

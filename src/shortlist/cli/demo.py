@@ -1,0 +1,54 @@
+"""``shortlist demo``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["demo"]
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Where to; what is already trained there is not trained again.")
+    ] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Of the trainings.")] = 0,
+) -> None:
+    """Train on the embedded glyphs in about two minutes: short lists of many kinds, compared honestly."""
+    from shortlist.cli._shown import progress_report, warnings_as_lines
+    from shortlist.train.demo import METHODS, demo_words, run_demo, table_rows
+    from shortlist.train.demo_figure import draw_demo
+
+    console = Console()
+    console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
+    console.print("Many look alike, some are the same to the pixel, and most are rare: one answer is often")
+    console.print("wrong. What holds the right class is a short list.\n")
+    with progress_report() as report, warnings_as_lines():
+        runs = run_demo(
+            out, seed=seed, report=lambda name: lambda what, *rest: report(f"{name}: {what}", *rest)
+        )
+        figure = out / "short_lists.svg"
+        draw_demo(runs[METHODS[0][1]], figure)
+    table = Table(box=SIMPLE_HEAD, title="Percent of test images whose set holds the right class")
+    table.add_column("trained with")
+    for name in runs:
+        table.add_column(name, justify="right")
+    for row in table_rows(runs):
+        table.add_row(*row)
+    console.print(table)
+    for sentence in demo_words(runs):
+        console.print(f"- {sentence}", highlight=False)
+    console.print(f"\nRuns and pictures: {out} (see {figure})", soft_wrap=True)
+    first = out / METHODS[0][0]
+    console.print("Try next:", style="bold")
+    for line in (
+        f"shortlist evaluate {first}",
+        f"shortlist calibrate {first} --set 'predictors.average2={{name: average_k, k: 2}}'",
+        f"shortlist compare {out}/*",
+        "shortlist train --set loss=logit_adjusted --set epochs=8",
+        "shortlist data describe glyphs --figure lorenz.svg",
+    ):
+        console.print(f"  {line}", soft_wrap=True, highlight=False)

@@ -1,0 +1,182 @@
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import shortlist.cli
+from shortlist.cli import app
+from shortlist.predictors import load
+from shortlist.train.fit import train
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run
+from tests.train.small import RECIPE, write_recipe
+
+
+def silent(*_):
+    pass
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout
+
+
+def shell(*words):
+    command = [sys.executable, "-m", "shortlist.cli", *map(str, words)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("cli") / "run", report=silent)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A run on images."""
+    folder = tmp_path_factory.mktemp("glyphs")
+    data = {"name": "glyphs", "max_classes": 20, "train_images": 400, "cache": str(folder / "cache")}
+    changes = {"data": data, "model": {"name": "small_cnn", "width": 4}, "epochs": 1}
+    return train(make_recipe(RECIPE | changes), folder / "run", report=silent)
+
+
+def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
+    recipe = write_recipe(tmp_path)
+    done = shell(
+        "train", recipe, "--set", "epochs=1", "--set", "loss.k=3", "--out", tmp_path / "run", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["results"]["rows"] == 300
+    assert Run.open(tmp_path / "run").recipe.loss.k == 3
+    assert "training: 100 %" in done.stderr
+    again = shell("train", recipe, "--out", tmp_path / "run")
+    assert again.returncode == 2 and again.stdout == ""
+    assert again.stderr.strip().count("\n") == 0 and "exists: choose another --out" in again.stderr
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "--set", "loss.kk=3"), "loss.kk: unknown key"),
+        (("train", "--set", "optimiser.lrr=3"), "optimiser.lrr: unknown key; did you mean 'lr'?"),
+        (("train", "nothing.yaml"), "nothing.yaml"),
+        (("train", "--set", "epochs"), "--set wants KEY=VALUE"),
+        (("train", "--resume", "nowhere"), "nowhere is not a run folder"),
+        (("train", "--resume", "nowhere", "--set", "epochs=1"), "--resume goes on with the run's own recipe"),
+        (("evaluate", "nowhere"), "nowhere is not a run folder"),
+        (("evaluate", "nowhere", "--part", "train"), "--part must be test or val, got 'train'"),
+        (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a run folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["shortlist", *words])
+    with pytest.raises(SystemExit) as stop:
+        shortlist.cli.main()
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and message in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluate_prints_a_table_or_json(trained):
+    assert "average2_macro" in run("evaluate", trained.path)
+    assert json.loads(run("evaluate", trained.path, "--part", "val", "--json"))["rows"] == 200
+
+
+def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):
+    said = run("calibrate", trained.path, "--set", "predictors.average3={name: average_k, k: 3}")
+    assert "average3: 200 rows, average size 3.000" in said
+    assert set(Run.open(trained.path).predictor_paths()) == {*RECIPE["predictors"], "average3"}
+    result = CliRunner().invoke(app, ["calibrate", str(trained.path), "--set", "epochs=9"])
+    assert "adjust and predictors only" in str(result.exception)
+
+
+def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
+    scores, _ = trained.load_scores("test")
+    save_file({"scores": scores}, tmp_path / "scores.safetensors")
+    expected = load(trained.predictor_paths()["average2"])(scores)
+    for suffix in ("csv", "jsonl", "parquet"):
+        out = tmp_path / f"lists.{suffix}"
+        options = ("--predictor", "average2", "--top", 2, "--batch-size", 64)
+        said = run("predict", trained.path, tmp_path / "scores.safetensors", "-o", out, *options)
+        assert said.startswith("300 items")
+        sets, listed = torch.zeros_like(expected), torch.zeros_like(expected)
+        if suffix == "jsonl":
+            lines = [json.loads(line) for line in out.read_text().splitlines()]
+            rows = [(line["item"], c["class"], c["in_set"]) for line in lines for c in line["candidates"]]
+        else:
+            table = (
+                list(csv.DictReader(out.read_text().splitlines()))
+                if suffix == "csv"
+                else pq.read_table(out).to_pylist()
+            )
+            rows = [(row["item"], int(row["class"]), row["in_set"] in ("1", True)) for row in table]
+            assert all(row["name"] == trained.class_table.names[int(row["class"])] for row in table)
+        for item, index, inside in rows:
+            sets[int(item.split(":")[1]), index] = inside
+            listed[int(item.split(":")[1]), index] = True
+        assert torch.equal(sets, expected)
+        assert torch.equal(listed, expected | torch.zeros_like(sets).scatter(1, scores.topk(2).indices, True))
+
+
+def test_predict_from_images_folders_and_lists(pictures, tmp_path):
+    from shortlist.train.build import build_data
+
+    data = build_data(pictures.recipe)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for row in range(6):
+        Image.fromarray(data.test.inputs[row, 0].numpy()).save(folder / f"{row}.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    out = tmp_path / "lists.csv"
+    result = CliRunner().invoke(
+        app, ["predict", str(pictures.path), str(folder), "-o", str(out), "--top", "20"]
+    )
+    assert "7 items" in result.stdout and "1 could not be read" in result.stdout
+    assert "broken.png cannot be read" in result.stderr
+    scores, _ = pictures.load_scores("test")
+    for row in csv.DictReader(out.read_text().splitlines()):
+        number = int(row["item"].split("/")[-1].split(".")[0])
+        assert float(row["score"]) == pytest.approx(
+            float(scores[number].softmax(0)[int(row["class"])]), abs=1e-5
+        )
+    (tmp_path / "list.csv").write_text("path\nimages/3.png\nimages/1.png\n")
+    run("predict", pictures.path, tmp_path / "list.csv", folder / "0.png", "-o", tmp_path / "b.jsonl")
+    items = [json.loads(line)["item"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [item.split("/")[-1] for item in items] == ["3.png", "1.png", "0.png"]
+
+
+@pytest.mark.errors
+def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_path):
+    for words, message in (
+        ((trained.path, tmp_path / "x.png", "-o", tmp_path / "a.csv"), "x.png does not exist"),
+        ((trained.path, tmp_path, "-o", tmp_path / "a.csv"), "holds no images"),
+        ((pictures.path, __file__, "-o", tmp_path / "a.xlsx"), "must end in .csv, .jsonl or .parquet"),
+        ((trained.path, "x.npz", "x.png", "-o", tmp_path / "a.csv"), "all saved scores or all images"),
+        (
+            (trained.path, "x.npz", "-o", tmp_path / "a.csv", "--predictor", "top9"),
+            "--predictor must be one of",
+        ),
+    ):
+        result = CliRunner().invoke(app, ["predict", *map(str, words)])
+        assert message in str(result.exception), result.exception
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "verb", [(), ("train",), ("calibrate",), ("evaluate",), ("predict",), ("demo",), ("data",)]
+)
+def test_help_is_there(verb):
+    assert "Usage" in run(*verb, "--help")
