@@ -21,8 +21,8 @@ $(BENCH_READY): $(READY)
 	$(INSTALL) --no-deps pytopk difftopk diffsort entmax torchcp
 	touch $@
 
-demo: $(READY)  ## train with cross-entropy and with a top-k loss, and compare
-	$(BIN)/python examples/topk_on_ambiguous_classes.py
+demo: $(READY)  ## train on the embedded glyphs, calibrate, compare: two minutes
+	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite
 	$(BIN)/python -m pytest -m "not slow"
@@ -33,7 +33,8 @@ slow: $(READY)  ## the long tests
 shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
 	$(BIN)/python -m pytest --jaxtyping-packages=shortlist,beartype.beartype \
 		-m "not slow and not errors and not compiled" tests/losses tests/ops \
-		tests/test_losses_common.py tests/test_adjust.py tests/test_heads.py tests/test_sampling.py
+		tests/test_losses_common.py tests/test_adjust.py tests/test_heads.py tests/test_sampling.py \
+		tests/predictors tests/metrics tests/models
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -46,6 +47,8 @@ check: lint types test slow shapes  ## what CI runs
 
 bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/predictors.py
+	$(BIN)/python benchmarks/metrics.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

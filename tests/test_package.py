@@ -2,12 +2,25 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 import shortlist
-from shortlist import adjust, classifiers, heads, losses, ops, priors, sampling
+from shortlist import (
+    adjust,
+    classifiers,
+    datasets,
+    heads,
+    losses,
+    metrics,
+    models,
+    ops,
+    predictors,
+    priors,
+    sampling,
+)
 from shortlist.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
@@ -49,11 +62,16 @@ def test_typed_and_extras_declared():
     assert extras >= {"metrics", "train", "vision", "report", "serve", "scale", "dev", "all"}
 
 
-@pytest.mark.parametrize("module", [adjust, classifiers, heads, losses, ops, priors, sampling])
+@pytest.mark.parametrize(
+    "module",
+    [adjust, classifiers, datasets, heads, losses, metrics, models, ops, predictors, priors, sampling],
+    ids=lambda module: module.__name__,
+)
 def test_every_public_name_is_documented(module):
     for name in module.__all__:
-        if name not in ("LOSSES", "ZeroCounts"):
-            assert (getattr(module, name).__doc__ or "").strip(), name
+        value = getattr(module, name)
+        if not isinstance(value, dict) and typing.get_origin(value) is not typing.Literal:
+            assert (value.__doc__ or "").strip(), name
 
 
 def test_docs_name_every_loss_and_operator():
@@ -63,7 +81,7 @@ def test_docs_name_every_loss_and_operator():
     assert all(f"`{name}" in page for name in ops.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md", "docs/predictors.md", "docs/data.md"])
 def test_python_of_the_pages_runs(page):
     text = (ROOT / page).read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)

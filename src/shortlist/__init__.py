@@ -1,6 +1,6 @@
-"""Set-valued classification for PyTorch: losses, heads and adjustments for short lists of classes."""
+"""Set-valued classification for PyTorch: losses, heads, predictors and metrics for short lists of classes."""
 
-from shortlist import adjust, classifiers, heads, losses, ops, predictors, priors, sampling
+from shortlist import adjust, classifiers, heads, losses, metrics, ops, predictors, priors, sampling
 from shortlist.class_table import ClassTable
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "classifiers",
     "heads",
     "losses",
+    "metrics",
     "ops",
     "predictors",
     "priors",

@@ -6,8 +6,11 @@ import sys
 import typer
 
 from shortlist.cli import data
+from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.predict import predict
+from shortlist.cli.report import report
+from shortlist.cli.suite import suite_app
 from shortlist.cli.train import calibrate, evaluate, train
 
 __all__ = ["app", "main"]
@@ -19,8 +22,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, train, calibrate, evaluate, predict):
+for verb in (demo, train, calibrate, evaluate, predict, compare, report):
     app.command()(verb)
+app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
 
 

@@ -133,7 +133,11 @@ def embeddings(
             )
     parts = _divide(parts, val_fraction=val_fraction, seed=seed)
     warn_of_missing_classes(table, {name: targets for name, (_, targets) in parts.items()}, where=root)
-    made = {name: TensorSplit(inputs, targets) for name, (inputs, targets) in parts.items()}
+    # kept in the type they come in, half precision too; networks get float32
+    made = {
+        name: TensorSplit(inputs, targets, transform=torch.Tensor.float)
+        for name, (inputs, targets) in parts.items()
+    }
     counts = parts["train"][1].bincount(minlength=len(table))
     return Splits(made["train"], made["val"], made["test"], table.with_counts(counts))
 

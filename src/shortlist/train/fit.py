@@ -92,7 +92,7 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, report: Report | None)
     stage = recipe.second_stage
     assert stage is not None
     torch.manual_seed(recipe.seed)
-    model = build_model(recipe, len(data.class_table), data.train[0][0])
+    model = build_model(recipe, len(data.class_table), data.train[0][0], pretrained=False)
     model.load_state_dict(_best_state(run, "checkpoints"))
     _prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
@@ -123,6 +123,8 @@ def _run_trainer(
 ) -> None:
     figure = recipe.selection.figure
     monitor, mode = ("train_loss", "min") if figure == "loss" else (f"val_{figure}", "max")
+    if figure == "last":  # every epoch is better than the one before
+        monitor = "epoch"
     checkpoints = run.path / folder
     best = ModelCheckpoint(
         checkpoints,
@@ -224,7 +226,9 @@ def _best_state(run: Run, folder: str) -> dict[str, Any]:
 def load_model(run: Run) -> nn.Module:
     """The trained network of a run, at its best epoch, in evaluation mode."""
     recipe = run.recipe
-    model = build_model(recipe, len(run.class_table), torch.zeros(run.info()["input_shape"]))
+    model = build_model(
+        recipe, len(run.class_table), torch.zeros(run.info()["input_shape"]), pretrained=False
+    )
     if recipe.second_stage is not None:
         _prepare_second_stage(model, recipe)
     model.load_state_dict(_best_state(run, "checkpoints" if recipe.second_stage is None else "second_stage"))

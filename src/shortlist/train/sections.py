@@ -124,7 +124,7 @@ class OptimiserSection(Section):
 class ScheduleSection(Section):
     """The factor of the learning rate over time; all lengths are in ``unit``."""
 
-    name: Literal["constant", "milestones", "cosine", "one_cycle"] = "cosine"
+    name: Literal["constant", "milestones", "cosine"] = "cosine"
     unit: Literal["epoch", "step"] = "epoch"
     milestones: list[Count] = []
     factor: Positive = 0.1
@@ -155,10 +155,11 @@ class SecondStageSection(Section):
 class SelectionSection(Section):
     """The figure that chooses the best epoch, and when to stop waiting for a better one.
 
-    Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5), ``loss``.
+    Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5) on the validation
+    rows, ``loss`` (of the training), ``last`` (the last epoch).
     """
 
-    figure: Annotated[str, Field(pattern=r"^((macro_)?(top\d+|average\d+(\.\d+)?)|loss)$")] = "top1"
+    figure: Annotated[str, Field(pattern=r"^((macro_)?(top\d+|average\d+(\.\d+)?)|loss|last)$")] = "top1"
     patience: Count | None = None
 
 

@@ -1,0 +1,48 @@
+"""``shortlist compare``: runs beside each other."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["compare"]
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
+    ],
+    figures: Annotated[
+        str | None,
+        typer.Option(
+            help="Names, by commas: top5.macro, nll, sets.NAME.coverage.few, ...; with a coverage comes the "
+            "size of its sets.",
+            show_default="top-1, top-5, and every predictor's coverage",
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX tabular.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Compare runs: mean and 95 % interval over seeds of each figure, runs of one recipe as one row.
+
+    The best is bold only if a paired test finds it different from the second best (p < 0.05): Student's over
+    seeds if both have the same 3 or more, McNemar's or a bootstrap over the test rows otherwise. Runs that
+    cannot be read are named and left out.
+    """
+    from shortlist.report import compare_tables
+    from shortlist.report.compare import compare_runs
+
+    if markdown + latex + as_json > 1:
+        raise ValueError("only one of --markdown, --latex and --json can be given")
+    names = None if figures is None else [name.strip() for name in figures.split(",") if name.strip()]
+    found = compare_runs(runs, names)
+    if as_json:
+        typer.echo(json.dumps(compare_tables.to_json(found), ensure_ascii=False, indent=2))
+    elif markdown or latex:
+        typer.echo(compare_tables.to_markdown(found) if markdown else compare_tables.to_latex(found))
+    else:
+        compare_tables.wide_console().print(compare_tables.to_rich(found))
+        for note in compare_tables.footnotes(found):
+            typer.echo(note)

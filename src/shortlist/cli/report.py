@@ -1,0 +1,48 @@
+"""``shortlist report``: one page about runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["report"]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, as made by `shortlist train`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write (.html).")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    pictures: Annotated[
+        bool, typer.Option(help="Open the data sets for pictures of confused classes and short lists.")
+    ] = True,
+) -> None:
+    """Write one self-contained page about runs: figures, tables, confused classes, short lists, recipes.
+
+    Runs of the same data are compared, and runs that differ only by their seed are taken together. Runs that
+    are unfinished, damaged or from another version are named and left out. The page needs no network.
+    """
+    import torch
+    from rich.console import Console
+
+    from shortlist.report.page import write_page
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--output must end in .html, got {output}")
+    # blocks of rows are small: on a machine that trains at the same time, threads mostly wait for each other
+    torch.set_num_threads(1)
+    console = Console(stderr=True)
+    with console.status("reading runs") as status:
+        found = write_page(
+            runs,
+            output,
+            title=title,
+            pictures=pictures,
+            progress=lambda what, done, total: status.update(f"{done} of {total} methods: {what}"),
+        )
+    for run in found.left_out:
+        typer.echo(f"shortlist: left out {run.path}: {run.reason}", err=True)
+    for remark in found.remarks:
+        typer.echo(f"shortlist: {remark}", err=True)
+    typer.echo(f"{output}: {found.runs} run{'' if found.runs == 1 else 's'}, {output.stat().st_size:,} bytes")

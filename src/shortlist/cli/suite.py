@@ -1,0 +1,121 @@
+"""``shortlist suite``: run many recipes, choose on validation, test once."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+__all__ = ["suite_app"]
+
+suite_app = typer.Typer(
+    help="Run many recipes: losses, grids and seeds; choose on validation, test once.", no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Argument(help="A suite, as YAML.", exists=True, dir_okay=False)]
+Out = Annotated[Path, typer.Option(help="Runs go to OUT/NAME, by the name of the suite.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+@suite_app.command()
+def run(
+    file: File,
+    out: Out = Path("runs"),
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, with a share of the threads each.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Run what is missing of a suite and print its table.
+
+    Finished runs are never repeated and started ones go on from their last epoch, so after a stop of any kind
+    the same command continues. OUT/NAME gets results.csv and results.parquet (a line for each run that
+    counts) and tuning.csv (every grid point with its validation figure). Exit code 1 if a run failed.
+    """
+    from shortlist.report.suite import load_suite
+    from shortlist.report.suite_run import run_suite
+
+    suite = load_suite(file)
+    with _watching(suite.name) as watch:
+        state = run_suite(suite, out, jobs=jobs, watch=watch)
+    _print_suite(state, as_json)
+    raise typer.Exit(1 if state.failed else 0)
+
+
+@suite_app.command()
+def status(file: File, out: Out = Path("runs"), as_json: AsJson = False) -> None:
+    """Show how far a suite is, which grid points are chosen, and the table of what is finished."""
+    from shortlist.report.suite import load_suite
+    from shortlist.report.suite_state import SuiteState
+
+    suite = load_suite(file)
+    _print_suite(SuiteState(suite, out.absolute() / suite.name), as_json)
+
+
+@contextmanager
+def _watching(name: str) -> Iterator[Any]:
+    """A bar if stderr is a terminal; a line for each run that ends in any case."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    task = bar.add_task(name, total=1.0, left="")
+    seen: set[str] = set()
+
+    def watch(progress: Any) -> None:
+        known = progress.seconds_left is not None and progress.done < progress.total
+        left = f", about {_duration(progress.seconds_left)} left" if known else ""
+        count = f"{progress.done}/{progress.total} runs"
+        bar.start()  # at the first call: its thread starts after the workers' processes
+        bar.update(task, completed=progress.share, left=f"{count}{left}")
+        event = progress.event
+        if event is None:
+            return
+        ending = f"FAILED: {event.failure}" if event.failure else _duration(event.seconds)
+        console.print(f"{count}{left}: {event.name}: {ending}", markup=False)
+        for warning in [line for line in event.warnings if line not in seen]:
+            seen.add(warning)
+            console.print(f"warning: {event.name}: {warning}", markup=False)
+
+    try:
+        yield watch
+    finally:
+        bar.stop()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _print_suite(state: Any, as_json: bool) -> None:
+    from shortlist.report import compare_tables
+    from shortlist.report.suite_table import compare_suite, tuning_rows
+
+    total, done = (sum(counts.values()) for counts in state.count())
+    comparisons = compare_suite(state)
+    axes = list(state.suite.vary)
+    if as_json:
+        content = {"suite": state.suite.name, "folder": str(state.folder), "runs": total, "finished": done}
+        content |= {"failed": sorted(state.failed), "tuning": tuning_rows(state)}
+        tables = [
+            {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(found)}
+            for place, found in comparisons.items()
+        ]
+        typer.echo(json.dumps(content | {"tables": tables}, ensure_ascii=False, indent=2))
+        return
+    console = compare_tables.wide_console()
+    typer.echo(f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}")
+    for row in tuning_rows(state):
+        if row["chosen"]:
+            place = " ".join(f"{axis}={row[axis]}" for axis in axes)
+            typer.echo(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))
+    for place, found in comparisons.items():
+        title = ", ".join(f"{axis} {label}" for axis, label in zip(axes, place, strict=True))
+        console.print(compare_tables.to_rich(found, title=title or None))
+        for note in compare_tables.footnotes(found):
+            typer.echo(note)
+    for name in sorted(state.failed):
+        typer.echo(f"failed: {name}", err=True)

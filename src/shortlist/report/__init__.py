@@ -1,0 +1,4 @@
+"""Many runs beside each other: suites, comparisons, pages and figures.
+
+Needs ``pip install 'shortlist[train,report]'``.
+"""

@@ -1,0 +1,232 @@
+"""The numbers behind the figures of the page: pure functions of tensors, no ink."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shortlist._checks import check_k
+from shortlist.class_table import GROUPS, ClassTable
+from shortlist.metrics import ReliabilityBins
+
+__all__ = [
+    "ConfusedPair",
+    "FrequencyBin",
+    "bin_histogram",
+    "bin_labels",
+    "confused_pairs",
+    "coverage_by_frequency",
+    "easy_to_hard",
+    "frequency_edges",
+    "pool_reliability",
+    "share_of",
+    "size_bins",
+    "size_histograms",
+]
+
+_SIZE_STEPS = (0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 21, 31, 51, 101, 201, 501)
+_COUNT_STEPS = (0, 1, 5, 10, 20, 50, 101, 201, 501)
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes that are taken for each other.
+
+    Args:
+        classes: Their indices; the first is the one whose rows are more often mistaken.
+        forth: Rows of the first class whose first guess is the second.
+        back: Rows of the second class whose first guess is the first.
+        rows: Rows of each of the two.
+    """
+
+    classes: tuple[int, int]
+    forth: int
+    back: int
+    rows: tuple[int, int]
+
+    @property
+    def mistakes(self) -> int:
+        """Both ways."""
+        return self.forth + self.back
+
+
+def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: int = 10) -> list[ConfusedPair]:
+    """The pairs of classes with most mistakes between them, both ways counted, most first.
+
+    Args:
+        guess: First guess of each row (n,).
+        target: True class of each row (n,).
+        num_classes: Number of classes.
+        limit: At most so many pairs; of pairs with as many mistakes, those of lower class indices come first.
+
+    Example:
+        >>> guess, target = torch.tensor([1, 1, 0, 2, 2]), torch.tensor([0, 0, 1, 2, 0])
+        >>> [(pair.classes, pair.mistakes) for pair in confused_pairs(guess, target, num_classes=3)]
+        [((0, 1), 3), ((0, 2), 1)]
+    """
+    check_k(limit, name="limit")
+    rows = target.bincount(minlength=num_classes)
+    wrong = guess != target
+    codes, counts = (target[wrong] * num_classes + guess[wrong]).unique(return_counts=True)
+    directed = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    totals: dict[tuple[int, int], int] = {}
+    for code, count in directed.items():
+        pair = divmod(code, num_classes)
+        key = (min(pair), max(pair))
+        totals[key] = totals.get(key, 0) + count
+    found = []
+    for a, b in sorted(totals, key=lambda pair: (-totals[pair], pair))[:limit]:
+        forth, back = directed.get(a * num_classes + b, 0), directed.get(b * num_classes + a, 0)
+        if back > forth:
+            a, b, forth, back = b, a, back, forth
+        found.append(ConfusedPair((a, b), forth, back, (int(rows[a]), int(rows[b]))))
+    return found
+
+
+def size_histograms(sizes: Tensor, target: Tensor, class_table: ClassTable) -> dict[str, list[int]]:
+    """Number of sets with 0, 1, 2, ... classes, for the rows of each group of classes that has any.
+
+    All lists go up to the largest size. Without training counts there is one group, "all".
+    """
+    length = int(sizes.max()) + 1 if len(sizes) else 1
+    if not class_table.counts:
+        return {"all": sizes.bincount(minlength=length).tolist()}
+    group = class_table.groups()[target]
+    return {
+        name: sizes[group == number].bincount(minlength=length).tolist()
+        for number, name in enumerate(GROUPS)
+        if (group == number).any()
+    }
+
+
+def size_bins(largest: int) -> list[tuple[int, int]]:
+    """Sizes from 0 to the largest as bins (first, last): single ones first, then wider and wider.
+
+    Example:
+        >>> size_bins(9)
+        [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 7), (8, 9)]
+    """
+    return [(size, size) for size in range(largest + 1)] if largest <= 7 else _bins(_SIZE_STEPS, largest)
+
+
+def _bins(steps: Sequence[int], largest: int) -> list[tuple[int, int]]:
+    starts = [step for step in steps if step <= largest]
+    while starts[-1] > steps[-2] and 2 * starts[-1] - 1 <= largest:  # beyond the list: doubling
+        starts.append(2 * starts[-1] - 1)
+    ends = [start - 1 for start in starts[1:]] + [largest]
+    return list(zip(starts, ends, strict=True))
+
+
+def bin_labels(bins: Sequence[tuple[int, int]]) -> list[str]:
+    """What to write below each bin.
+
+    Example:
+        >>> bin_labels([(0, 0), (1, 4)])
+        ['0', '1–4']
+    """
+    return [str(first) if first == last else f"{first}–{last}" for first, last in bins]
+
+
+def bin_histogram(histogram: Sequence[int], bins: Sequence[tuple[int, int]]) -> list[int]:
+    """Sum of a histogram over each bin.
+
+    Example:
+        >>> bin_histogram([5, 1, 2, 3], [(0, 0), (1, 3)])
+        [5, 6]
+    """
+    return [sum(histogram[first : last + 1]) for first, last in bins]
+
+
+@dataclass(frozen=True)
+class FrequencyBin:
+    """Classes with similarly many training rows.
+
+    Args:
+        low: Fewest training rows.
+        high: Most training rows.
+        classes: How many classes have as many, and have rows here.
+        rows: Rows of these classes.
+        coverage: Mean over these classes of the share of their rows whose set holds them; None without any.
+    """
+
+    low: int
+    high: int
+    classes: int
+    rows: int
+    coverage: float | None
+
+
+def frequency_edges(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Bins (fewest, most) of training counts, wider and wider, that hold all classes; empty ends are cut.
+
+    Example:
+        >>> frequency_edges([7, 40, 41])
+        [(5, 9), (10, 19), (20, 49)]
+    """
+    bins = _bins(_COUNT_STEPS, max(counts))
+    if len(bins) > 1 or bins[0][1] > 0:
+        top = next((step - 1 for step in _COUNT_STEPS if step > max(counts)), bins[-1][1])
+        bins[-1] = (bins[-1][0], top)
+    return [(low, high) for low, high in bins if high >= min(counts)]
+
+
+def coverage_by_frequency(
+    hits: Sequence[int], rows: Sequence[int], counts: Sequence[int], edges: Sequence[tuple[int, int]]
+) -> list[FrequencyBin]:
+    """Coverage of classes by how many training rows they have; each class counts the same.
+
+    Args:
+        hits: Rows of each class whose set holds it.
+        rows: Rows of each class; classes without any have no part.
+        counts: Training rows of each class.
+        edges: Fewest and most training rows of each bin.
+    """
+    found = []
+    for low, high in edges:
+        members = [c for c, count in enumerate(counts) if low <= count <= high and rows[c]]
+        shares = [hits[c] / rows[c] for c in members]
+        mean = sum(shares) / len(shares) if shares else None
+        found.append(FrequencyBin(low, high, len(members), sum(rows[c] for c in members), mean))
+    return found
+
+
+def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
+    """Rows from the one whose true class is most probable to the one where it is least, evenly spaced.
+
+    Rows with NaN have no part; of rows with the same probability the first comes first.
+
+    Args:
+        true_probability: Probability of the true class of each row (n,).
+        limit: At most so many rows.
+
+    Example:
+        >>> easy_to_hard(torch.tensor([0.5, 0.9, 0.1, 0.7, 0.3]), limit=3)
+        [1, 0, 2]
+    """
+    check_k(limit, name="limit")
+    known = (~true_probability.isnan()).nonzero().flatten()
+    order = known[true_probability[known].argsort(descending=True, stable=True)].tolist()
+    if len(order) <= limit:
+        return order
+    places = [round(i * (len(order) - 1) / (limit - 1)) if limit > 1 else 0 for i in range(limit)]
+    return [order[place] for place in places]
+
+
+def pool_reliability(bins: Sequence[ReliabilityBins]) -> ReliabilityBins:
+    """The bins of several runs as if their rows were those of one."""
+    rows = [sum(column) for column in zip(*(each.rows for each in bins), strict=True)]
+
+    def mean(name: str) -> tuple[float | None, ...]:
+        sums = [0.0] * len(rows)
+        for each in bins:
+            for i, (number, value) in enumerate(zip(each.rows, getattr(each, name), strict=True)):
+                sums[i] += number * (value or 0.0)
+        return tuple(total / number if number else None for total, number in zip(sums, rows, strict=True))
+
+    return ReliabilityBins(tuple(rows), mean("accuracy"), mean("confidence"))
+
+
+def share_of(histogram: Sequence[int]) -> list[float]:
+    """Counts as shares of their sum."""
+    total = sum(histogram) or 1
+    return [number / total for number in histogram]

@@ -1,0 +1,211 @@
+"""The figures that papers report, as data, and which of them a run may be held against."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["PublishedExperiment", "PublishedRow", "PublishedValue", "find_published", "load_published"]
+
+_FORMAT = "shortlist published figures 1"
+# what must be as it is by default unless a row says otherwise: each makes another method or other data
+_PLAIN: dict[str, Any] = {
+    "loss.class_balanced": None,
+    "loss.label_smoothing": 0.0,
+    "reweighting": None,
+    "second_stage": None,
+    "adjust.tau": None,
+    "sampler.name": "shuffle",
+    "data.max_per_class": None,
+    "data.long_tail": None,
+    "data.noise": 0.0,
+}
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One method of a published table.
+
+    Args:
+        method: What the paper calls it, in our words.
+        when: What a recipe must say, by dotted key; ``"*"`` for anything that is not empty, a list for any of
+            its entries.
+        values: In percent, one for each figure of the experiment.
+        setting: What the paper trained with; a recipe may say otherwise, which is then noted.
+    """
+
+    method: str
+    when: Mapping[str, Any]
+    values: tuple[float, ...]
+    setting: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishedExperiment:
+    """A published table.
+
+    Args:
+        name: Data set and what was measured.
+        source: The paper.
+        data: What the data section of a recipe must say.
+        setting: What the paper trained with.
+        figures: Names as in ``Results.figures``; ``average5.micro`` is the coverage of sets of 5 on average.
+        runs: Runs whose mean is given, if the paper says.
+        note: What else to know.
+        rows: The methods.
+    """
+
+    name: str
+    source: str
+    data: Mapping[str, Any]
+    setting: Mapping[str, Any]
+    figures: tuple[str, ...]
+    runs: int | None
+    note: str
+    rows: tuple[PublishedRow, ...]
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """A published figure that a run may be held against.
+
+    Args:
+        experiment: The table it is from.
+        method: The row.
+        figure: As in ``PublishedExperiment.figures``.
+        name: The same figure's name in ``Results.figures`` of the run.
+        value: As a share, not in percent.
+        departures: How the run's setting is not the paper's, in words.
+    """
+
+    experiment: PublishedExperiment
+    method: str
+    figure: str
+    name: str
+    value: float
+    departures: tuple[str, ...]
+
+
+def load_published() -> tuple[PublishedExperiment, ...]:
+    """All published figures that come with the package."""
+    content = json.loads(files("shortlist.report").joinpath("published.json").read_text(encoding="utf-8"))
+    if content["format"] != _FORMAT:
+        raise ValueError(f"published.json must be of the format {_FORMAT!r}, got {content['format']!r}")
+    experiments = []
+    for entry in content["experiments"]:
+        rows = tuple(PublishedRow(**row | {"values": tuple(row["values"])}) for row in entry["rows"])
+        more = {"rows": rows, "figures": tuple(entry["figures"])}
+        experiments.append(
+            PublishedExperiment(**entry | more | {"source": content["sources"][entry["source"]]})
+        )
+    return tuple(experiments)
+
+
+def find_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
+    """The published figures of the data set and the method of a recipe.
+
+    A figure is found only if data set, label noise, loss and all that changes the method (weights, second
+    stage, adjustment) are those of the paper. Network, schedule and tuned options may differ: each such
+    departure is listed, as the difference of the figures may come from it. Where one paper used the recipe's
+    network, figures of others that did not are left away.
+
+    Args:
+        recipe: All values of a recipe, as from ``Recipe.model_dump()``.
+
+    Example:
+        >>> recipe = {"data": {"name": "cifar100_lt", "root": "."}, "loss": {"name": "ldam"}}
+        >>> [(value.method, round(100 * value.value, 2)) for value in find_published(recipe)]
+        [('adaptive margins', 60.4)]
+    """
+    flat = flatten(recipe)
+    flat["data.noise"] = flat.pop("data.label_noise", None) or flat.get("data.noise", 0.0)
+    found = []
+    for experiment in load_published():
+        data = {f"data.{key}": value for key, value in experiment.data.items()}
+        for row in experiment.rows:
+            asked = _PLAIN | data | dict(row.when)
+            if not all(_agrees(_lookup(flat, key, _default(key)), value) for key, value in asked.items()):
+                continue
+            departures = _departures(flat, {**experiment.setting, **row.setting})
+            for figure, value in zip(experiment.figures, row.values, strict=True):
+                name = _own_name(recipe, figure)
+                if name is not None:
+                    more = _other_k(flat, figure)
+                    found.append(
+                        PublishedValue(
+                            experiment, row.method, figure, name, value / 100, (*departures, *more)
+                        )
+                    )
+    same_model = {value.figure for value in found if not _other_model(value)}
+    return [value for value in found if not _other_model(value) or value.figure not in same_model]
+
+
+def _other_model(value: PublishedValue) -> bool:
+    return any(departure.startswith("model.name ") for departure in value.departures)
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted key.
+
+    Example:
+        >>> flatten({"loss": {"name": "ldam"}, "epochs": 3})
+        {'loss.name': 'ldam', 'epochs': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _lookup(flat: Mapping[str, Any], key: str, default: Any) -> Any:
+    """A value, or for the key of a section that is there, the section's name as a sign of it."""
+    if key in flat:
+        return flat[key]
+    inside = [value for name, value in flat.items() if name.startswith(f"{key}.")]
+    return inside if inside else default
+
+
+def _default(key: str) -> Any:
+    """The value of an option of a data set that a recipe leaves out."""
+    return {"data.profile": "exp", "data.rho": 100.0}.get(key, _PLAIN.get(key))
+
+
+def _agrees(value: Any, wanted: Any) -> bool:
+    if wanted == "*":
+        return value is not None
+    if isinstance(value, list | tuple):
+        return isinstance(wanted, list | tuple) and list(value) == list(wanted)
+    return value in wanted if isinstance(wanted, list) else value == wanted
+
+
+def _departures(flat: Mapping[str, Any], setting: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for key, wanted in setting.items():
+        value = _lookup(flat, key, None)
+        if not _agrees(value, wanted):
+            published = wanted[0].partition(":")[2] if isinstance(wanted, list) else wanted
+            lines.append(f"{key} {'not set' if value is None else value}, there {published}")
+    return lines
+
+
+def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:
+    """The name of a published figure in the run's results, None if the run cannot have it."""
+    average = re.fullmatch(r"average(\d+)\.(\w+)", figure)
+    if average is None:
+        return figure if re.fullmatch(r"top\d+\.\w+|balanced_error", figure) else None
+    for key, section in (recipe.get("predictors") or {}).items():
+        plain = not section.get("macro") and section.get("priors") is None
+        if section["name"] == "average_k" and section.get("k") == int(average[1]) and plain:
+            return f"sets.{key}.coverage.{average[2]}"
+    return None
+
+
+def _other_k(flat: Mapping[str, Any], figure: str) -> list[str]:
+    """A loss made for another K than the figure's: the papers train one network for each."""
+    k, own = re.match(r"(?:top|average)(\d+)\.", figure), flat.get("loss.k")
+    return [f"loss.k {own}, there {k[1]}"] if k and own is not None and own != int(k[1]) else []

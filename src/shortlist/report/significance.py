@@ -1,0 +1,121 @@
+"""Whether two methods differ: paired tests over seeds and over test rows."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_k
+from shortlist.metrics.aggregation import _central_share as central_share
+from shortlist.metrics.bootstrap import resample
+
+__all__ = ["PairedTest", "mcnemar_test", "paired_bootstrap_test", "paired_t_test"]
+
+
+class PairedTest(NamedTuple):
+    """Mean difference of the first to the second, two-sided p-value, and the test's name."""
+
+    difference: float
+    p_value: float
+    test: str
+
+
+def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
+    """Student's t-test of paired figures: the same seeds in both.
+
+    Example:
+        >>> result = paired_t_test([0.8, 0.9, 0.7], [0.7, 0.7, 0.6])
+        >>> round(result.p_value, 4)
+        0.0572
+    """
+    if len(first) != len(second) or len(first) < 2:
+        raise ValueError(f"first and second must be pairs, at least 2, got {len(first)} and {len(second)}")
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    mean, spread = fmean(differences), stdev(differences)
+    name = f"paired t-test over {len(first)} seeds"
+    if spread <= 1e-12 * max(1.0, abs(mean)):  # the same in all pairs, up to rounding
+        return PairedTest(mean, float(abs(mean) <= 1e-12), name)
+    t = abs(mean) / (spread / math.sqrt(len(differences)))
+    degrees = len(differences) - 1
+    share = central_share(math.atan(t / math.sqrt(degrees)), degrees)
+    return PairedTest(mean, max(0.0, 1.0 - share), name)
+
+
+def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:
+    """Exact test of McNemar: of the rows that only one of them has right, half should be either's.
+
+    Args:
+        first: Whether each row is right (n,), bool.
+        second: The same rows.
+    """
+    if first.dtype != torch.bool or second.dtype != torch.bool or first.shape != second.shape:
+        raise ValueError(
+            f"first and second must be bool of the same shape, got {first.dtype} {tuple(first.shape)} and "
+            f"{second.dtype} {tuple(second.shape)}"
+        )
+    rows = len(first)
+    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    fewer, both = min(gained, lost), gained + lost
+    term = total = 1
+    for i in range(fewer):  # binomial coefficients as whole numbers: exact however many rows
+        term = term * (both - i) // (i + 1)
+        total += term
+    p_value = min(1.0, 2 * total / 2**both)
+    return PairedTest((gained - lost) / max(1, rows), p_value, f"McNemar's test over {rows} test rows")
+
+
+def paired_bootstrap_test(
+    first: Tensor,
+    second: Tensor,
+    target: Tensor,
+    *,
+    classes: Tensor | None = None,
+    num_classes: int,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> PairedTest:
+    """Whether the means differ, by resampling rows with their pair of values.
+
+    The p-value is twice the share of resamples in which the difference has the other sign (those without a
+    difference count as such), at least ``2 / (num_resamples + 1)``.
+
+    Args:
+        first: Value of each row (n,).
+        second: The same rows.
+        target: Class of each row (n,).
+        classes: Mean over these classes (bool (c,)) of the means of their rows; ``None`` for the mean over
+            all rows.
+        num_classes: Number c of classes.
+        num_resamples: Number of resamples.
+        seed: Of the resamples.
+    """
+    check_k(num_resamples, name="num_resamples")
+    difference = (first.double() - second.double())[:, None]
+    wanted = torch.ones(num_classes, dtype=torch.bool) if classes is None else classes
+    generator = torch.Generator().manual_seed(seed)
+    drawn = resample(
+        difference,
+        target,
+        torch.where(wanted, 0, 1),
+        num_classes=num_classes,
+        num_groups=1,
+        num_resamples=num_resamples,
+        generator=generator,
+    )
+    means = drawn.micro[:, 0] if classes is None else drawn.groups[:, 0, 0]
+    observed = _mean(difference[:, 0], target, classes)
+    means = means[~means.isnan()]
+    other = int((means <= 0).sum()) if observed > 0 else int((means >= 0).sum())
+    p_value = min(1.0, 2 * (other + 1) / (len(means) + 1)) if observed else 1.0
+    return PairedTest(observed, p_value, f"paired bootstrap over {len(target)} test rows")
+
+
+def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
+    if classes is None:
+        return float(values.mean())
+    counts = target.bincount(minlength=len(classes))
+    sums = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, target, values)
+    return float((sums / counts)[classes & (counts > 0)].mean())

@@ -1,0 +1,101 @@
+"""Names of figures, as in ``Results.figures()``: which direction is better, and how they are written."""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+
+from shortlist.metrics import Figure
+
+__all__ = [
+    "check_figure",
+    "default_figures",
+    "format_figure",
+    "is_share",
+    "larger_is_better",
+    "predictor_of",
+    "size_of",
+    "value_of",
+]
+
+_AVERAGES = ("micro", "macro", "few", "medium", "many")
+_PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
+_OF_SETS = ("empty_share", "under_covered", "shortfall")
+
+
+def default_figures() -> list[str]:
+    """What is shown if nothing else is asked for."""
+    return ["top1.micro", "top5.micro", "top5.macro"]
+
+
+def check_figure(name: str, predictors: Collection[str]) -> None:
+    """Require a name that results with these predictors can have."""
+    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*_PLAIN]
+    for predictor in predictors:
+        known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
+        known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"figures must be such as top5.macro, nll or sets.NAME.coverage.micro with NAME of "
+            f"({', '.join(sorted(predictors)) or 'no predictors here'}), got {name!r}{hint}"
+        )
+
+
+def larger_is_better(name: str) -> bool:
+    """Whether more of a figure is better.
+
+    Example:
+        >>> larger_is_better("top5.macro"), larger_is_better("nll")
+        (True, False)
+    """
+    small = {"balanced_error", "calibration_error", "nll", *_OF_SETS}
+    return name.rpartition(".")[2] not in small and size_of(name) != name
+
+
+def size_of(name: str) -> str | None:
+    """The size figure that goes with a coverage, or a size itself; None for figures that are not of sets.
+
+    Example:
+        >>> size_of("sets.average_5.coverage.macro")
+        'sets.average_5.size.macro'
+    """
+    found = re.fullmatch(r"(sets\..+)\.(coverage|size)\.(\w+)", name)
+    return f"{found[1]}.size.{found[3]}" if found else None
+
+
+def predictor_of(name: str) -> str | None:
+    """The predictor whose sets a figure is of.
+
+    Example:
+        >>> predictor_of("sets.average_5.empty_share")
+        'average_5'
+    """
+    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{'|'.join(_OF_SETS)})", name)
+    return found[1] if found else None
+
+
+def is_share(name: str) -> bool:
+    """Whether a figure is a share in [0, 1], written in percent."""
+    return name != "nll" and size_of(name) != name
+
+
+def format_figure(name: str, figure: Figure, *, plus_minus: str = " ± ") -> str:
+    """Mean and half the interval, in percent for shares.
+
+    Example:
+        >>> format_figure("top5.macro", Figure(0.5, 0.49, 0.51))
+        '50.0 ± 1.0'
+    """
+    if figure.value is None:
+        return "-"
+    factor, digits = (100, 1) if is_share(name) else (1, 2)
+    text = f"{factor * figure.value:.{digits}f}"
+    if figure.low is None or figure.high is None:
+        return text
+    return f"{text}{plus_minus}{factor * (figure.high - figure.low) / 2:.{digits}f}"
+
+
+def value_of(figures: Mapping[str, Figure], name: str) -> float | None:
+    """The number under a name; None if it is not there or not defined."""
+    return figures[name].value if name in figures else None

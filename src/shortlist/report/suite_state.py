@@ -1,0 +1,159 @@
+"""How far a suite is: which runs are there, which grid points are chosen, what can be done next."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from shortlist.metrics import Results
+from shortlist.report.suite import Suite, SuiteError
+from shortlist.report.suite_figures import larger_is_better, value_of
+from shortlist.report.suite_plan import (
+    Cell,
+    Point,
+    Task,
+    plan_suite,
+    recipe_content,
+    resolve,
+    run_name,
+    source_cell,
+)
+from shortlist.train.recipe import Recipe
+from shortlist.train.runs import Run
+
+__all__ = ["Choice", "SuiteState"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen grid point, and the validation figure of every point (mean over seeds; None if it failed)."""
+
+    point: Point
+    figures: dict[str, float | None]
+
+
+class SuiteState:
+    """A suite in its folder; looks at the disk only for what was not finished before."""
+
+    def __init__(self, suite: Suite, folder: Path) -> None:
+        self.suite, self.folder = suite, folder
+        self.cells = plan_suite(suite)
+        self.failed: set[str] = set()
+        self._finished: set[str] = set()
+        self._choices: dict[tuple[str, ...], Choice] = {}
+
+    def tuning_seeds(self, cell: Cell) -> list[int]:
+        """Seeds that every grid point is run with: none if there is nothing to choose, here or downstream."""
+        users = [c for c in self.cells if c.method.source == cell.name and c.place == cell.place]
+        tuned = any(len(c.points) > 1 for c in (cell, *users))
+        return self.suite.tune.seeds if tuned else []
+
+    def choice(self, cell: Cell) -> Choice | None:
+        """The best grid point by the validation rows, if all its tuning runs are there."""
+        key = (*cell.place, cell.name)
+        if key not in self._choices:
+            found = self._choose(cell)
+            if found is None:
+                return None
+            self._choices[key] = found
+        return self._choices[key]
+
+    def _choose(self, cell: Cell) -> Choice | None:
+        if len(cell.points) == 1:
+            return Choice(cell.points[0], {})
+        if cell.method.source is not None and self.source(cell) is None:
+            return None
+        figures: dict[str, float | None] = {}
+        for point in cell.points:
+            names = [run_name(cell, point, seed) for seed in self.tuning_seeds(cell)]
+            if not all(name in self.failed or self.is_finished(cell, point, name) for name in names):
+                return None
+            values = [None if name in self.failed else self.validation_figure(cell, name) for name in names]
+            numbers = [value for value in values if value is not None]
+            figures[point.label] = fmean(numbers) if len(numbers) == len(values) else None
+        sign = 1 if larger_is_better(self.figure(cell)) else -1
+        known = {label: sign * value for label, value in figures.items() if value is not None}
+        best = next((p for p in cell.points if known and known.get(p.label) == max(known.values())), None)
+        return None if best is None else Choice(best, figures)
+
+    def figure(self, cell: Cell) -> str:
+        """What a cell's grid point is chosen by."""
+        return cell.method.figure or self.suite.tune.figure
+
+    def validation_figure(self, cell: Cell, name: str) -> float | None:
+        """That figure of a run, on the validation rows; None where it is not defined."""
+        figures = Results.load(self.folder / name / "results_val.json").figures()
+        value = value_of(figures, self.figure(cell))
+        return None if value is None or value != value else value
+
+    def source(self, cell: Cell) -> tuple[Cell, Point] | None:
+        """Whose scores a cell takes, if it does and that is chosen."""
+        other = source_cell(cell, self.cells)
+        choice = None if other is None else self.choice(other)
+        return None if other is None or choice is None else (other, choice.point)
+
+    def recipe(self, cell: Cell, point: Point, seed: int) -> Recipe:
+        """The recipe of a run whose source, if it has one, is chosen."""
+        return resolve(self.suite, cell, point, seed, self.source(cell))
+
+    def is_finished(self, cell: Cell, point: Point, name: str) -> bool:
+        """Whether a run is done, with what the choice needs; it must be of the recipe that is asked for."""
+        if name in self._finished:
+            return True
+        path = self.folder / name
+        if not (path / "run.json").is_file():
+            return False
+        run = Run.open(path)
+        planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
+        if recipe_content(run.recipe) != recipe_content(planned):
+            if not cell.method.trains:
+                return False  # its source's choice is another one now: it is made again in no time
+            raise SuiteError(
+                f"{path} was made with another recipe than the suite has now: rename the suite or choose "
+                f"another --out, or remove that folder"
+            )
+        if run.state != "finished" or not (path / "results_val.json").is_file():
+            return False
+        self._finished.add(name)
+        return True
+
+    def wanted(self, cell: Cell) -> list[tuple[Point, int]]:
+        """The runs of a cell that are known to be needed by now."""
+        wanted = [(point, seed) for point in cell.points for seed in self.tuning_seeds(cell)]
+        choice = self.choice(cell)
+        if choice is not None:
+            wanted += [(choice.point, seed) for seed in self.suite.seeds]
+        return list(dict.fromkeys(wanted))
+
+    def ready(self) -> list[Task]:
+        """Runs that are missing and can be made now."""
+        tasks = []
+        for cell in self.cells:
+            source = self.source(cell)
+            if cell.method.source is not None and source is None:
+                continue
+            for point, seed in self.wanted(cell):
+                name = run_name(cell, point, seed)
+                if name in self.failed or self.is_finished(cell, point, name):
+                    continue
+                taken = None
+                if source is not None:
+                    taken = run_name(*source, seed)
+                    if not self.is_finished(*source, taken):
+                        continue
+                recipe = self.recipe(cell, point, seed).model_dump(mode="json")
+                folder = None if taken is None else str(self.folder / taken)
+                path = str(self.folder / name)
+                tasks.append(Task(name, path, recipe, folder, cell.method.posterior))
+        return tasks
+
+    def count(self) -> tuple[dict[str, int], dict[str, int]]:
+        """By kind ("trained", "of scores"): runs in all, and runs that are finished."""
+        total, done = {"trained": 0, "of scores": 0}, {"trained": 0, "of scores": 0}
+        for cell in self.cells:
+            kind = "trained" if cell.method.trains else "of scores"
+            seeds = self.tuning_seeds(cell)
+            total[kind] += len(cell.points) * len(seeds) + len(set(self.suite.seeds) - set(seeds))
+            known = cell.method.source is None or self.source(cell) is not None
+            for point, seed in self.wanted(cell) if known else []:
+                done[kind] += self.is_finished(cell, point, run_name(cell, point, seed))
+        return total, done

@@ -1,0 +1,541 @@
+import json
+import re
+import shutil
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from typer import Typer
+from typer.testing import CliRunner
+
+from shortlist.class_table import ClassTable
+from shortlist.cli.report import report
+from shortlist.metrics import Figure, aggregate
+from shortlist.predictors import load
+from shortlist.report.page import make_page, write_page
+from shortlist.report.page_pictures import Pictures, to_pixels
+from shortlist.report.page_rows import look_at_method
+from shortlist.report.page_runs import Method, group_runs, read_runs
+from shortlist.report.page_tables import published_table
+from shortlist.report.page_words import compare_sentence, set_sentences
+from shortlist.train.build import build_data
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run
+from shortlist.train.scoring import calibrate_run, evaluate_run
+
+PREDICTORS = {
+    "top_3": {"name": "topk", "k": 3},
+    "average_2": {"name": "average_k", "k": 2},
+    "conformal_80": {"name": "conformal", "coverage": 0.8},
+}
+HOSTILE = '<script>alert("1")</script> & <b>'
+COUNTS = [300, 200, 150, 120, *range(100, 20, -10), *range(19, 3, -2)]  # of 20 classes
+GLYPHS = {"name": "glyphs", "characters": "abcdefghijklmnopqrst", "train_images": 300}
+FIGURES = ("sizes", "frequency", "reliability", "confused", "lists")
+
+
+def make_run(
+    path: Path, content: dict, *, table: ClassTable, targets: dict, skill: float = 2.0, **info
+) -> Run:
+    """A finished run with made-up scores: the larger ``skill``, the better."""
+    recipe = make_recipe({"predictors": PREDICTORS, **content})
+    run = Run.create(path, recipe)
+    table.save(run.path / "class_table.json")
+    generator = torch.Generator().manual_seed(recipe.seed)
+    for part, target in targets.items():
+        scores = torch.randn(len(target), len(table), generator=generator)
+        scores[torch.arange(len(target)), target] += skill
+        run.save_scores(part, 2 * scores, target)
+    lines = [f"{e},0.1,{0.1 * e},{3 - e}" for e in range(3)]
+    (run.path / "epochs.csv").write_text("\n".join(["epoch,lr,val_top1,train_loss", *lines]) + "\n")
+    calibrate_run(run)
+    evaluate_run(run)
+    run.set_state("finished", **info)
+    return run
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory) -> Path:
+    """Two methods with two seeds each on letters, one class with a hostile name."""
+    folder = tmp_path_factory.mktemp("runs")
+    content = GLYPHS | {"cache": str(folder / "cache")}
+    data = build_data(make_recipe({"data": content}))
+    names = [HOSTILE, *data.class_table.names[1:]]
+    table = ClassTable(names, data.class_table.ids, COUNTS, data.class_table.parents)
+    targets = {"val": data.val.targets, "test": data.test.targets}
+    for loss, skill in (("cross_entropy", 1.5), ("noised_topk", 3.0)):
+        for seed in (0, 1):
+            recipe = {"name": f"{loss}-{seed}", "data": content, "loss": {"name": loss}, "seed": seed}
+            make_run(folder / f"{loss}-{seed}", recipe, table=table, targets=targets, skill=skill)
+    return folder
+
+
+def folders(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.glob("*/run.json"))
+
+
+@pytest.fixture(scope="session")
+def page(runs) -> str:
+    html, outcome = make_page(folders(runs))
+    assert (outcome.runs, list(outcome.left_out), list(outcome.remarks)) == (4, [], [])
+    return html
+
+
+def simple_run(path: Path, content: dict | None = None, *, n: int = 120, **more) -> Run:
+    """A run on data that is not there."""
+    table = ClassTable([f"class {i}" for i in range(20)], counts=COUNTS)
+    targets = {"val": torch.arange(n) % 20, "test": torch.arange(n) % 20}
+    content = {"data": {"name": "cifar100", "root": str(path / "gone")}, **(content or {})}
+    return make_run(path, content, table=table, targets=targets, **more)
+
+
+class Checker(HTMLParser):
+    """Balanced tags, all ids and links, all text."""
+
+    VOID = ("meta", "link", "img", "br", "col")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.tags: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.images: list[dict] = []
+        self.drawings: list[dict] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags[tag] += 1
+        self.ids[given.get("id", "")] += "id" in given
+        self.links += [given[key] for key in ("src", "href", "srcset", "data") if key in given]
+        if tag == "img":
+            self.images.append(given)
+        if given.get("class") == "plot":
+            self.drawings.append(given)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(page):
+    checked = Checker(page)
+    names = {f"{name}-1-{place}" for name in FIGURES for place in (1, 2)} | {"accuracy-1", "learning-1"}
+    assert names <= set(checked.ids)
+    assert all(number <= 1 for name, number in checked.ids.items() if name)
+    assert all(link.startswith(("data:", "#")) for link in checked.links)
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert len(page.encode()) < 1_000_000
+    assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in checked.drawings)
+    assert len(checked.drawings) == 2 + 2 + 2 * (2 + 1 + 1)
+    assert checked.tags["script"] == 0
+    assert checked.tags["caption"] == checked.tags["table"] - 2 * 9  # the lists' tables are labelled
+    assert len(checked.images) > 30
+    assert all("alt" in image and image["src"].startswith("data:image/png") for image in checked.images)
+
+
+def test_hostile_names_are_text(page):
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &lt;b&gt;" in page
+
+
+def test_the_tables_hold_the_figures(runs, page):
+    read, _ = read_runs(folders(runs))
+    (experiment,) = group_runs(read)
+    assert [method.label for method in experiment.methods] == ["cross_entropy", "noised_topk"]
+    assert [len(method.runs) for method in experiment.methods] == [2, 2]
+    for method in experiment.methods:
+        assert method.figures == aggregate([run.results for run in method.runs]).figures
+        for name in ("top5.macro", "sets.conformal_80.coverage.few", "balanced_error"):
+            assert f">{100 * method.figures[name].value:.1f}<" in page
+        assert f">{method.figures['sets.average_2.size.micro'].value:.2f}<" in page
+    assert page.count("recipe") > 1
+    assert f">{read[0].info['versions']['torch']}<" in page
+    assert "loss.noise_std" in page
+
+
+def test_rows_of_a_method_against_loops(runs):
+    read, _ = read_runs(folders(runs))
+    method = group_runs(read)[0].methods[0]
+    rows = look_at_method(method)
+    names, mistakes = list(rows.predictors), Counter()
+    histograms = {name: Counter() for name in names}
+    for run in method.runs:
+        scores, target = run.run.load_scores("test")
+        for name in names:
+            sizes = load(run.run.predictor_paths()[name])(scores).sum(1)
+            for size, true in zip(sizes.tolist(), target.tolist(), strict=True):
+                group = "few" if COUNTS[true] < 20 else "many" if COUNTS[true] > 100 else "medium"
+                histograms[name][group, size] += 1
+        for row, true in zip(scores.tolist(), target.tolist(), strict=True):
+            guess = row.index(max(row))
+            mistakes[min(true, guess), max(true, guess)] += true != guess
+    for name in names:
+        found = {
+            (group, size): number
+            for group, histogram in rows.histograms[name].items()
+            for size, number in enumerate(histogram)
+            if number
+        }
+        assert found == dict(histograms[name])
+    assert [pair.mistakes for pair in rows.pairs] == sorted(mistakes.values(), reverse=True)[
+        : len(rows.pairs)
+    ]
+    scores, target = method.runs[0].run.load_scores("test")
+    for pair, ways in zip(rows.pairs, rows.pair_rows, strict=True):
+        for (true, guess), chosen in zip((pair.classes, pair.classes[::-1]), ways, strict=True):
+            assert all(target[row] == true and scores[row].argmax() == guess for row in chosen)
+    chances = [float(scores[each.row].softmax(0)[each.true]) for each in rows.lists]
+    assert chances == sorted(chances, reverse=True)
+    every = scores.softmax(1)[torch.arange(len(target)), target]
+    assert (chances[0], chances[-1]) == pytest.approx((float(every.max()), float(every.min())))
+
+
+def test_pictures_are_the_rows_own(runs):
+    import base64
+    import io
+
+    import numpy
+    from PIL import Image
+
+    read, _ = read_runs(folders(runs)[:1])
+    data = build_data(read[0].recipe)
+    markup = Pictures(data).test(7, alt='a "b"')
+    encoded = re.search(r"base64,([^\"]+)", markup)[1]
+    image = numpy.array(Image.open(io.BytesIO(base64.b64decode(encoded))))
+    assert (image == data.test.inputs[7, 0].numpy()).all()  # uint8, as it is: not standardised
+    assert 'alt="a &quot;b&quot;"' in markup
+    small = Pictures(data, budget=len(encoded) + 100)
+    assert small.test(7, alt="") is not None
+    assert small.test(8, alt="") is None
+    assert small.refused == 1
+    index = int(data.train.targets[0])
+    first = Pictures(data).of_class(index, alt="")
+    image = Image.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", first)[1])))
+    assert (numpy.array(image) == data.train.inputs[0, 0].numpy()).all()
+
+
+def test_colours_are_stretched_and_kept():
+    inputs = torch.tensor([[[0.0, 1.0]], [[0.5, 0.5]], [[1.0, 0.0]]])
+    assert to_pixels(inputs).tolist() == [[[0, 128, 255], [255, 128, 0]]]
+    assert to_pixels(torch.zeros(1, 2, 2)).tolist() == [[[0] * 3] * 2] * 2
+
+
+def test_without_pictures(tmp_path):
+    """Data that has moved, data that is no pictures, and pictures that were not wanted."""
+    simple_run(tmp_path / "a")
+    html, outcome = make_page([tmp_path / "a"])
+    assert len(outcome.remarks) == 1
+    assert outcome.remarks[0].startswith("without pictures: the data set of a could not be opened: ")
+    assert "Without pictures: the data set of a" in html
+    assert Checker(html).tags["img"] == 0
+    assert make_page([tmp_path / "a"], pictures=False)[1].remarks == []
+    options = {"num_classes": 20, "num_genera": 4, "num_rows": 200, "num_val_rows": 100, "num_test_rows": 100}
+    recipe = {"data": {"name": "gaussian_genera", **options}, "predictors": {}}
+    data = build_data(make_recipe(recipe))
+    targets = {"val": data.val.targets, "test": data.test.targets}
+    make_run(tmp_path / "b", recipe, table=data.class_table, targets=targets)
+    html, outcome = make_page([tmp_path / "b"])
+    assert "the rows of gaussian_genera are not pictures" in outcome.remarks[0]
+    checked = Checker(html)
+    assert "reliability-1-1" in checked.ids
+    assert not {"sizes-1-1", "frequency-1-1"} & set(checked.ids)  # it has no predictors
+    targets["test"] = targets["test"].flip(0)
+    make_run(tmp_path / "c", recipe, table=data.class_table, targets=targets)
+    assert "no longer those that were scored" in make_page([tmp_path / "c"])[1].remarks[0]
+
+
+def damage(run: Run, what: str) -> None:
+    def change(file: str, old: str, new: str) -> None:
+        text = (run.path / file).read_text()
+        assert old in text
+        (run.path / file).write_text(text.replace(old, new, 1))
+
+    if what == "older":
+        change("run.json", "shortlist run 1", "shortlist run 0")
+    elif what == "recipe":
+        change("recipe.yaml", "batch_size", "size_of_batch")
+    elif what == "not json":
+        (run.path / "results.json").write_text("{")
+    elif what == "list":
+        (run.path / "run.json").write_text("[]")
+    elif what == "scores":
+        path = run.path / "scores" / "test.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+    elif what == "predictor":
+        change("predictors/top_3.json", '"sha256": "', '"sha256": "0')
+    elif what == "other predictors":
+        (run.path / "predictors" / "top_3.json").unlink()
+    elif what == "epochs":
+        (run.path / "epochs.csv").write_text("epoch,lr\n0,much\n")
+    else:
+        (run.path / what).unlink()
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("older", "written by another version"),
+        ("recipe", "size_of_batch: unknown key"),
+        ("not json", "not a file of results"),
+        ("list", "attribute"),
+        ("scores", "cannot be read"),
+        ("predictor", "is not a predictor saved by shortlist"),
+        ("other predictors", "not of the predictors that are there"),
+        ("epochs", "could not convert string"),
+        ("results.json", "results.json missing; the run's state is 'finished'"),
+        ("class_table.json", "class_table.json missing"),
+        ("scores/test.safetensors", "scores/test.safetensors missing"),
+        ("run.json", "is not a run folder"),
+    ],
+)
+@pytest.mark.errors
+def test_a_damaged_run_is_named_and_left_out(runs, tmp_path, what, reason):
+    good, bad = folders(runs)[:2]
+    shutil.copytree(bad, tmp_path / "bad <run>")
+    damage(Run(tmp_path / "bad <run>"), what)
+    html, outcome = make_page([good, tmp_path / "bad <run>", good], pictures=False)
+    assert outcome.runs == 1
+    (left_out,) = outcome.left_out
+    assert reason in left_out.reason
+    assert 'id="left-out"' in html
+    assert "bad &lt;run&gt;" in html
+    Checker(html)
+
+
+def test_a_run_without_curves_stays(tmp_path):
+    (simple_run(tmp_path / "a").path / "epochs.csv").unlink()
+    html, outcome = make_page([tmp_path / "a"], pictures=False)
+    assert outcome.runs == 1
+    assert "No run has figures by epoch." in html
+
+
+@pytest.mark.errors
+def test_no_run_at_all_is_an_error_and_writes_nothing(tmp_path):
+    (tmp_path / "report.html").write_text("before")
+    with pytest.raises(ValueError, match=r"there is no run to report: .*no such folder"):
+        write_page([tmp_path / "none"], tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == "before"
+
+
+def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
+    simple_run(tmp_path / "a")
+    simple_run(tmp_path / "b", {"loss": {"name": "noised_topk", "k": 5, "noise_std": 0.5}, "seed": 3})
+    simple_run(tmp_path / "c", {"loss": {"name": "noised_topk", "k": 5, "noise_std": 1.0}, "workers": 1})
+    simple_run(tmp_path / "d", {"loss": {"name": "noised_topk", "k": 5, "noise_std": 1.0}, "seed": 1})
+    other = {"name": "cifar100", "root": str(tmp_path), "noise": 0.25}
+    simple_run(tmp_path / "e", {"data": other, "name": "mine"})
+    paths = [tmp_path / name for name in "abcd"]
+    for path in paths:  # of one data set
+        recipe = (path / "recipe.yaml").read_text()
+        (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
+    first, second = group_runs(read_runs([*paths, tmp_path / "e"])[0])
+    assert [method.label for method in first.methods] == [
+        "cross_entropy",
+        "noised_topk, noise_std 0.5",
+        "noised_topk, noise_std 1.0",
+    ]
+    assert [run.name for run in first.methods[2].runs] == ["c", "d"]  # by seed; workers do not matter
+    assert [method.label for method in second.methods] == ["mine"]
+    assert first.title == "cifar100, 20 classes, noise not set"
+    assert second.title == "cifar100, 20 classes, noise 0.25"
+    html, _ = make_page([*paths, tmp_path / "e"], pictures=False)
+    assert {"data-1", "data-2", "accuracy-2", "lists-1-3", "lists-2-1"} <= set(Checker(html).ids)
+
+
+def test_published_figures_stand_beside_ours(tmp_path):
+    simple_run(tmp_path / "a", {"loss": {"name": "noised_topk", "k": 5}})
+    (experiment,) = group_runs(read_runs([tmp_path / "a"])[0])
+    markup, sources = published_table(experiment)
+    ours = 100 * experiment.methods[0].figures["top5.micro"].value
+    assert ">94.40<" in markup
+    assert f">{ours - 94.4:+.1f}<" in markup
+    assert "model.name small_cnn, there densenet40_40" in markup
+    assert "ICML 2022" in sources[0]
+    assert "Beside published figures" in make_page([tmp_path / "a"], pictures=False)[0]
+    simple_run(tmp_path / "b", {"data": {"name": "glyphs"}})
+    assert "Beside published figures" not in make_page([tmp_path / "b"], pictures=False)[0]
+
+
+def method(label: str, runs=(), **figures: Figure) -> Method:
+    return Method(label, runs, figures)
+
+
+class NoLimit:
+    info: dict = {}  # noqa: RUF012
+
+
+def test_sentences_say_whether_intervals_overlap():
+    def sentence(*values: tuple, lower: bool = False) -> str:
+        methods = [method(name, [NoLimit()], top=Figure(*numbers)) for name, *numbers in values]
+        return compare_sentence(methods, "top", "Top-1 accuracy", lower=lower)
+
+    a, b, c = ("a", 0.5, 0.45, 0.55), ("b", 0.7, 0.6, 0.8), ("c", 0.52, 0.5, 0.61)
+    assert sentence(a, b) == (
+        "Top-1 accuracy: b is highest with 70.0 % (60.0 to 80.0), then a with 50.0 % (45.0 to 55.0). "
+        "Their intervals do not overlap."
+    )
+    assert sentence(a, b, c).endswith("Their intervals overlap: this does not settle which is better.")
+    assert "then c" in sentence(a, b, c)
+    assert sentence(a, b, lower=True).startswith("Top-1 accuracy: a is lowest with 50.0 %")
+    assert sentence(a, b, lower=True).endswith("do not overlap.")
+    assert sentence(a) == "Top-1 accuracy of a: 50.0 % (45.0 to 55.0)."
+    assert "nothing is said about chance" in sentence(a, ("d", 0.9))
+    assert "are level at 50.0 %" in sentence(a, ("d", 0.5))
+    assert sentence(("d", None)) is None
+    assert "(0.0 to 100.0)" in sentence(("d", 0.5, -0.4, 1.4))  # what a share can be
+
+
+def test_sentences_about_sets(runs):
+    (experiment,) = group_runs(read_runs(folders(runs))[0])
+    sentences = dict(sentence.split(": ", 1) for sentence in set_sentences(experiment))
+    assert set(sentences) == {"average_2", "conformal_80"}  # top_3 is top-3 accuracy
+    assert sentences["average_2"].startswith("set to 2 classes on average. ")
+    assert sentences["conformal_80"].startswith("promises that 80 % of the sets hold the true class. ")
+    for name, text in sentences.items():
+        for each in experiment.methods:
+            size = each.figures[f"sets.{name}.size.micro"].value
+            assert f"{each.label} {100 * each.figures[f'sets.{name}.coverage.micro'].value:.1f} %" in text
+            assert f"with {size:.2f} classes" in text
+    low = [m for m in experiment.methods if m.figures["sets.conformal_80.coverage.micro"].value < 0.8]
+    assert ("All reach the promise" in sentences["conformal_80"]) == (not low)
+    assert ("Below the promise" in sentences["conformal_80"]) == bool(low)
+
+
+def test_the_datas_own_probabilities_are_no_method(tmp_path):
+    simple_run(tmp_path / "a")
+    simple_run(tmp_path / "b", skill=5.0, scores_from="posterior")
+    for path in (tmp_path / "a", tmp_path / "b"):
+        recipe = (path / "recipe.yaml").read_text()
+        (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
+    (experiment,) = group_runs(read_runs([tmp_path / "a", tmp_path / "b"])[0])
+    assert [m.label for m in experiment.methods] == ["cross_entropy", "the data's own probabilities"]
+    sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy")
+    assert sentence.startswith("Top-1 accuracy of cross_entropy: ")
+    assert "The data's own probabilities reach " in sentence
+
+
+@pytest.fixture
+def own_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_command(runs, tmp_path, own_threads):
+    app = Typer()
+    app.command()(report)
+    output = tmp_path / "report.html"
+    paths = list(map(str, folders(runs)))
+    result = CliRunner().invoke(app, [*paths, str(tmp_path / "no"), "-o", str(output), "--title", "A & B"])
+    assert result.exit_code == 0, result.exception
+    assert f"{output}: 4 runs, {output.stat().st_size:,} bytes" in result.stdout.replace("\n", "")
+    assert f"shortlist: left out {tmp_path / 'no'}: " in result.stderr
+    assert "<h1>A &amp; B</h1>" in output.read_text()
+    result = CliRunner().invoke(app, [paths[0], "-o", str(tmp_path / "report.pdf")])
+    assert isinstance(result.exception, ValueError)
+    assert "--output must end in .html" in str(result.exception)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no browser: `apt-get install chromium` brings one")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_in_a_browser(browser, page, tmp_path, width, scheme):
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, offline=True)
+    view, troubles, requests = context.new_page(), [], []
+    view.on("console", lambda message: troubles.append(message.text))
+    view.on("pageerror", lambda error: troubles.append(str(error)))
+    view.on("request", lambda request: requests.append(request.url))
+    view.goto((tmp_path / "report.html").as_uri())
+    view.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    figures = view.locator("figure")
+    assert figures.count() == 2 + 2 * len(FIGURES)
+    for i in range(figures.count()):
+        assert figures.nth(i).is_visible()
+    boxes = view.evaluate(
+        "[...document.querySelectorAll('svg.plot')].map(s => [s.getBoundingClientRect().width, "
+        "s.getBoundingClientRect().right, s.querySelectorAll('path[d^=M], rect').length])"
+    )
+    assert all(shown >= 250 and right <= width and marks > 0 for shown, right, marks in boxes)
+    assert view.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    colours = view.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert contrast(*colours) >= 7
+    assert (luminance(colours[1]) < 0.2) == (scheme == "dark")
+    for selector in (".soft", "caption", ".interval", ".legend .s1", "tr.true th", "svg text.label"):
+        ink, paper = view.evaluate(SHOWN_COLOURS, selector)
+        assert contrast(ink, paper) >= 4.5, selector
+    assert troubles == []
+    assert all(url.startswith(("file:", "data:")) for url in requests)
+    context.close()
+
+
+SHOWN_COLOURS = """selector => {
+    const element = document.querySelector(selector), style = getComputedStyle(element);
+    let behind = element;
+    while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
+    const ink = element.tagName === 'text' ? style.fill : style.color;
+    return [ink, getComputedStyle(behind).backgroundColor];
+}"""
+
+
+def luminance(colour: str) -> float:
+    """As in the accessibility guidelines (WCAG 2)."""
+    levels = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+    linear = [level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.slow
+def test_a_trained_run(tmp_path):
+    from shortlist.train.fit import train
+
+    data = GLYPHS | {"cache": str(tmp_path / "cache")}
+    recipe = make_recipe({"data": data, "predictors": PREDICTORS, "epochs": 2, "batch_size": 50})
+    run = train(recipe, tmp_path / "run", report=lambda *_: None)
+    html, outcome = make_page([run.path])
+    assert (outcome.runs, list(outcome.left_out), list(outcome.remarks)) == (1, [], [])
+    checked = Checker(html)
+    assert {"learning-1", *(f"{name}-1-1" for name in FIGURES)} <= set(checked.ids)
+    assert checked.tags["img"] > 9
+    results = json.loads((run.path / "results.json").read_text())
+    assert f">{100 * results['scores']['topk']['5']['micro']['value']:.1f}<" in html
+
+
+@pytest.mark.slow
+def test_a_thousand_classes_and_ten_runs_stay_small(tmp_path):
+    table = ClassTable(
+        [f"A class with a long name, number {i}" for i in range(1000)], counts=[*range(1, 1001)]
+    )
+    target = torch.arange(3000) % 1000
+    for seed, loss in enumerate(("cross_entropy", "focal", "ldam", "logit_adjusted", "noised_topk") * 2):
+        content = {"loss": {"name": loss}, "seed": seed // 5, "batch_size": 1 + seed}
+        make_run(tmp_path / str(seed), content, table=table, targets={"val": target, "test": target})
+    html, outcome = make_page(sorted(tmp_path.iterdir()), pictures=False)
+    assert outcome.runs == 10
+    assert len(html.encode()) < 3_000_000  # up to 6,000,000 more for pictures
+    assert "lists-1-10" in Checker(html).ids

@@ -1,0 +1,135 @@
+import math
+
+import pytest
+
+from shortlist.losses import LOSSES
+from shortlist.report.published import find_published, flatten, load_published
+from shortlist.train.recipe import make_recipe
+
+CIFAR = {"name": "cifar100", "root": "."}
+
+
+def found(*, data=CIFAR, **sections) -> dict[str, dict[str, float]]:
+    """Percentages by experiment and figure."""
+    recipe = make_recipe({"data": data, **sections}).model_dump(mode="json")
+    values: dict[str, dict[str, float]] = {}
+    for value in find_published(recipe):
+        values.setdefault(value.experiment.name, {})[value.figure] = round(100 * value.value, 2)
+    return values
+
+
+def table(name: str) -> dict[str, tuple[float, ...]]:
+    experiment = next(e for e in load_published() if e.name == name)
+    return {row.method: row.values for row in experiment.rows}
+
+
+def test_every_row_is_complete_and_plausible():
+    experiments = load_published()
+    assert len({e.name for e in experiments}) == len(experiments) == 17
+    for experiment in experiments:
+        assert experiment.source.count(":") == 1
+        for row in experiment.rows:
+            assert len(row.values) == len(experiment.figures)
+            assert all(0 < value < 100 and math.isfinite(value) for value in row.values)
+            assert row.when["loss.name"] in LOSSES or row.when["loss.name"] == "cross_entropy"
+            loss = {key.removeprefix("loss."): value for key, value in row.when.items() if key[:5] == "loss."}
+            plain = {key: value for key, value in loss.items() if value != "*" and key != "method"}
+            make_recipe({"loss": plain})  # its options exist
+
+
+def test_the_tables_as_printed():
+    noise = [table(f"CIFAR-100, label noise {noise:g}") for noise in (0, 0.1, 0.2, 0.3, 0.4)]
+    assert [row["cross-entropy"][0] for row in noise] == [94.2, 90.3, 87.6, 85.7, 83.6]
+    assert [row["smooth top-5"][0] for row in noise] == [93.3, 92.2, 90.4, 88.8, 87.4]
+    assert [row["noised top-5"][0] for row in noise] == [94.4, 91.9, 90.7, 89.7, 87.8]
+    assert table("Pl@ntNet-300K, macro top-K")["noised top-K, imbalanced"] == (42.4, 64.9, 73.2)
+    assert table("ImageNet-LT, top-K")["smooth top-K"] == (37.3, 42.0, 39.0)
+    assert table("CIFAR-100, average-5")["two-head average-K"] == (97.35,)
+    average = table("Pl@ntNet-300K, average-K")
+    assert average["cross-entropy"] == (89.63, 92.64, 95.11, 97.11, 46.58)
+    balanced = [table(f"{name}, balanced error") for name in ("CIFAR-10-LT", "CIFAR-100-LT", "ImageNet-LT")]
+    assert [row["logit-adjusted"][0] for row in balanced] == [22.33, 56.11, 48.89]
+    assert table("iNaturalist 2018, balanced error")["logit-adjusted and adaptive margins"] == (31.56,)
+    assert table("CIFAR-100, differentiable top-k")["SinkhornSort"] == (61.89, 86.94)
+    assert list(table("CIFAR-100, effect of the noise").values())[3:5] == [(93.36,), (94.46,)]
+
+
+def test_a_recipe_finds_its_own_row():
+    values = found(loss={"name": "noised_topk", "k": 5})
+    assert values == {"CIFAR-100, label noise 0": {"top5.micro": 94.4}}
+    average = {"five": {"name": "average_k", "k": 5}, "macro": {"name": "average_k", "k": 5, "macro": True}}
+    values = found(loss={"name": "average_k", "k": 5}, predictors=average)
+    assert values == {"CIFAR-100, average-5": {"average5.micro": 97.35}}
+    noisy = {**CIFAR, "label_noise": 0.2, "noise_level": "superclass"}
+    assert found(data=noisy)["CIFAR-100, label noise 0.2"] == {"top5.micro": 87.6}
+    assert found(data={**CIFAR, "noise": 0.2})["CIFAR-100, label noise 0.2"] == {"top5.micro": 87.6}
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, 61.64),
+        ({"loss": {"name": "cross_entropy", "class_balanced": 0.9999}}, 60.40),
+        ({"loss": {"name": "ldam"}}, 60.40),
+        ({"loss": {"name": "ldam"}, "reweighting": {"after": 160}}, 57.96),
+        ({"adjust": {"tau": 1.0}}, 58.24),
+        ({"loss": {"name": "logit_adjusted"}}, 56.11),
+    ],
+)
+def test_what_changes_the_method_changes_the_row(sections, expected):
+    values = found(data={"name": "cifar100_lt", "root": "."}, **sections)
+    assert values == {"CIFAR-100-LT, balanced error": {"balanced_error": expected}}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"data": {"name": "glyphs"}},
+        {"data": {**CIFAR, "noise": 0.25}},
+        {"data": {**CIFAR, "long_tail": "exp"}},
+        {"data": {"name": "cifar100_lt", "root": ".", "rho": 10.0}},
+        {"loss": {"name": "noised_topk", "k": 3}},
+        {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
+        {"loss": {"name": "logit_adjusted", "tau": 0.5}, "data": {"name": "cifar100_lt", "root": "."}},
+        {"adjust": {"tau": 1.0}},
+        {"sampler": {"name": "class_balanced"}},
+        {"second_stage": {"name": "retrain_classifier"}},
+    ],
+)
+def test_other_methods_and_data_find_nothing(sections):
+    assert found(**sections) == {}
+
+
+def test_departures_from_the_setting_are_listed():
+    recipe = make_recipe(
+        {
+            "data": {"name": "plantnet300k", "root": "."},
+            "loss": {"name": "noised_topk", "k": 5, "noise_std": 0.5, "num_samples": 5},
+            "model": {"name": "timm:resnet50"},
+            "optimiser": {"lr": 0.002},
+            "epochs": 3,
+            "batch_size": 32,
+        }
+    )
+    values = {value.figure: value.departures for value in find_published(recipe.model_dump(mode="json"))}
+    shared = ("epochs 3, there 30", "loss.noise_std 0.5, there 1.0")
+    assert values == {
+        "top1.macro": (*shared, "loss.k 5, there 1"),
+        "top3.macro": (*shared, "loss.k 5, there 3"),
+        "top5.macro": shared,
+    }
+
+
+def test_figures_of_the_same_network_come_first():
+    both = {"CIFAR-100, label noise 0": {"top5.micro": 94.2}}
+    assert found(model={"name": "densenet40_40"}) == both | {
+        "CIFAR-100, differentiable top-k": {"top1.micro": 61.27}
+    }
+    assert found(model={"name": "small_cnn"})["CIFAR-100, differentiable top-k"] == {
+        "top1.micro": 61.27,
+        "top5.micro": 85.31,
+    }
+
+
+def test_flatten_keeps_empty_sections():
+    assert flatten({"a": {"b": {"c": 1}}, "d": {}}) == {"a.b.c": 1, "d": {}}

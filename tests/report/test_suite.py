@@ -1,0 +1,422 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from shortlist.cli.suite import suite_app
+from shortlist.datasets import gaussian_genera
+from shortlist.metrics import Results
+from shortlist.report.compare import compare_runs
+from shortlist.report.suite import SuiteError, load_suite
+from shortlist.report.suite_plan import plan_suite, recipe_hash, resolve, run_name
+from shortlist.report.suite_run import run_suite
+from shortlist.report.suite_state import SuiteState
+from shortlist.report.suite_worker import Task, do_task
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning.*"),
+]
+RECIPES = Path(__file__).parents[2] / "recipes" / "cpu"
+DATA = {"name": "gaussian_genera", "num_classes": 10, "num_genera": 3, "dim": 4, "num_rows": 200}
+DATA |= {"num_val_rows": 100, "num_test_rows": 100}
+BASE = {"data": DATA, "model": {"name": "linear"}, "epochs": 1, "batch_size": 50, "loggers": []}
+BASE |= {"predictors": {"average2": {"name": "average_k", "k": 2}}}
+SUITE = {
+    "name": "tiny",
+    "base": BASE,
+    "tune": {"figure": "top1.micro", "seeds": [0]},
+    "seeds": [0, 1],
+    "grid": {"optimiser.lr": [0.001, 0.1]},
+    "methods": {
+        "ce": {},
+        "ce_tau": {"from": "ce", "grid": {"adjust.tau": [0.5, 1.0]}},
+        "noised": {"overrides": ["loss=noised_topk", "loss.k=2"], "grid": {"optimiser.lr": [0.1]}},
+        "limit": {"posterior": True},
+    },
+    "figures": ["top1.micro", "sets.average2.coverage.micro"],
+}
+
+
+def write(path: Path, **changes) -> Path:
+    file = path / "suite.yaml"
+    file.write_text(yaml.safe_dump(SUITE | changes, sort_keys=False))
+    return file
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file: a file that was written again has another inode."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, Path]:
+    """The file of a suite and the folder of its runs."""
+    folder = tmp_path_factory.mktemp("suite")
+    file = write(folder)
+    state = run_suite(load_suite(file), folder / "out")
+    assert not state.failed
+    return file, folder / "out" / "tiny"
+
+
+def test_runs_are_where_they_should_be(finished):
+    found = sorted(str(path.parent.relative_to(finished[1])) for path in finished[1].rglob("run.json"))
+    chosen = {row["method"]: row["grid_point"] for row in tuning(finished[1]) if row["chosen"] == "True"}
+    assert found == sorted(
+        [
+            "ce/lr=0.001/seed-0",
+            "ce/lr=0.1/seed-0",
+            f"ce/{chosen['ce']}/seed-1",
+            "ce_tau/tau=0.5/seed-0",
+            "ce_tau/tau=1.0/seed-0",
+            f"ce_tau/{chosen['ce_tau']}/seed-1",
+            "noised/lr=0.1/seed-0",
+            "noised/lr=0.1/seed-1",
+            "limit/default/seed-0",
+            "limit/default/seed-1",
+        ]
+    )
+
+
+def tuning(folder: Path) -> list[dict[str, str]]:
+    with (folder / "tuning.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_grid_point_with_the_best_validation_figure_is_chosen(finished):
+    rows = tuning(finished[1])
+    assert [row["method"] for row in rows] == ["ce", "ce", "ce_tau", "ce_tau"]
+    for row in rows:
+        run = Run.open(finished[1] / row["method"] / row["grid_point"] / "seed-0")
+        scores, target = run.load_scores("val")
+        tau = run.recipe.adjust.tau or 0
+        counts = run.class_table.class_counts.clamp_min(1).double()
+        adjusted = scores.double() - tau * (counts / counts.sum()).log()
+        assert float(row["val"]) == pytest.approx(float((adjusted.argmax(1) == target).double().mean()))
+    for method in ("ce", "ce_tau"):
+        own = [row for row in rows if row["method"] == method]
+        best = max(own, key=lambda row: float(row["val"]))
+        assert [row["chosen"] for row in own] == [str(row is best) for row in own]
+
+
+def test_table_has_the_chosen_runs_with_recipe_and_test_figures(finished):
+    rows = parquet.read_table(finished[1] / "results.parquet").to_pylist()
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        (method, seed) for method in SUITE["methods"] for seed in (0, 1)
+    ]
+    for row in rows:
+        run = Run.open(finished[1] / row["run"])
+        assert json.loads(row["recipe"]) == run.recipe.model_dump(mode="json")
+        assert row["recipe_hash"] == recipe_hash(run.recipe)
+        assert run.recipe.seed == row["seed"]
+        figures = Results.load(run.path / "results.json").figures()
+        assert row["top5.macro"] == figures["top5.macro"].value
+        assert row["sets.average2.size.micro"] == figures["sets.average2.size.micro"].value
+    with (finished[1] / "results.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["run"] for line in lines] == [row["run"] for row in rows]
+    assert [float(line["top1.micro"]) for line in lines] == [row["top1.micro"] for row in rows]
+
+
+def test_methods_of_other_scores_share_them(finished):
+    chosen = {row["method"]: row["grid_point"] for row in tuning(finished[1]) if row["chosen"] == "True"}
+    for seed in (0, 1):
+        source = Run.open(finished[1] / "ce" / chosen["ce"] / f"seed-{seed}")
+        run = Run.open(finished[1] / "ce_tau" / chosen["ce_tau"] / f"seed-{seed}")
+        for part in ("val", "test"):
+            name = f"scores/{part}.safetensors"
+            assert os.path.samefile(source.path / name, run.path / name)
+        assert not (run.path / "checkpoints").exists()
+        assert (run.path / run.info()["scores_from"]).resolve() == source.path.resolve()
+        assert run.recipe.optimiser == source.recipe.optimiser
+        assert Results.load(run.path / "results.json") != Results.load(source.path / "results.json")
+
+
+def test_limit_has_the_exact_probabilities(finished):
+    run = Run.open(finished[1] / "limit" / "default" / "seed-0")
+    data = gaussian_genera(**{key: value for key, value in DATA.items() if key != "name"})
+    scores, target = run.load_scores("test")
+    # by the density itself: -|x - mean|^2 / 2 + log prior, up to a constant of each row
+    distance = (data.test.inputs.double()[:, None] - data.means).square().sum(-1)
+    expected = (-distance / 2 + data.priors.log()).softmax(1)
+    torch.testing.assert_close(scores.double().softmax(1), expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(target, data.test.targets)
+
+
+def test_limit_is_no_competitor(finished):
+    found = compare_runs([finished[1]], ["top1.micro"])
+    assert "limit" in [row.label for row in found.rows]
+    assert "limit" not in (found.best["top1.micro"].row, found.best["top1.micro"].second)
+
+
+def test_a_finished_suite_is_not_run_again(finished):
+    before = files_of(finished[1])
+    run_suite(load_suite(finished[0]), finished[1].parent)
+    after = files_of(finished[1])
+    tables = {
+        str(finished[1] / name) for name in ("results.csv", "results.parquet", "tuning.csv", "suite.yaml")
+    }
+    assert {path: when for path, when in after.items() if path not in tables} == {
+        path: when for path, when in before.items() if path not in tables
+    }
+
+
+def test_status_and_its_json(finished):
+    words = ["status", str(finished[0]), "--out", str(finished[1].parent)]
+    content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)
+    assert (content["runs"], content["finished"], content["failed"]) == (10, 10, [])
+    assert [row["label"] for row in content["tables"][0]["rows"]] == list(SUITE["methods"])
+    assert content["tables"][0]["axes"] == {}
+    text = CliRunner().invoke(suite_app, words).stdout
+    assert "tiny: 10 of 10 runs finished" in text
+    assert (
+        f"chosen: ce: {next(r['grid_point'] for r in tuning(finished[1]) if r['chosen'] == 'True')}" in text
+    )
+    words[-1] = str(finished[1] / "elsewhere")
+    content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)
+    assert (content["runs"], content["finished"], content["tables"]) == (10, 0, [])
+
+
+def test_another_choice_of_the_source_makes_its_methods_again(finished, tmp_path):
+    """A learning rate that is added and chosen: the runs made of the scores follow."""
+    one = SUITE | {"methods": {"ce": {}, "ce_t": {"from": "ce", "overrides": ["adjust.temperature=fit"]}}}
+    one |= {"grid": {"optimiser.lr": [0.0001]}, "seeds": [0]}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(one))
+    run_suite(load_suite(tmp_path / "a.yaml"), tmp_path)
+    path = tmp_path / "tiny" / "ce_t" / "default" / "seed-0"
+    assert Run.open(path).recipe.optimiser.lr == 0.0001
+    one["grid"] = {"optimiser.lr": [0.0001, 0.1]}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(one))
+    run_suite(load_suite(tmp_path / "a.yaml"), tmp_path)
+    assert Run.open(path).recipe.optimiser.lr == 0.1
+    assert Run.open(path).info()["scores_from"] == "../../../ce/lr=0.1/seed-0"
+
+
+@pytest.mark.errors
+def test_runs_of_another_recipe_are_not_taken(finished):
+    suite = load_suite(finished[0])
+    changed = suite.model_copy(update={"base": BASE | {"epochs": 2}})
+    with pytest.raises(SuiteError, match="was made with another recipe than the suite has now"):
+        run_suite(changed, finished[1].parent)
+
+
+def test_a_failed_run_does_not_stop_the_others(tmp_path):
+    """LDAM on classes without rows fails; its grid point is passed over."""
+    methods = {
+        "ce": {"grid": {"optimiser.lr": [0.1]}},
+        "ldam": {
+            "overrides": ["loss=ldam", "data.num_rows=50"],
+            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
+        },
+        "never": {
+            "overrides": ["loss=ldam", "data.num_rows=50"],
+            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error"]},
+        },
+    }
+    file = write(tmp_path, methods=methods, seeds=[0])
+    told = []
+    state = run_suite(load_suite(file), tmp_path, watch=told.append)
+    assert state.failed == {"ldam/lr=0.1,zero_counts=error/seed-0", "never/lr=0.1,zero_counts=error/seed-0"}
+    assert sorted(
+        row["method"] for row in parquet.read_table(tmp_path / "tiny" / "results.parquet").to_pylist()
+    ) == [
+        "ce",
+        "ldam",
+    ]
+    failures = [progress.event.failure for progress in told if progress.event and progress.event.failure]
+    assert len(failures) == 2
+    assert "class_counts" in failures[0]
+    note = tmp_path / "tiny" / "never" / "lr=0.1,zero_counts=error" / "seed-0.failure.txt"
+    assert "Traceback" in note.read_text()
+    last = told[-1]
+    assert (last.done, last.total, last.share) == (2, 4, pytest.approx(1.0))
+    result = CliRunner().invoke(suite_app, ["run", str(file), "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["failed"] == sorted(state.failed)
+
+
+def test_a_started_run_is_resumed(tmp_path):
+    """From its last whole epoch, to the numbers of a run without a stop."""
+    recipe = make_recipe(BASE, ["epochs=3"]).model_dump(mode="json")
+    whole = Task("whole", str(tmp_path / "whole"), recipe)
+    assert do_task(whole).failure is None
+    stopped = Task("stopped", str(tmp_path / "stopped"), recipe)
+
+    def stop(message: tuple[str, float]) -> None:
+        if message[1] > 0.4:
+            raise RuntimeError("stopped")
+
+    assert "stopped" in (do_task(stopped, stop).failure or "")
+    run = Run.open(tmp_path / "stopped")
+    assert run.state == "started"
+    started = run.info()["created"], (run.path / "recipe.yaml").stat().st_ino
+    assert do_task(stopped).failure is None
+    assert (run.info()["created"], (run.path / "recipe.yaml").stat().st_ino) == started
+    torch.testing.assert_close(run.load_scores("test"), Run.open(tmp_path / "whole").load_scores("test"))
+    assert not (tmp_path / "stopped.failure.txt").exists()
+
+
+def test_a_folder_without_a_start_is_begun_anew(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text("half a reci")
+    assert (
+        do_task(Task("run", str(tmp_path / "run"), make_recipe(BASE).model_dump(mode="json"))).failure is None
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").touch()
+    task = Task("other", str(tmp_path / "other"), make_recipe(BASE).model_dump(mode="json"))
+    assert "it has no run.json" in (do_task(task).failure or "")
+    assert (tmp_path / "other" / "precious").exists()
+
+
+COMMAND = "from shortlist.cli.suite import suite_app; suite_app()"
+
+
+def children_of(process: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+def test_a_killed_suite_goes_on_without_repeating_finished_runs(tmp_path):
+    file = write(tmp_path, base=BASE | {"epochs": 30}, seeds=[0, 1, 2])
+    command = [sys.executable, "-c", COMMAND, "run", str(file), "--out", str(tmp_path), "--jobs", "2"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    folder = tmp_path / "tiny"
+
+    def done() -> list[Path]:
+        return [path.parent for path in folder.rglob("seed-*/results_val.json")]
+
+    while len(done()) < 4 and process.poll() is None:
+        time.sleep(0.02)
+    assert process.poll() is None, (tmp_path / "log").read_text()
+    workers = children_of(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while any((Path("/proc") / str(worker) / "cmdline").exists() for worker in workers):
+        time.sleep(0.02)  # they end with the process that started them
+    finished = [path for path in done() if Run(path).state == "finished"]
+    assert 4 <= len(finished) < 14
+    before = {path: files_of(path) for path in finished}
+    result = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert {path: files_of(path) for path in finished} == before
+    content = json.loads(result.stdout)
+    assert (content["runs"], content["finished"], content["failed"]) == (14, 14, [])
+    made = [line for line in result.stderr.splitlines() if "/seed-" in line]
+    assert len(made) == 14 - len(finished)
+
+
+def test_plan_has_every_combination(tmp_path):
+    vary = {"data.label_noise": [0, 0.2], "size": {"small": ["data.num_rows=100"], "large": []}}
+    suite = load_suite(write(tmp_path, vary=vary))
+    cells = plan_suite(suite)
+    assert len(cells) == 4 * len(SUITE["methods"])
+    assert [dict(cell.axes) for cell in cells[:: len(SUITE["methods"])]] == [
+        {"data.label_noise": noise, "size": size} for noise in ("0", "0.2") for size in ("small", "large")
+    ]
+    cell = cells[8]
+    assert run_name(cell, cell.points[1], 3) == "data.label_noise=0.2/size=small/ce/lr=0.1/seed-3"
+    recipe = resolve(suite, cell, cell.points[1], 3)
+    assert (recipe.data.label_noise, recipe.data.options["num_rows"], recipe.seed) == (0.2, 100, 3)
+    assert (recipe.optimiser.lr, recipe.name) == (0.1, "ce")
+    total, done = SuiteState(suite, tmp_path).count()
+    assert total == {"trained": 4 * (3 + 2), "of scores": 4 * (3 + 2)}
+    assert sum(done.values()) == 0
+
+
+def test_hash_is_of_what_matters():
+    recipe = make_recipe(BASE)
+    assert recipe_hash(recipe) == recipe_hash(make_recipe(BASE, ["name=other", "about=text"]))
+    assert recipe_hash(recipe) != recipe_hash(make_recipe(BASE, ["seed=1"]))
+    assert recipe_hash(recipe, seed=False) == recipe_hash(make_recipe(BASE, ["seed=1"]), seed=False)
+    assert recipe_hash(recipe) != recipe_hash(make_recipe(BASE, ["optimiser.lr=0.2"]))
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": {}}, r"method: unknown key"),
+        ({"seeds": [0, 0]}, r"seeds must all differ, got \[0, 0\]"),
+        ({"seeds": []}, r"seeds: .* at least 1 item"),
+        ({"methods": {"a b": {}}}, r"methods.a b"),
+        ({"methods": {"ce": {"overrides": ["loss=nois_topk"]}}}, r"did you mean 'noised_topk'"),
+        (
+            {"methods": {"ce": {"grid": {"loss.gamma": [1]}}}},
+            r"ce/lr=0.001,gamma=1/seed-0: loss.gamma: unknown",
+        ),
+        ({"methods": {"a": {"from": "b"}}}, r"methods.a.from must be a method .* got 'b'"),
+        ({"methods": {"a": {}, "b": {"from": "a"}, "c": {"from": "b"}}}, r"methods.c.from must be .*\(a\)"),
+        ({"methods": {"a": {}, "b": {"from": "a", "posterior": True}}}, r"either from or posterior"),
+        (
+            {"methods": {"a": {}, "b": {"from": "a", "overrides": ["epochs=3"]}}},
+            r"methods.b takes the scores of a, .* got another epochs",
+        ),
+        ({"figures": ["top5.marco"]}, r"got 'top5.marco'; did you mean 'top5.macro'"),
+        ({"tune": {"figure": "sets.average3.coverage.micro"}}, r"got 'sets.average3.coverage.micro'"),
+        ({"vary": {"data.label_noise": []}}, r"vary.data.label_noise must have at least one value"),
+        ({"base": "nowhere.yaml"}, r"nowhere.yaml"),
+    ],
+)
+def test_bad_suites_are_refused_before_anything_runs(tmp_path, changes, message):
+    file = write(tmp_path, **changes)
+    with pytest.raises((SuiteError, FileNotFoundError), match=message):
+        plan_suite(load_suite(file))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_base_may_be_a_file(tmp_path):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
+    assert load_suite(write(tmp_path, base="base.yaml")).base == BASE
+
+
+@pytest.mark.errors
+def test_bad_jobs_and_two_at_once(tmp_path):
+    import fcntl
+
+    suite = load_suite(write(tmp_path))
+    with pytest.raises(ValueError, match="jobs must be an integer >= 1, got 0"):
+        run_suite(suite, tmp_path, jobs=0)
+    (tmp_path / "tiny").mkdir()
+    with (tmp_path / "tiny" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(SuiteError, match="tiny is in use"):
+            run_suite(suite, tmp_path)
+
+
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_suites_that_come_with_it(file, tmp_path):
+    suite = load_suite(file)
+    assert suite.name == file.stem
+    assert len(suite.seeds) >= 3
+    assert suite.about
+    total, _ = SuiteState(suite, tmp_path).count()
+    assert f"{total['trained']} trained runs" in suite.about
+    baselines = [
+        m for m in suite.methods.values() if m.source == "ce" and "adjust.temperature=fit" in m.overrides
+    ]
+    assert baselines
+    assert all(len(cell.points) > 1 for cell in plan_suite(suite) if cell.method.trains)
