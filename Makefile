@@ -49,6 +49,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/predictors.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import torch
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# on the small tensors of the tests a second thread only waits; processes that tests start follow
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 settings.register_profile("shortlist", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("shortlist")

@@ -2,6 +2,7 @@ import csv
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -249,11 +250,20 @@ def test_what_cannot_be_read_is_named_and_left_out(runs, tmp_path):
     assert "left out: " in invoke(runs / "plain-0", tmp_path / "lost")
 
 
+def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "other")
+    results = Results.load(tmp_path / "other" / "results.json")
+    replace(results, sets={}).save(tmp_path / "other" / "results.json")
+    found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
+    assert [len(row.runs) for row in found.rows] == [3, 3]
+    assert "has other figures than" in found.left_out[str(tmp_path / "other")]
+
+
 @pytest.mark.errors
 def test_nothing_left_to_compare(tmp_path, runs):
-    with pytest.raises(ValueError, match="at least one finished run, got none: .*no such folder"):
+    with pytest.raises(ValueError, match=r"at least one finished run, got none: .*no such folder"):
         compare_runs([tmp_path / "missing"])
-    with pytest.raises(ValueError, match="figures must be of those that the runs have .* got 'top7.micro'"):
+    with pytest.raises(ValueError, match=r"figures must be of those that the runs have .* got 'top7.micro'"):
         compare_runs([runs], ["top7.micro"])
     result = CliRunner().invoke(app, [str(runs), "--json", "--latex"])
     assert "only one of --markdown, --latex and --json" in str(result.exception)

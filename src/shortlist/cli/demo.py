@@ -24,8 +24,8 @@ def demo(
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
-    console.print("Many look alike, some are the same to the pixel, and most are rare: one answer is often")
-    console.print("wrong. What holds the right class is a short list.\n")
+    console.print("Many look alike, some are the same to the pixel, and most are rare: one answer")
+    console.print("is often wrong. What holds the right class is a short list.\n")
     with progress_report() as report, warnings_as_lines():
         runs = run_demo(
             out, seed=seed, report=lambda name: lambda what, *rest: report(f"{name}: {what}", *rest)
@@ -33,9 +33,9 @@ def demo(
         figure = out / "short_lists.svg"
         draw_demo(runs[METHODS[0][1]], figure)
     table = Table(box=SIMPLE_HEAD, title="Percent of test images whose set holds the right class")
-    table.add_column("trained with")
+    table.add_column("\ntrained with", no_wrap=True)
     for name in runs:
-        table.add_column(name, justify="right")
+        table.add_column(name.replace(", ", ",\n").replace(" loss", "\nloss"), justify="right", no_wrap=True)
     for row in table_rows(runs):
         table.add_row(*row)
     console.print(table)

@@ -64,8 +64,8 @@ def _watching(name: str) -> Iterator[Any]:
     seen: set[str] = set()
 
     def watch(progress: Any) -> None:
-        known = progress.seconds_left is not None and progress.done < progress.total
-        left = f", about {_duration(progress.seconds_left)} left" if known else ""
+        seconds = None if progress.done == progress.total else progress.seconds_left
+        left = "" if seconds is None else f", about {_duration(seconds)} left"
         count = f"{progress.done}/{progress.total} runs"
         bar.start()  # at the first call: its thread starts after the workers' processes
         bar.update(task, completed=progress.share, left=f"{count}{left}")

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,8 +113,11 @@ def find_runs(path: str | Path) -> list[Path]:
     if (path / "results.csv").is_file() and (path / "suite.yaml").is_file():
         with (path / "results.csv").open(encoding="utf-8", newline="") as file:
             return [path / row["run"] for row in csv.DictReader(file)]
-    found = sorted(file.parent for file in path.rglob("run.json"))
-    return found or [path]
+    found = []
+    for place, folders, files in os.walk(path):  # takes no offence at folders that go while it looks
+        folders[:] = [name for name in folders if not name.startswith(".")]  # runs in the making
+        found += [Path(place)] if "run.json" in files else []
+    return sorted(found) or [path]
 
 
 def compare_runs(paths: Sequence[str | Path], figures: Sequence[str] | None = None) -> Comparison:
@@ -135,7 +139,18 @@ def compare_runs(paths: Sequence[str | Path], figures: Sequence[str] | None = No
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
-    return compare_groups(group_runs(runs), figures, left_out=left_out)
+    groups = []
+    for group in group_runs(runs):
+        names = group.runs[0].results.figures().keys()
+        alike = [run for run in group.runs if run.results.figures().keys() == names]
+        for run in group.runs:
+            if run not in alike:
+                left_out[str(run.path)] = (
+                    f"{run.path} has other figures than {group.runs[0].path}, a run of the same recipe: "
+                    f"evaluate both anew"
+                )
+        groups.append(Group(group.label, alike))
+    return compare_groups(groups, figures, left_out=left_out)
 
 
 def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
@@ -207,7 +222,6 @@ def compare_groups(
 def _row(group: Group) -> Row:
     runs = sorted(group.runs, key=lambda run: run.recipe.seed)
     results = [run.results for run in runs]
-    # aggregate() wants the same figures in all; results of another version may have more
     figures = results[0].figures() if len(results) == 1 else dict(aggregate(results).figures)
     paths, seeds = tuple(str(run.path) for run in runs), tuple(run.recipe.seed for run in runs)
     return Row(group.label, paths, seeds, recipe_hash(runs[0].recipe, seed=False), figures)
