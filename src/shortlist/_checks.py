@@ -42,8 +42,13 @@ def refuse_second_derivative(name: str) -> None:
 
 
 def check_number(
-    name: str, value: float, *, low: float = -math.inf, above: float = -math.inf, below: float = math.inf
-) -> float:
+    name: str,
+    value: int | float,
+    *,
+    low: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> int | float:
     """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as Python's own."""
     if torch.compiler.is_compiling():  # numbers may be symbols there
         return value

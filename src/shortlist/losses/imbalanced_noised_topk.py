@@ -124,7 +124,7 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
             margins = margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
         elif margins is not None:
             check_class_vector("margins", margins)
-        self.register_buffer("margins", margins.clone())
+        self.register_buffer("margins", None if margins is None else margins.clone())
         self.k, self.noise_std, self.num_samples, self.scale = k, noise_std, num_samples, scale
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:

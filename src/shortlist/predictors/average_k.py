@@ -58,7 +58,7 @@ class AverageK(SetPredictor):
 
     def __init__(
         self,
-        k: float,
+        k: int | float,
         *,
         rule: Literal["midpoint", "strict"] = "midpoint",
         priors: Tensor | None = None,
