@@ -1,5 +1,6 @@
 """``shortlist demo``."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +33,16 @@ def demo(
         )
         figure = out / "short_lists.svg"
         draw_demo(runs[METHODS[0][1]], figure)
-    table = Table(box=SIMPLE_HEAD, title="Percent of test images whose set holds the right class")
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="Percent of test images whose set holds the right class",
+        padding=(0, 1),
+        pad_edge=False,
+    )
     table.add_column("\ntrained with", no_wrap=True)
     for name in runs:
-        table.add_column(name.replace(", ", ",\n").replace(" loss", "\nloss"), justify="right", no_wrap=True)
+        header = name.replace("-entropy", "-\nentropy").replace(" top", "\ntop").replace(" loss", "\nloss")
+        table.add_column(header, justify="right", no_wrap=True)
     for row in table_rows(runs):
         table.add_row(*row)
     console.print(table)
@@ -45,10 +52,19 @@ def demo(
     first = out / METHODS[0][0]
     console.print("Try next:", style="bold")
     for line in (
-        f"shortlist evaluate {first}",
-        f"shortlist calibrate {first} --set 'predictors.average2={{name: average_k, k: 2}}'",
-        f"shortlist compare {out}/*",
-        "shortlist train --set loss=logit_adjusted --set epochs=8",
-        "shortlist data describe glyphs --figure lorenz.svg",
+        f"evaluate {first}",
+        f"calibrate {first} --set 'predictors.average2={{name: average_k, k: 2}}'",
+        f"compare {out}/*",
+        f"report {out}/* -o report.html",
+        "train --set loss=logit_adjusted --set epochs=8",
+        "data describe glyphs --figure lorenz.svg",
     ):
-        console.print(f"  {line}", soft_wrap=True, highlight=False)
+        console.print(f"  {_program()} {line}", soft_wrap=True, highlight=False)
+
+
+def _program() -> str:
+    """How the command was called, as it can be typed here."""
+    called = Path(sys.argv[0])
+    if called.is_absolute() and called.is_relative_to(Path.cwd()):
+        called = called.relative_to(Path.cwd())
+    return str(called) if called.name == "shortlist" else "shortlist"

@@ -96,10 +96,10 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     lines = [
         f"{K} classes",
         "  mean over classes",
-        "  ... with class priors",
+        "  ... with priors",
         f"{K} classes on average",
         "  mean over classes",
-        "  ... with class priors",
+        "  ... with priors",
         "conformal, promised 90",
         "  classes in the set",
     ]
