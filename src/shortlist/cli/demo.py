@@ -54,8 +54,8 @@ def demo(
     for line in (
         f"evaluate {first}",
         f"calibrate {first} --set 'predictors.average2={{name: average_k, k: 2}}'",
-        f"compare {out}/*",
-        f"report {out}/* -o report.html",
+        f"compare {out}",
+        f"report {out} -o report.html",
         "train --set loss=logit_adjusted --set epochs=8",
         "data describe glyphs --figure lorenz.svg",
     ):

@@ -9,7 +9,9 @@ __all__ = ["report"]
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, as made by `shortlist train`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write (.html).")] = Path(
         "report.html"
     ),
@@ -26,6 +28,7 @@ def report(
     import torch
     from rich.console import Console
 
+    from shortlist.report.compare import find_runs
     from shortlist.report.page import write_page
 
     if output.suffix.lower() not in (".html", ".htm"):
@@ -35,7 +38,7 @@ def report(
     console = Console(stderr=True)
     with console.status("reading runs") as status:
         found = write_page(
-            runs,
+            [folder for run in runs for folder in find_runs(run)],
             output,
             title=title,
             pictures=pictures,
