@@ -209,6 +209,7 @@ def test_folders_are_not_shared_by_accident(finished, tmp_path):
         ["loggers=[csv, tensorboard]"],
         ["loss=ldam", "optimiser.lr=0.05"],
         ["data.label_noise=0.4"],
+        ["selection.figure=last"],
         ["data.max_per_class=5", "batch_size=8", "epochs=8", "optimiser.lr=0.01"],
     ],
     ids=lambda overrides: overrides[0],
@@ -224,6 +225,8 @@ def test_settings_run(overrides, tmp_path):
         assert features and all(torch.equal(second[key], first[f"model.{key}"]) for key in features)
     if overrides[0] == "data.max_per_class=5":
         assert max(run.class_table.counts) == 5
+    if overrides[0] == "selection.figure=last":
+        assert torch.load(run.path / "checkpoints/best.ckpt", weights_only=True)["epoch"] == 1
     if overrides[0] == "steps=10":
         assert (
             torch.load(run.path / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 18
