@@ -76,7 +76,8 @@ def test_paired_t_test_is_scipys(n):
 
 def test_paired_t_test_of_constant_differences():
     assert paired_t_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value == 1
-    assert paired_t_test([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]).p_value == 0
+    # one row more in each of three seeds is no proof, though the t statistic is infinite
+    assert paired_t_test([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]).p_value == 1
 
 
 @pytest.mark.errors

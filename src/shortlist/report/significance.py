@@ -36,8 +36,9 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
     differences = [a - b for a, b in zip(first, second, strict=True)]
     mean, spread = fmean(differences), stdev(differences)
     name = f"paired t-test over {len(first)} seeds"
-    if spread <= 1e-12 * max(1.0, abs(mean)):  # the same in all pairs, up to rounding
-        return PairedTest(mean, float(abs(mean) <= 1e-12), name)
+    if spread <= 1e-12 * max(1.0, abs(mean)):
+        # one row more in each seed is no proof: without any spread the test has nothing to go by
+        return PairedTest(mean, 1.0, name)
     t = abs(mean) / (spread / math.sqrt(len(differences)))
     degrees = len(differences) - 1
     share = central_share(math.atan(t / math.sqrt(degrees)), degrees)
