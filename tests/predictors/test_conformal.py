@@ -301,3 +301,13 @@ def test_an_own_score_can_be_given():
     logits, target = torch.randn(100, 4), torch.randint(4, (100,))
     own = Conformal(score=Margin()).calibrate(logits, target)
     assert torch.equal(own(logits), Conformal(score="lac").calibrate(logits, target)(logits))
+
+
+def test_given_draws_of_rows_that_are_left_out_are_left_out_too():
+    logits, draws = torch.randn(200, 6, dtype=torch.float64) * 2, torch.rand(200, dtype=torch.float64)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    kept = torch.rand(200) < 0.7
+    a, b = Conformal(score="aps"), Conformal(score="aps")
+    a.update(logits, target.where(kept, -100), uniform=draws)
+    b.update(logits[kept], target[kept], uniform=draws[kept])
+    assert torch.equal(a.finish().threshold, b.finish().threshold)

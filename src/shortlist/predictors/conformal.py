@@ -119,6 +119,8 @@ class Conformal(SetPredictor):
 
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
         """Take in a batch of calibration rows, and the draws (n,) of a randomised score, if given."""
+        if uniform is not None and target is not None and len(uniform) == len(target):
+            uniform = uniform[target != -100]  # as the rows themselves
         self._given_uniform = uniform
         super().update(scores, target)
 

@@ -62,13 +62,14 @@ def _proceed(run: Run, recipe: Recipe, report: Report | None) -> Run:
         _fit(run, recipe, report)
         return run
     with run.locked():
+        if run.state == "finished":
+            return run
         if run.state == "started":
             data = _fit(run, recipe, report)
             run.set_state("trained")
         else:
             data = build_data(recipe)
-        if run.state == "trained":
-            _finish(run, recipe, data, report)
+        _finish(run, recipe, data, report)
     return run
 
 

@@ -1,5 +1,6 @@
 """Short lists of images or saved scores, written as they come."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,8 +139,6 @@ def _prepared(prepare: Callable[[Any], Tensor], path: str) -> Tensor | None:
     try:
         return prepare(read_image(path))
     except ValueError as error:
-        import warnings
-
         warnings.warn(str(error), stacklevel=2)
         return None
 

@@ -67,13 +67,9 @@ def fit_adjustment(recipe: Recipe, scores: Tensor, target: Tensor, counts: Tenso
         adjusted = scores / fitted["temperature"]
         value = section.tau
         fitted["tau"] = float(
-            _tau(fit_tau(adjusted, target, source_priors=priors)) if value == "fit" else value
+            fit_tau(adjusted, target, source_priors=priors).tau if value == "fit" else value
         )
     return fitted
-
-
-def _tau(fit: Any) -> float:
-    return getattr(fit, "tau", fit)
 
 
 def adjust_scores(scores: Tensor, adjustment: dict[str, float], counts: Tensor) -> Tensor:
