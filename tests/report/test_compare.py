@@ -15,8 +15,9 @@ from shortlist.class_table import ClassTable
 from shortlist.cli.compare import compare
 from shortlist.metrics import Figure, Results, aggregate, evaluate
 from shortlist.report import compare_tables
-from shortlist.report.compare import Comparison, compare_runs, find_runs, read_run
-from shortlist.report.significance import mcnemar_test, paired_bootstrap_test, paired_t_test
+from shortlist.report.compare import Comparison, compare_runs
+from shortlist.report.run_groups import find_runs, read_run
+from shortlist.report.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
 from shortlist.report.suite_figures import format_figure, larger_is_better
 from shortlist.train.recipe import make_recipe
 from shortlist.train.runs import Run
@@ -167,6 +168,69 @@ def test_best_is_significant_by_the_test_over_seeds(runs):
         assert (best.row, best.second, best.significant) == ("better", "plain", True)
         assert best.p_value == pytest.approx(expected)
         assert best.test == "paired t-test over 3 seeds"
+
+
+def test_holm_by_hand():
+    # 3 x 0.01, then 2 x 0.03, then 0.04 which may not fall below 0.06; 1 is the most
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+    values = torch.rand(20, generator=torch.Generator().manual_seed(0)).pow(3).tolist()
+    for i, p in enumerate(values):  # the closed form: the largest of (m - rank + 1) p over smaller ones
+        ranked = sorted(values)
+        expected = max(min(1.0, (20 - j) * ranked[j]) for j in range(ranked.index(p) + 1))
+        assert holm(values)[i] == pytest.approx(expected)
+
+
+def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / f"near-{seed}", seed=seed, skill=1.05, overrides=("name=near", "epochs=3"))
+    found = compare_runs([runs, tmp_path], ["top1.micro", "sets.two.coverage.micro"], baseline="plain")
+    assert found.differences.keys() == {"top1.micro", "sets.two.coverage.micro"}  # not the size
+
+    def values(name: str, figure: str) -> list[float]:
+        folder = tmp_path if name == "near" else runs
+        return [read_run(folder / f"{name}-{s}").results.figures()[figure].value or 0.0 for s in range(3)]
+
+    for figure, column in found.differences.items():
+        assert column.keys() == {"better", "near"}
+        tests = {name: stats.ttest_rel(values(name, figure), values("plain", figure)) for name in column}
+        small, large = sorted(tests, key=lambda name: tests[name].pvalue)
+        p_values = {small: min(1, 2 * tests[small].pvalue)}
+        p_values[large] = max(p_values[small], tests[large].pvalue)
+        for name, one in column.items():
+            low, high = tests[name].confidence_interval()
+            assert (one.value, one.half_width) == pytest.approx(((low + high) / 2, (high - low) / 2))
+            assert one.p_value == pytest.approx(p_values[name])
+            assert one.significant == (p_values[name] < 0.05)
+    shown = found.differences["top1.micro"]["better"]
+    text = f"{100 * shown.value:+.1f} ± {100 * shown.half_width:.1f}"
+    markdown = compare_tables.to_markdown(found)
+    assert "| method - plain | top1.micro (%) | sets.two.coverage.micro (%) |" in markdown
+    assert f"| better | **{text}** |" in markdown
+    assert (
+        "differences to plain: mean of pairs, bold if p < 0.05 after Holm's correction for the 2" in markdown
+    )
+    assert f"better - plain & & $\\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$" in compare_tables.to_latex(
+        found
+    ).replace("&  &", "& &")
+    assert compare_tables.to_json(found)["differences"]["top1.micro"]["better"]["p_value"] == shown.p_value
+
+
+def test_differences_of_single_runs_have_no_interval(runs):
+    found = compare_runs([runs / "better-0", runs / "plain-0"], ["top1.micro"], baseline="plain")
+    one = found.differences["top1.micro"]["better"]
+    assert one.half_width is None
+    assert one.test == f"McNemar's test over {ROWS} test rows"
+    assert one.value == pytest.approx(
+        found.rows[0].figures["top1.micro"].value - found.rows[1].figures["top1.micro"].value
+    )
+
+
+@pytest.mark.errors
+def test_unknown_baseline(runs):
+    with pytest.raises(ValueError, match=r"baseline must be one of the methods \(better, plain\), got 'x'"):
+        compare_runs([runs], baseline="x")
 
 
 def test_single_runs_are_tested_over_rows(runs):

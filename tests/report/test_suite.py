@@ -47,6 +47,7 @@ SUITE = {
         "limit": {"posterior": True},
     },
     "figures": ["top1.micro", "sets.average2.coverage.micro"],
+    "baseline": "ce",
 }
 
 
@@ -185,6 +186,12 @@ def test_status_and_its_json(finished):
     assert (
         f"chosen: ce: {next(r['grid_point'] for r in tuning(finished[1]) if r['chosen'] == 'True')}" in text
     )
+    markdown = CliRunner().invoke(suite_app, [*words, "--markdown"]).stdout
+    assert "\n| method - ce | top1.micro (%) | sets.average2.coverage.micro (%) |\n" in markdown
+    assert [line.split(" | ")[0] for line in markdown.splitlines() if line.startswith("| ")] == [
+        "| method", "| ---", *(f"| {name}" for name in SUITE["methods"]),
+        "| method - ce", "| ---", *(f"| {name}" for name in SUITE["methods"] if name != "ce"),
+    ]  # fmt: skip
     words[-1] = str(finished[1] / "elsewhere")
     content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)
     assert (content["runs"], content["finished"], content["tables"]) == (10, 0, [])

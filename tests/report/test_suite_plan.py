@@ -62,6 +62,7 @@ def test_hash_is_of_what_matters():
         ({"tune": {"figure": "sets.average3.coverage.micro"}}, r"got 'sets.average3.coverage.micro'"),
         ({"vary": {"data.label_noise": []}}, r"vary.data.label_noise must have at least one value"),
         ({"base": "nowhere.yaml"}, r"nowhere.yaml"),
+        ({"baseline": "c"}, r"baseline must be one of the methods \(.*\), got 'c'"),
     ],
 )
 def test_bad_suites_are_refused_before_anything_runs(tmp_path, changes, message):
@@ -81,6 +82,7 @@ def test_suites_that_come_with_it(file, tmp_path):
     suite = load_suite(file)
     assert suite.name == file.stem
     assert len(suite.seeds) >= 3
+    assert suite.baseline == "ce"
     assert suite.about
     total, _ = SuiteState(suite, tmp_path).count()
     assert f"{total['trained']} trained runs" in suite.about

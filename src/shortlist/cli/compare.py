@@ -21,6 +21,10 @@ def compare(
             show_default="top-1, top-5, and every predictor's coverage",
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Also show and test every other row's difference to the row of this name."),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX tabular.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -37,7 +41,7 @@ def compare(
     if markdown + latex + as_json > 1:
         raise ValueError("only one of --markdown, --latex and --json can be given")
     names = None if figures is None else [name.strip() for name in figures.split(",") if name.strip()]
-    found = compare_runs(runs, names)
+    found = compare_runs(runs, names, baseline=baseline)
     if as_json:
         typer.echo(json.dumps(compare_tables.to_json(found), ensure_ascii=False, indent=2))
     elif markdown or latex:

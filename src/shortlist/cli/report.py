@@ -28,8 +28,8 @@ def report(
     import torch
     from rich.console import Console
 
-    from shortlist.report.compare import find_runs
     from shortlist.report.page import write_page
+    from shortlist.report.run_groups import find_runs
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output must end in .html, got {output}")

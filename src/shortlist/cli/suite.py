@@ -18,6 +18,7 @@ suite_app = typer.Typer(
 
 File = Annotated[Path, typer.Argument(help="A suite, as YAML.", exists=True, dir_okay=False)]
 Out = Annotated[Path, typer.Option(help="Runs go to OUT/NAME, by the name of the suite.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables in Markdown.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -45,13 +46,17 @@ def run(
 
 
 @suite_app.command()
-def status(file: File, out: Out = Path("runs"), as_json: AsJson = False) -> None:
+def status(
+    file: File, out: Out = Path("runs"), markdown: AsMarkdown = False, as_json: AsJson = False
+) -> None:
     """Show how far a suite is, which grid points are chosen, and the table of what is finished."""
     from shortlist.report.suite import load_suite
     from shortlist.report.suite_state import SuiteState
 
     suite = load_suite(file)
-    _print_suite(SuiteState(suite, out.absolute() / suite.name), as_json)
+    if markdown and as_json:
+        raise ValueError("only one of --markdown and --json can be given")
+    _print_suite(SuiteState(suite, out.absolute() / suite.name), as_json, markdown)
 
 
 @contextmanager
@@ -90,7 +95,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _print_suite(state: Any, as_json: bool) -> None:
+def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
     from shortlist.report import compare_tables
     from shortlist.report.suite_table import compare_suite, tuning_rows
 
@@ -106,16 +111,25 @@ def _print_suite(state: Any, as_json: bool) -> None:
         ]
         typer.echo(json.dumps(content | {"tables": tables}, ensure_ascii=False, indent=2))
         return
-    console = compare_tables.wide_console()
-    typer.echo(f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}")
-    for row in tuning_rows(state):
-        if row["chosen"]:
-            place = " ".join(f"{axis}={row[axis]}" for axis in axes)
-            typer.echo(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))
+    chosen = [row for row in tuning_rows(state) if row["chosen"]]
+    lines = [f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}"]
+    for row in chosen:
+        place = " ".join(f"{axis}={row[axis]}" for axis in axes)
+        lines.append(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))
+    typer.echo("\n".join([f"- {line}" for line in lines] if markdown else lines))
     for place, found in comparisons.items():
         title = ", ".join(f"{axis} {label}" for axis, label in zip(axes, place, strict=True))
-        console.print(compare_tables.to_rich(found, title=title or None))
-        for note in compare_tables.footnotes(found):
-            typer.echo(note)
+        _print_table(found, title, markdown)
     for name in sorted(state.failed):
         typer.echo(f"failed: {name}", err=True)
+
+
+def _print_table(comparison: Any, title: str, markdown: bool) -> None:
+    from shortlist.report import compare_tables
+
+    if markdown:
+        typer.echo((f"\n## {title}" if title else "") + "\n\n" + compare_tables.to_markdown(comparison))
+        return
+    compare_tables.wide_console().print(compare_tables.to_rich(comparison, title=title or None))
+    for note in compare_tables.footnotes(comparison):
+        typer.echo(note)

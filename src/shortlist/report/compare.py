@@ -1,54 +1,17 @@
 """Runs beside each other: means over seeds, and whether the best is better by more than chance."""
 
-import csv
 import itertools
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from shortlist.metrics import Figure, Results, aggregate
-from shortlist.report.compare_rows import compare_over_rows
-from shortlist.report.significance import PairedTest, paired_t_test
+from shortlist.metrics import Figure, aggregate
+from shortlist.report.compare_tests import LEVEL, Difference, differences_to, tell_apart
+from shortlist.report.run_groups import Group, find_runs, group_runs, read_run
 from shortlist.report.suite_figures import larger_is_better, predictor_of, size_of, value_of
-from shortlist.report.suite_plan import recipe_content, recipe_hash
-from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run, RunError
+from shortlist.report.suite_plan import recipe_hash
 
-__all__ = [
-    "Best",
-    "Comparison",
-    "FinishedRun",
-    "Group",
-    "Row",
-    "compare_groups",
-    "compare_runs",
-    "find_runs",
-    "group_runs",
-    "read_run",
-]
-
-LEVEL = 0.05  # of the tests
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run with its results; ``origin`` says where its scores come from, if not from its own training."""
-
-    path: Path
-    recipe: Recipe
-    results: Results
-    origin: str | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that differ in their seeds alone."""
-
-    label: str
-    runs: Sequence[FinishedRun]
+__all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
 
 
 @dataclass(frozen=True)
@@ -85,50 +48,31 @@ class Best:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs by figures; ``left_out`` says why runs are not in it."""
+    """Groups of runs by figures; ``left_out`` says why runs are not in it.
+
+    With a baseline, ``differences`` has every other row's difference to it, by figure and label.
+    """
 
     figures: tuple[str, ...]
     rows: tuple[Row, ...]
     best: Mapping[str, Best]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    baseline: str | None = None
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
 
 
-def read_run(path: str | Path) -> FinishedRun:
-    """A finished run; the message says what is missing if it is none."""
-    run = Run.open(path)
-    info = run.info()
-    if info.get("state") != "finished":
-        raise RunError(f"{path} is not finished: its state is {info.get('state')!r}")
-    file = run.path / "results.json"
-    if not file.is_file():
-        raise RunError(f"{path} has no results: {file.name} is missing")
-    return FinishedRun(run.path, run.recipe, Results.load(file), info.get("scores_from"))
-
-
-def find_runs(path: str | Path) -> list[Path]:
-    """A run folder itself, the runs that count of a suite's folder, or all runs below another folder."""
-    path = Path(path)
-    if (path / "run.json").exists() or not path.is_dir():
-        return [path]
-    if (path / "results.csv").is_file() and (path / "suite.yaml").is_file():
-        with (path / "results.csv").open(encoding="utf-8", newline="") as file:
-            return [path / row["run"] for row in csv.DictReader(file)]
-    found = []
-    for place, folders, files in os.walk(path):  # takes no offence at folders that go while it looks
-        folders[:] = [name for name in folders if not name.startswith(".")]  # runs in the making
-        found += [Path(place)] if "run.json" in files else []
-    return sorted(found) or [path]
-
-
-def compare_runs(paths: Sequence[str | Path], figures: Sequence[str] | None = None) -> Comparison:
+def compare_runs(
+    paths: Sequence[str | Path], figures: Sequence[str] | None = None, *, baseline: str | None = None
+) -> Comparison:
     """Compare run folders; one that cannot be read is left out, and named.
 
     Args:
         paths: Run folders, folders of suites, or folders with runs below.
         figures: As in :meth:`Results.figures`; by default top-1, top-5 and the coverage of every predictor.
+        baseline: Name of a row that every other is to be tested against.
 
     Raises:
-        ValueError: If no run is left, or a figure is in none of them.
+        ValueError: If no run is left, a figure is in none of them, or no row has the baseline's name.
     """
     runs, left_out = [], {}
     for path in dict.fromkeys(itertools.chain.from_iterable(map(find_runs, paths))):
@@ -150,64 +94,20 @@ def compare_runs(paths: Sequence[str | Path], figures: Sequence[str] | None = No
                     f"evaluate both anew"
                 )
         groups.append(Group(group.label, alike))
-    return compare_groups(groups, figures, left_out=left_out)
-
-
-def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
-    """Runs whose recipes differ in no more than seed and name are one group.
-
-    A group is called by its runs' name; groups of the same name also by the options that tell them apart.
-    """
-    groups: dict[tuple[str, bool], list[FinishedRun]] = {}
-    for run in runs:
-        groups.setdefault((recipe_hash(run.recipe, seed=False), run.origin == "posterior"), []).append(run)
-    by_name: dict[str, list[list[FinishedRun]]] = {}
-    for members in groups.values():
-        by_name.setdefault(members[0].recipe.name, []).append(members)
-    return [
-        Group(label, members)
-        for name, namesakes in by_name.items()
-        for label, members in zip(_labels(name, namesakes), namesakes, strict=True)
-    ]
-
-
-def _labels(name: str, namesakes: Sequence[Sequence[FinishedRun]]) -> list[str]:
-    if len(namesakes) == 1:
-        return [name]
-    contents = [_flat(recipe_content(members[0].recipe)) for members in namesakes]
-    keys = list(dict.fromkeys(key for content in contents for key in content if key != "seed"))
-    keys.sort(key=lambda key: not key.endswith(".name"))  # the loss before its options
-    telling: list[str] = []
-    parts = 1
-    for key in keys:
-        found = len({tuple(repr(content.get(k)) for k in (*telling, key)) for content in contents})
-        if found > parts:
-            telling, parts = [*telling, key], found
-    labels = [
-        " ".join([name, *(f"{key}={_short(content[key])}" for key in telling if key in content)])
-        for content in contents
-    ]
-    return labels if len(set(labels)) == len(labels) else [f"{label} ({i})" for i, label in enumerate(labels)]
-
-
-def _flat(content: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        flat |= _flat(value, f"{start}{key}.") if isinstance(value, dict) else {f"{start}{key}": value}
-    return flat
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return compare_groups(groups, figures, baseline=baseline, left_out=left_out)
 
 
 def compare_groups(
     groups: Sequence[Group],
     figures: Sequence[str] | None = None,
     *,
+    baseline: str | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Means of groups of runs, and for each figure a test of the best against the second best."""
+    """Means of groups of runs, and for each figure a test of the best against the second best.
+
+    With a baseline also of every other group against that one.
+    """
     rows = [_row(group) for group in groups]
     known = list(dict.fromkeys(name for row in rows for name in row.figures))
     shown = _shown(figures, known)
@@ -216,7 +116,8 @@ def compare_groups(
         found = _best(name, groups, rows)
         if found is not None:
             best[name] = found
-    return Comparison(tuple(shown), tuple(rows), best, dict(left_out or {}))
+    differences = {} if baseline is None else differences_to(baseline, groups, shown)
+    return Comparison(tuple(shown), tuple(rows), best, dict(left_out or {}), baseline, differences)
 
 
 def _row(group: Group) -> Row:
@@ -255,7 +156,7 @@ def _best(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> Best | Non
         return None
     sign = -1 if larger_is_better(name) else 1
     first, second = sorted(known, key=lambda i: sign * (values[i] or 0.0))[:2]
-    result = _test(name, groups[first], groups[second])
+    result = tell_apart(name, groups[first], groups[second])
     labels = rows[first].label, rows[second].label
     if isinstance(result, str):
         return Best(*labels, result)
@@ -266,17 +167,3 @@ def _promises(name: str, groups: Sequence[Group]) -> bool:
     predictor = predictor_of(name)
     sets = [group.runs[0].results.sets.get(predictor) for group in groups if predictor is not None]
     return any(one is not None and one.promised is not None for one in sets)
-
-
-def _test(name: str, first: Group, second: Group) -> PairedTest | str:
-    """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
-    rows = {run.results.class_rows for run in (*first.runs, *second.runs)}
-    if len(rows) > 1:
-        return "no test: not the same test rows"
-    by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
-    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
-    if len(shared) >= 3:
-        values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]
-        if not any(value is None for side in values for value in side):
-            return paired_t_test(*[[float(value or 0.0) for value in side] for side in values])
-    return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs])

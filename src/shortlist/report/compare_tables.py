@@ -6,9 +6,13 @@ from typing import Any
 
 from shortlist.metrics import Figure
 from shortlist.report.compare import Comparison
+from shortlist.report.compare_tests import Difference
 from shortlist.report.suite_figures import format_figure, is_share
 
 __all__ = ["footnotes", "to_json", "to_latex", "to_markdown", "to_rich", "wide_console"]
+
+Cells = list[tuple[str, bool]]
+"""Texts, and whether each is bold."""
 
 _NONE = Figure(None)
 
@@ -22,8 +26,8 @@ def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
     return best is not None and best.significant and best.row == label
 
 
-def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, list[tuple[str, bool]]]]:
-    """For each row its label, its number of runs, and each figure with whether it is bold."""
+def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
+    """For each row its label, its number of runs, and its figures."""
     return [
         (
             row.label,
@@ -40,6 +44,32 @@ def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, list[
     ]
 
 
+def _differences(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
+    """For each row but the baseline its label, an empty number of runs, and its differences."""
+    return [
+        (
+            row.label,
+            "",
+            [
+                _difference(name, found[row.label], plus_minus)
+                for name, found in comparison.differences.items()
+            ],
+        )
+        for row in comparison.rows
+        if comparison.baseline is not None and row.label != comparison.baseline
+    ]
+
+
+def _difference(name: str, found: Difference, plus_minus: str) -> tuple[str, bool]:
+    if found.value is None:
+        return "-", False
+    factor, digits = (100, 1) if is_share(name) else (1, 2)
+    text = f"{factor * found.value:+.{digits}f}"
+    if found.half_width is not None:
+        text += f"{plus_minus}{factor * found.half_width:.{digits}f}"
+    return text, found.significant
+
+
 def footnotes(comparison: Comparison) -> list[str]:
     """What the numbers are, each test that was made, and what is left out."""
     notes = ["mean ± half the 95 % interval over seeds (for one run: over test rows)"]
@@ -51,11 +81,18 @@ def footnotes(comparison: Comparison) -> list[str]:
             notes.append(
                 f"{name}: {best.row} before {best.second}, p = {best.p_value:.2g}, {best.test}: {sign}"
             )
+    found = [one for column in comparison.differences.values() for one in column.values()]
+    if found:
+        tests = dict.fromkeys(one.test for one in found)
+        notes.append(
+            f"differences to {comparison.baseline}: mean of pairs, bold if p < 0.05 after Holm's correction "
+            f"for the {len(comparison.rows) - 1} methods of a column ({'; '.join(tests)})"
+        )
     return notes + [f"left out: {reason}" for reason in comparison.left_out.values()]
 
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
-    """A table for ``rich``."""
+    """A table for ``rich``; the differences to a baseline are its lower part."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -65,10 +102,19 @@ def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
     for name in comparison.figures:
         table.add_column(_heading(name).replace(".", ".\n"), justify="right", no_wrap=True)
     for label, runs, cells in _body(comparison, " ± "):
-        table.add_row(
-            escape(label), runs, *(f"[bold]{text}[/bold]" if bold else text for text, bold in cells)
-        )
+        table.add_row(escape(label), runs, *_marked(cells, "[bold]", "[/bold]"))
+    if comparison.baseline is not None:
+        table.add_section()
+        with_test = list(comparison.differences)
+        for label, runs, cells in _differences(comparison, " ± "):
+            texts = dict(zip(with_test, _marked(cells, "[bold]", "[/bold]"), strict=True))
+            shown = [texts.get(name, "") for name in comparison.figures]
+            table.add_row(escape(f"{label} - {comparison.baseline}"), runs, *shown)
     return table
+
+
+def _marked(cells: Cells, start: str, end: str) -> list[str]:
+    return [f"{start}{text}{end}" if bold else text for text, bold in cells]
 
 
 def wide_console() -> Any:
@@ -80,13 +126,20 @@ def wide_console() -> Any:
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """A table in Markdown, with the notes below."""
+    """A table in Markdown, one of differences if there is a baseline, and the notes below."""
     head = ["method", "runs", *map(_heading, comparison.figures)]
-    lines = [_pipes(head), _pipes(["---", "---:", *("---:" for _ in comparison.figures)])]
-    for label, runs, cells in _body(comparison, " ± "):
-        texts = [f"**{text}**" if bold else text for text, bold in cells]
-        lines.append(_pipes([label.replace("|", "\\|"), runs, *texts]))
+    lines = _pipe_table(head, _body(comparison, " ± "))
+    if comparison.differences:
+        head = [f"method - {comparison.baseline}", "", *map(_heading, comparison.differences)]
+        lines += ["", *_pipe_table(head, _differences(comparison, " ± "))]
     return "\n".join([*lines, "", *(f"- {note}" for note in footnotes(comparison))])
+
+
+def _pipe_table(head: list[str], body: list[tuple[str, str, Cells]]) -> list[str]:
+    runs = any(runs for _, runs, _ in body)  # no empty column
+    rows = [[label.replace("|", "\\|"), count, *_marked(cells, "**", "**")] for label, count, cells in body]
+    ruled = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return [_pipes(row if runs else [row[0], *row[2:]]) for row in ruled]
 
 
 def _pipes(cells: Sequence[str]) -> str:
@@ -94,15 +147,24 @@ def _pipes(cells: Sequence[str]) -> str:
 
 
 def to_latex(comparison: Comparison) -> str:
-    """A ``tabular`` with booktabs' rules, and the notes as comments."""
+    """A ``tabular`` with booktabs' rules, differences as its lower part, and the notes as comments."""
     head = ["method", "runs", *map(_heading, comparison.figures)]
     lines = [f"% {_escape(note)}" for note in footnotes(comparison)]
     lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.figures)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     for label, runs, cells in _body(comparison, r" \pm "):
-        texts = [rf"$\mathbf{{{text}}}$" if bold else f"${text}$" for text, bold in cells]
-        lines.append(" & ".join([_escape(label), runs, *texts]) + r" \\")
+        lines.append(" & ".join([_escape(label), runs, *_in_math(cells)]) + r" \\")
+    if comparison.differences:
+        lines.append(r"\midrule")
+        for label, runs, cells in _differences(comparison, r" \pm "):
+            texts = dict(zip(comparison.differences, _in_math(cells), strict=True))
+            shown = [texts.get(name, "") for name in comparison.figures]
+            lines.append(" & ".join([_escape(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _in_math(cells: Cells) -> list[str]:
+    return [rf"$\mathbf{{{text}}}$" if bold else f"${text}$" for text, bold in cells]
 
 
 def _escape(text: str) -> str:
@@ -122,4 +184,9 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         )
     best = {name: asdict(found) for name, found in comparison.best.items()}
     content = {"figures": list(comparison.figures), "rows": rows}
-    return content | {"best": best, "left_out": dict(comparison.left_out)}
+    differences = {
+        name: {label: asdict(one) for label, one in found.items()}
+        for name, found in comparison.differences.items()
+    }
+    content |= {"best": best, "baseline": comparison.baseline, "differences": differences}
+    return content | {"left_out": dict(comparison.left_out)}

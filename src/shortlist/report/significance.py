@@ -12,7 +12,7 @@ from shortlist._checks import check_k
 from shortlist.metrics.aggregation import _central_share as central_share
 from shortlist.metrics.bootstrap import resample
 
-__all__ = ["PairedTest", "mcnemar_test", "paired_bootstrap_test", "paired_t_test"]
+__all__ = ["PairedTest", "holm", "mcnemar_test", "paired_bootstrap_test", "paired_t_test"]
 
 
 class PairedTest(NamedTuple):
@@ -21,6 +21,23 @@ class PairedTest(NamedTuple):
     difference: float
     p_value: float
     test: str
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, made larger so that together they are wrong with the chance of one (Holm).
+
+    The smallest is multiplied by the number m of tests, the next by m - 1, and so on; none gets smaller than
+    the one before it, nor larger than 1.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for place, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:

@@ -64,6 +64,7 @@ class Suite(_Part):
     vary: dict[Name, list[Any] | dict[Name, list[str]]] = Field(default_factory=dict)
     methods: Annotated[dict[Name, Method], Field(min_length=1)]
     figures: list[str] = Field(default_factory=default_figures)
+    baseline: Name | None = Field(None, description="the method that every other is tested against")
 
     @model_validator(mode="after")
     def _check(self) -> "Suite":
@@ -72,6 +73,10 @@ class Suite(_Part):
                 raise ValueError(f"{name} must all differ, got {seeds}")
         for name, method in self.methods.items():
             _check_source(name, method, self.methods)
+        if self.baseline is not None and self.baseline not in self.methods:
+            raise ValueError(
+                f"baseline must be one of the methods ({', '.join(self.methods)}), got {self.baseline!r}"
+            )
         for axis, values in self.vary.items():
             if not values:
                 raise ValueError(f"vary.{axis} must have at least one value, got none")

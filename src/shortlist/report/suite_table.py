@@ -8,7 +8,8 @@ from typing import Any
 
 from shortlist._files import replacing, write_text
 from shortlist.metrics import Results
-from shortlist.report.compare import Comparison, Group, compare_groups, read_run
+from shortlist.report.compare import Comparison, compare_groups
+from shortlist.report.run_groups import Group, read_run
 from shortlist.report.suite_plan import recipe_hash, run_name
 from shortlist.report.suite_state import SuiteState
 from shortlist.train.runs import Run
@@ -99,9 +100,12 @@ def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[t
     for cell, _, name in _chosen_runs(state):
         place = groups.setdefault(cell.place, {})
         place.setdefault(cell.name, []).append(read_run(state.folder / name))
+    baseline = state.suite.baseline
     return {
         place: compare_groups(
-            [Group(label, runs) for label, runs in methods.items()], figures or state.suite.figures
+            [Group(label, runs) for label, runs in methods.items()],
+            figures or state.suite.figures,
+            baseline=baseline if baseline in methods else None,  # not finished, or failed
         )
         for place, methods in groups.items()
     }

@@ -1,0 +1,105 @@
+"""Which test tells two methods apart, and each method's difference to a baseline."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import stdev
+
+from shortlist.metrics.aggregation import student_t_quantile
+from shortlist.report.compare_rows import compare_over_rows
+from shortlist.report.run_groups import Group
+from shortlist.report.significance import PairedTest, holm, paired_t_test
+from shortlist.report.suite_figures import size_of, value_of
+
+__all__ = ["LEVEL", "Difference", "differences_to", "tell_apart"]
+
+LEVEL = 0.05  # of the tests
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's figure less that of the baseline.
+
+    Args:
+        value: Mean over what is paired; None without a test.
+        half_width: Half of its 95 % interval over seeds; None for tests over test rows.
+        p_value: Two-sided, multiplied after Holm for as many methods as the figure has; None without a test.
+        test: Name of the test, or why there is none.
+        significant: Whether the p-value is below 0.05.
+    """
+
+    value: float | None
+    half_width: float | None
+    p_value: float | None
+    test: str
+    significant: bool
+
+
+def tell_apart(name: str, first: Group, second: Group) -> PairedTest | str:
+    """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
+    pairs = _pairs(name, first, second)
+    if isinstance(pairs, str):
+        return pairs
+    if pairs is not None:
+        return paired_t_test(*pairs)
+    return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs])
+
+
+def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
+    """A figure by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
+    if len({run.results.class_rows for run in (*first.runs, *second.runs)}) > 1:
+        return "no test: not the same test rows"
+    by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
+    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
+    values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]
+    numbers = [[value for value in side if value is not None] for side in values]
+    if len(shared) < 3 or any(len(side) < len(shared) for side in numbers):
+        return None
+    return numbers[0], numbers[1]
+
+
+def differences_to(
+    baseline: str, groups: Sequence[Group], figures: Sequence[str]
+) -> dict[str, dict[str, Difference]]:
+    """For each figure but sizes, each other method's difference to the baseline's.
+
+    Raises:
+        ValueError: If no group is called so.
+    """
+    by_label = {group.label: group for group in groups}
+    if baseline not in by_label:
+        raise ValueError(f"baseline must be one of the methods ({', '.join(by_label)}), got {baseline!r}")
+    base = by_label.pop(baseline)
+    return {
+        name: _with_holm({label: _difference(name, group, base) for label, group in by_label.items()})
+        for name in figures
+        if size_of(name) != name
+    }
+
+
+def _difference(name: str, group: Group, base: Group) -> Difference:
+    found = tell_apart(name, group, base)
+    if isinstance(found, str):
+        return Difference(None, None, None, found, False)
+    pairs = _pairs(name, group, base)
+    half = None
+    if isinstance(pairs, tuple):
+        differences = [a - b for a, b in zip(*pairs, strict=True)]
+        half = (
+            student_t_quantile(0.975, len(differences) - 1) * stdev(differences) / math.sqrt(len(differences))
+        )
+    return Difference(found.difference, half, found.p_value, found.test, False)
+
+
+def _with_holm(found: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Several methods against one baseline are several chances to be taken in."""
+    tested = [label for label, one in found.items() if one.p_value is not None]
+    adjusted = dict(zip(tested, holm([found[label].p_value or 0.0 for label in tested]), strict=True))
+    return {
+        label: one
+        if label not in adjusted
+        else Difference(
+            one.value, one.half_width, adjusted[label], one.test, significant=adjusted[label] < LEVEL
+        )
+        for label, one in found.items()
+    }
