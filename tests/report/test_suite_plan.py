@@ -55,8 +55,8 @@ def test_hash_is_of_what_matters():
         ({"methods": {"a": {}, "b": {"from": "a"}, "c": {"from": "b"}}}, r"methods.c.from must be .*\(a\)"),
         ({"methods": {"a": {}, "b": {"from": "a", "posterior": True}}}, r"either from or posterior"),
         (
-            {"methods": {"a": {}, "b": {"from": "a", "overrides": ["epochs=3"]}}},
-            r"methods.b takes the scores of a, .* got another epochs",
+            {"methods": {"ce": {}, "b": {"from": "ce", "overrides": ["epochs=3"]}}},
+            r"methods.b takes the scores of ce, .* got another epochs",
         ),
         ({"figures": ["top5.marco"]}, r"got 'top5.marco'; did you mean 'top5.macro'"),
         ({"tune": {"figure": "sets.average3.coverage.micro"}}, r"got 'sets.average3.coverage.micro'"),
