@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from shortlist.ops._select import _group_size, kth_largest, largest, largest_indices, pack_above
+from shortlist.ops._select import (
+    _group_size,
+    kth_largest,
+    kth_largest_index,
+    largest,
+    largest_indices,
+    pack_above,
+)
 
 SIZES = [(c, k) for c in (1, 7, 511, 512, 1000, 4099) for k in (1, 2, 6, 16, 51) if k <= c]
 
@@ -29,6 +36,26 @@ def test_largest_with_ties_nan_and_infinities():
     assert values[1, 0].isnan() and indices[1, 0] == 1234
     assert values[2].tolist() == [torch.inf, -torch.inf, -torch.inf]
     assert kth_largest(scores, 3)[1].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("c", "k"), [(1, 1), (7, 7), (30, 6), (63, 1), (64, 1), (150, 6), (511, 51)])
+def test_kth_largest_is_the_last_of_topk(c, k, dtype):
+    """Short rows go through another selection than long ones: on both sides of its limits."""
+    scores = (torch.randint(-9, 9, (5, 17, c)) / 4).to(dtype)  # many ties
+    scores[0, 0] = -torch.inf
+    index = kth_largest_index(scores, k)
+    assert index.shape == (5, 17)
+    assert torch.equal(kth_largest(scores, k), scores.topk(k).values[..., -1])
+    scores[1, 2, c // 2] = torch.nan
+    assert kth_largest_index(scores, k)[1, 2] == c // 2
+    others = torch.ones(5, 17, dtype=torch.bool)
+    others[1, 2] = False
+    assert torch.equal(kth_largest(scores, k)[others], scores.topk(k).values[..., -1][others])
+
+
+def test_kth_largest_of_no_rows():
+    assert kth_largest_index(torch.zeros(0, 50), 6).shape == (0,)
 
 
 def test_largest_passes_gradients_to_the_selected():

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values
+from shortlist._checks import can_read_values, promote
 
 __all__ = [
     "kth_largest",
@@ -52,9 +53,28 @@ def _group_size(c: int, k: int) -> int:
 
 def kth_largest_index(scores: Tensor, k: int) -> Tensor:
     """Where the k-th largest score of the last axis stands; where a NaN stands, if there is one."""
-    values, indices = largest(scores.detach(), k)
+    scores = scores.detach()
+    if scores.shape[-1] < min(64 * k, 512) and can_read_values(scores):
+        found = _kth_by_partition(scores.reshape(-1, scores.shape[-1]), k)
+        if found is not None:
+            return found.view(scores.shape[:-1])
+    values, indices = largest(scores, k)
     # NaN sorts first: it must not give way to the k-th number behind it
     return torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
+
+
+def _kth_by_partition(scores: Tensor, k: int) -> Tensor | None:
+    """Where the k-th largest score of each row (n, c) stands, by NumPy; None if there are NaN.
+
+    Where PyTorch's CPU ``topk`` partitions (see :func:`_group_size`), it mispredicts a branch for most
+    scores; NumPy's partition has no branches to predict, and takes a quarter of the time on short rows.
+    """
+    c = scores.shape[1]
+    rows = promote(scores).numpy()
+    first = np.partition(rows, c - k, axis=1)[:, c - k :]  # NaN count as largest there too
+    if np.isnan(first).any():
+        return None
+    return torch.from_numpy((rows == first[:, :1]).argmax(1))
 
 
 def kth_largest(scores: Tensor, k: int) -> Tensor:
@@ -66,7 +86,7 @@ def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
     """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of tens."""
     groups = scores.shape[1] // 10
     if groups < 4 * k:
-        return largest(scores, k)[0][:, -1:]
+        return kth_largest(scores, k)[:, None]
     maxima = scores[:, : 10 * groups].unflatten(1, (10, groups)).amax(1)
     return maxima.topk(k, dim=1).values[:, -1:]
 
