@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist.adjust.likelihood import held_out
 from shortlist.adjust.scores import log_prior_ratio
 
-__all__ = ["TauFit", "fit_tau"]
+__all__ = ["TauFit", "fit_tau", "middle_of_best"]
 
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
@@ -75,7 +75,7 @@ def fit_tau(
     share = 1 / (counts[target] * (counts > 0).sum()).double()
     low, high = _right_between(logits, target, log_source)
     curve = torch.stack([1 - share @ ((low < tau) & (tau < high)).double() for tau in grid]).clamp_min(0)
-    chosen = _middle_of_best(curve, grid)
+    chosen = middle_of_best(curve, grid)
     num_absent = int((counts == 0).sum())
     return TauFit(float(grid[chosen]), float(curve[chosen]), curve, grid, num_absent)
 
@@ -108,7 +108,7 @@ def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[
     return low, high
 
 
-def _middle_of_best(curve: Tensor, grid: Tensor) -> int:
+def middle_of_best(curve: Tensor, grid: Tensor) -> int:
     """Index of the (lower) middle of the longest run of smallest values, or of the tau nearest to 1."""
     best = (curve <= curve.min() + 1e-12).tolist()  # 1e-12: rounding of sums
     runs: list[list[int]] = [[]]

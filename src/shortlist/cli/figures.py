@@ -1,0 +1,105 @@
+"""``shortlist figures``: the papers' own figures, from numbers measured here."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["figures"]
+
+
+def figures(
+    name: Annotated[str | None, typer.Argument(help="Which figure; without a name they are listed.")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="For figures made from runs: run folders, suites, or folders with runs below."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The drawing to write: .svg, .pdf or .png [default: NAME.svg]."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change an option, as in k=2; may be repeated."),
+    ] = None,
+    numbers: Annotated[
+        Path | None, typer.Option(help="Draw these numbers (.json of an earlier call), measure nothing.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers, for scripts.")] = False,
+) -> None:
+    """Measure and draw a figure of the papers; its numbers are written beside it as .json.
+
+    For example: shortlist figures level_sets -o level_sets.svg; shortlist figures class_size runs/long_tail.
+    """
+    from shortlist.report.figures import load_figure, write_figure
+
+    if name is None:
+        _list_figures()
+        return
+    figure = load_figure(name)
+    output = output or Path(f"{name}.svg")
+    if output.suffix not in (".svg", ".pdf", ".png"):
+        raise ValueError(f"--output must end in .svg, .pdf or .png, got {output}")
+    if runs and not figure.takes_runs:
+        raise ValueError(f"{name} is not made from runs, got {runs[0]}")
+    if figure.takes_runs and not runs and numbers is None:
+        raise ValueError(f"{name} is made from runs: name at least one run folder")
+    options = _options(option or [])
+    figure.check_options(options)
+    if numbers is not None:
+        if runs or options:
+            raise ValueError("--numbers draws what was measured: no runs and no --set")
+        found = json.loads(numbers.read_text(encoding="utf-8"))
+    else:
+        found = _measure(figure, runs, options)
+    beside = write_figure(figure, found, output)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        typer.echo(f"{output}, numbers in {beside}")
+
+
+def _list_figures() -> None:
+    from shortlist.report.figures import FIGURES, load_figure
+
+    for name, about in FIGURES.items():
+        figure = load_figure(name)
+        words = [*(["RUNS..."] if figure.takes_runs else [])]
+        words += [f"{key}={_shown(value)}" for key, value in figure.options().items()]
+        typer.echo(f"{name}: {about}\n    {' '.join(words)}")
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    import yaml
+
+    options = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise ValueError(f"--set wants KEY=VALUE, as in k=2, got {text!r}")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {key}: {value!r} is not a YAML value") from error
+    return options
+
+
+def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    from rich.console import Console
+
+    from shortlist.report.run_groups import find_runs
+
+    torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
+    if runs:
+        options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
+    console = Console(stderr=True)
+    with console.status("measuring") as status:
+        return figure.measure(
+            **options, progress=lambda what, done, total: status.update(f"{what}: {done} of {total}")
+        )

@@ -1,0 +1,79 @@
+"""What a figure is: a function that measures numbers, one that draws them, and how both are written."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shortlist._files import replacing, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Numbers", "PaperFigure", "Progress", "new_figure", "write_figure"]
+
+Numbers = dict[str, Any]
+"""Plain values: what JSON can hold."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many steps are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure of the papers.
+
+    Args:
+        measure: Returns the numbers; its keyword arguments are the figure's options, each with a default.
+            ``progress`` is always among them; ``runs`` (run folders) makes it a figure of runs.
+        draw: Draws the numbers, and nothing else.
+    """
+
+    measure: Callable[..., Numbers]
+    draw: Callable[[Numbers], "Figure"]
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether it is made from run folders."""
+        return "runs" in inspect.signature(self.measure).parameters
+
+    def options(self) -> dict[str, Any]:
+        """The options with their defaults."""
+        parameters = inspect.signature(self.measure).parameters.values()
+        return {p.name: p.default for p in parameters if p.name not in ("runs", "progress")}
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the figure does not have, with the nearest that it has."""
+        known = self.options()
+        for name in options:
+            if name not in known:
+                near = get_close_matches(name, known, 1, 0.0)
+                hint = f", perhaps {near[0]}" if near else ""
+                raise ValueError(f"option must be one of {', '.join(known) or '(none)'}, got {name!r}{hint}")
+
+
+def new_figure(width: float = 7.0, height: float = 4.5) -> "Figure":
+    """An empty figure (inches) that belongs to no window and no global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_figure(figure: PaperFigure, numbers: Numbers, path: str | Path) -> Path:
+    """Write the drawing (.svg, .pdf or .png), and its numbers beside it as JSON; returns the JSON's path."""
+    path = Path(path)
+    if path.suffix not in (".svg", ".pdf", ".png"):
+        raise ValueError(f"path must end in .svg, .pdf or .png, got {path}")
+    import matplotlib
+
+    # text stays text, and the same numbers give the same bytes
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "shortlist"}):
+        drawing = figure.draw(numbers)
+        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        with replacing(path) as temporary:
+            drawing.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=dates.get(path.suffix))
+    write_text(path.with_suffix(".json"), json.dumps(numbers, ensure_ascii=False, indent=1) + "\n")
+    return path.with_suffix(".json")

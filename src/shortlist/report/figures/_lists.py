@@ -1,0 +1,59 @@
+"""Options of figures that are lists: one value counts as a list of one, as ``--set k=2`` gives it."""
+
+from collections.abc import Sequence
+
+from shortlist._checks import check_k, check_number
+
+__all__ = ["check_integers", "check_names", "check_numbers", "check_seed"]
+
+
+def _listed(name: str, value: object) -> list:
+    listed = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not listed:
+        raise ValueError(f"{name} must have at least one entry, got {value!r}")
+    return listed
+
+
+def _distinct(name: str, listed: list) -> list:
+    if len(set(listed)) < len(listed):
+        raise ValueError(f"{name} must all differ, got {listed}")
+    return listed
+
+
+def check_integers(name: str, value: int | Sequence[int], *, below: int | None = None) -> list[int]:
+    """Different integers ``>= 1`` and ``< below``.
+
+    Example:
+        >>> check_integers("k", 2), check_integers("k", (1, 5), below=6)
+        ([2], [1, 5])
+    """
+    listed = _listed(name, value)
+    for entry in listed:
+        check_k(entry, name=name)
+        if below is not None and entry >= below:
+            raise ValueError(f"{name} must be < {below}, got {entry}")
+    return _distinct(name, listed)
+
+
+def check_numbers(
+    name: str, value: float | Sequence[float], *, low: float = 0.0, above: float = float("-inf")
+) -> list[float]:
+    """Different numbers ``>= low`` and ``> above``."""
+    return _distinct(name, [float(check_number(name, v, low=low, above=above)) for v in _listed(name, value)])
+
+
+def check_names(name: str, value: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Different names among the known ones, or all of them for ``None``."""
+    if value is None:
+        return list(known)
+    listed = _listed(name, value)
+    for entry in listed:
+        if entry not in known:
+            raise ValueError(f"{name} must be among {', '.join(known)}, got {entry!r}")
+    return _distinct(name, listed)
+
+
+def check_seed(seed: int) -> None:
+    """An integer >= 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer >= 0, got {seed!r}")
