@@ -430,7 +430,7 @@ def test_curve_is_the_balanced_error(c, n, seed, same):
         priors /= priors.sum()
         logits = logits.round()
     grid = torch.tensor([-0.37, 0.0, 0.21, 0.83, 1.0, 1.71, 2.9], dtype=torch.float64)
-    fit = fit_tau(logits, target, source_priors=priors, grid=grid)
+    fit = fit_tau(logits, target, source_priors=priors, grid=grid, standard_errors=0)
     assert fit.curve.tolist() == pytest.approx(balanced_errors(logits, target, priors, grid), abs=1e-12)
     assert fit.balanced_error == pytest.approx(min(fit.curve.tolist()), abs=1e-12)
     assert fit.num_absent == c - len(set(target.tolist()))
@@ -465,8 +465,30 @@ def test_ties_go_to_the_middle_of_the_longest_plateau(offsets, expected):
         torch.ones(len(offsets), dtype=torch.int64),
         source_priors=priors / priors.sum(),
         grid=torch.arange(9.0, dtype=torch.float64),
+        standard_errors=0,
     )
     assert fit.tau == expected
+
+
+def test_tau_is_the_middle_of_those_within_a_standard_error():
+    """Rows of the rare class become right one after another as tau grows, those of the other wrong."""
+    priors = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    gap, grid = math.log(2), torch.arange(0.0, 2.01, 0.1, dtype=torch.float64)
+    rare = torch.tensor([[gap * (0.05 + 0.1 * i), 0.0, -99.0] for i in range(10)], dtype=torch.float64)
+    often = torch.tensor([[0.0, -gap * (1.25 + 0.4 * i), -99.0] for i in range(10)], dtype=torch.float64)
+    logits, target = torch.cat([rare, often]), torch.tensor([1] * 10 + [0] * 10)
+    fit = fit_tau(logits, target, source_priors=priors, grid=grid)
+    # class 1 is all right from tau = 1.0 on, class 0 all right up to 1.2: no error, no standard error
+    assert (fit.tau, fit.balanced_error, fit.standard_error) == (pytest.approx(1.1), 0.0, 0.0)
+    never = torch.tensor([[0.0, -99.0, 0.0]] * 2, dtype=torch.float64)
+    logits, target = torch.cat([logits, never]), torch.cat([target, torch.tensor([1, 1])])
+    fit = fit_tau(logits, target, source_priors=priors, grid=grid)
+    assert fit.standard_error == pytest.approx(math.sqrt(1 / 6 * 5 / 6 / 12) / 2)  # 0.054
+    # as good is what costs one row more, 0.5 / 12 or 0.5 / 10: from 0.9 on, and up to 1.6
+    assert fit.tau == pytest.approx(1.2)
+    assert fit.balanced_error == pytest.approx(1 / 12)
+    least = fit_tau(logits, target, source_priors=priors, grid=grid, standard_errors=0)
+    assert least.tau == pytest.approx(1.1)
 
 
 def test_masked_targets_are_wrong_at_any_tau():
@@ -570,6 +592,10 @@ NAN[1, 0], INF[1, 0] = math.nan, math.inf
             "source_priors must differ from target_priors",
         ),
         (lambda: fit_tau(LOGITS, TARGET, source_priors=PRIORS, grid=torch.tensor([])), "grid must be"),
+        (
+            lambda: fit_tau(LOGITS, TARGET, source_priors=PRIORS, standard_errors=-1.0),
+            "standard_errors must be .*got -1.0",
+        ),
         (lambda: fit_tau(LOGITS, TARGET, source_priors=PRIORS, grid=torch.tensor([1.0, 0.0])), "ascending"),
         (lambda: fit_tau(LOGITS, TARGET, source_priors=torch.tensor([1.0, 0.0])), "> 0, got 0 for class 1"),
     ],

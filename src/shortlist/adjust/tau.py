@@ -1,4 +1,4 @@
-"""Tau of least balanced error on held-out rows."""
+"""Tau of small balanced error on held-out rows."""
 
 from typing import NamedTuple
 
@@ -6,19 +6,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from shortlist._checks import check_number
 from shortlist.adjust.likelihood import held_out
 from shortlist.adjust.scores import log_prior_ratio
 
-__all__ = ["TauFit", "fit_tau", "middle_of_best"]
+__all__ = ["TauFit", "fit_tau", "middle_of_best", "standard_error"]
 
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
 
 class TauFit(NamedTuple):
-    """Result of :func:`fit_tau`: the best ``tau``, its error, and the error at each tau of the grid."""
+    """Result of :func:`fit_tau`: ``tau`` and its error, the error at each tau of the grid.
+
+    ``standard_error`` is that of the least error of the grid.
+    """
 
     tau: float
     balanced_error: float
+    standard_error: float
     curve: Tensor
     grid: Tensor
     num_absent: int
@@ -30,30 +35,36 @@ def fit_tau(
     *,
     source_priors: Float[Tensor, " c"],
     grid: Float[Tensor, " g"] | None = None,
+    standard_errors: float = 1.0,
     ignore_index: int = -100,
 ) -> TauFit:
-    r"""Strength of the adjustment that has the smallest balanced error on held-out rows.
+    r"""Strength of the adjustment that has a small balanced error on held-out rows.
 
     .. math::
-        \arg\min_\tau \; \frac{1}{C} \sum_c \frac{1}{n_c} \sum_{i : y_i = c}
+        \frac{1}{C} \sum_c \frac{1}{n_c} \sum_{i : y_i = c}
         \mathbb{1}\bigl[y_i \ne \arg\max_j (s_{ij} - \tau \log \pi_j)\bigr]
 
     over the C classes that have rows. A tie with the true class counts as an error, and so does a masked
-    target (-inf). If several taus are the best, the middle of the longest run of them on the grid is taken
-    (the lower middle; the run of smaller taus if two are as long); but if that run holds 1 and reaches an end
-    of the grid, on which its middle would depend, the tau nearest to 1. All of the grid costs one pass over
-    the scores: the taus at which a row is right are an interval.
+    target (-inf). With few rows of rare classes the error jumps up and down with tau, and its least value is
+    where it happened to be: what is taken is the middle of the taus whose error is within
+    ``standard_errors`` standard errors of the least (two Gaussians, one of them 1 % of 10,000 rows: half as
+    far above the Bayes error as the least itself). To be exact, the (lower) middle of the longest run of them
+    on the grid (of smaller taus if two are as long); but if that run holds 1 and reaches an end of the grid,
+    on which its middle would depend, the tau nearest to 1. All of the grid costs one pass over the scores:
+    the taus at which a row is right are an interval.
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
         source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
         grid: Ascending taus (g,) to try; 0, 0.05, ..., 3 if ``None``.
+        standard_errors: How far from the least error, in standard errors of it, is as good; 0 for the least.
         ignore_index: Rows with this target count for nothing.
 
     Returns:
-        ``tau``, its ``balanced_error`` in [0, 1], ``curve`` (g,) of balanced errors over ``grid`` (g,), and
-        ``num_absent``, the number of classes without rows, which are left out.
+        ``tau``, its ``balanced_error`` in [0, 1], the ``standard_error`` of the least, ``curve`` (g,) of
+        balanced errors over ``grid`` (g,), and ``num_absent``, the number of classes without rows, which are
+        left out.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -67,6 +78,7 @@ def fit_tau(
     References:
         Menon et al., ICLR 2021, sections 4.1 and 6.2.
     """
+    check_number("standard_errors", standard_errors, low=0.0)
     logits, target = held_out(logits, target, ignore_index)
     num_classes = logits.shape[1]
     log_source = -log_prior_ratio(source_priors, None, num_classes).detach().cpu().double()
@@ -75,9 +87,20 @@ def fit_tau(
     share = 1 / (counts[target] * (counts > 0).sum()).double()
     low, high = _right_between(logits, target, log_source)
     curve = torch.stack([1 - share @ ((low < tau) & (tau < high)).double() for tau in grid]).clamp_min(0)
-    chosen = middle_of_best(curve, grid)
+    least = grid[middle_of_best(curve, grid)]
+    error = standard_error(~((low < least) & (least < high)), target)
+    chosen = middle_of_best(curve, grid, slack=standard_errors * error)
     num_absent = int((counts == 0).sum())
-    return TauFit(float(grid[chosen]), float(curve[chosen]), curve, grid, num_absent)
+    return TauFit(float(grid[chosen]), float(curve[chosen]), error, curve, grid, num_absent)
+
+
+def standard_error(wrong: Tensor, target: Tensor) -> float:
+    """Standard error of the balanced error of rows that are wrong or not (n,), from each class's share."""
+    counts = target.bincount()
+    share = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, wrong.double())
+    counts, share = counts[counts > 0], share[counts > 0]
+    share = share / counts
+    return float((share * (1 - share) / counts).sum().sqrt() / len(counts))
 
 
 def _check_grid(grid: Tensor) -> Tensor:
@@ -108,9 +131,9 @@ def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[
     return low, high
 
 
-def middle_of_best(curve: Tensor, grid: Tensor) -> int:
-    """Index of the (lower) middle of the longest run of smallest values, or of the tau nearest to 1."""
-    best = (curve <= curve.min() + 1e-12).tolist()  # 1e-12: rounding of sums
+def middle_of_best(curve: Tensor, grid: Tensor, *, slack: float = 0.0) -> int:
+    """Index of the (lower) middle of the longest run of values near the least, or of the tau nearest to 1."""
+    best = (curve <= curve.min() + slack + 1e-12).tolist()  # 1e-12: rounding of sums
     runs: list[list[int]] = [[]]
     for index, is_best in enumerate(best):
         if is_best:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.adjust import fit_tau
-from shortlist.adjust.tau import middle_of_best
+from shortlist.adjust.tau import middle_of_best, standard_error
 from shortlist.metrics.ranks import balanced_error
 from shortlist.priors import class_priors
 from shortlist.report.figures._classifier import read_classifier
@@ -116,7 +116,11 @@ def _normalised(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) 
         products = scores.double() - bias  # w_j x, which the norm of w_j divides
         errors = [float(balanced_error(products / norms**tau + bias, target)) for tau in grid.tolist()]
         curves.append(errors)
-    return Curve(*curves, chosen=middle_of_best(torch.tensor(curves[0], dtype=torch.float64), grid))
+    held_out, (scores, target) = torch.tensor(curves[0], dtype=torch.float64), parts[0]
+    least = float(grid[middle_of_best(held_out, grid)])
+    wrong = ((scores.double() - bias) / norms**least + bias).argmax(1) != target
+    slack = standard_error(wrong, target)  # the rule of fit_tau
+    return Curve(*curves, chosen=middle_of_best(held_out, grid, slack=slack))
 
 
 def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:

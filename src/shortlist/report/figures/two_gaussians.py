@@ -181,7 +181,7 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
         "adaptive margin (LDAM)": adaptive,
         "equalised margin": equalised,
         "post-hoc adjustment, tau = 1": adjusted(1.0),
-        "post-hoc, tau of least held-out error": adjusted(tuned.tau),
+        "post-hoc, tau by held-out error": adjusted(tuned.tau),
         "post-hoc, likeliest tau and temperature": adjusted(likely.tau * likely.temperature),
         "logit-adjusted loss": logit_adjusted,
         BAYES_RULE: bayes,
