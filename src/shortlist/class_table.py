@@ -39,7 +39,7 @@ class ClassTable:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(map(str, self.names)))
         object.__setattr__(self, "ids", tuple(map(str, self.ids)) or self.names)
-        object.__setattr__(self, "counts", tuple(int(count) for count in self.counts))
+        object.__setattr__(self, "counts", tuple(map(_whole, self.counts)))
         parents = {str(level): tuple(map(str, column)) for level, column in self.parents.items()}
         object.__setattr__(self, "parents", parents)
         columns = {"ids": self.ids, **{f"parents[{level!r}]": column for level, column in parents.items()}}
@@ -83,7 +83,7 @@ class ClassTable:
 
     def with_counts(self, counts: Sequence[int] | Tensor) -> "ClassTable":
         """The same classes with other training counts."""
-        return ClassTable(self.names, self.ids, [int(count) for count in counts], self.parents)
+        return ClassTable(self.names, self.ids, [_whole(count) for count in counts], self.parents)
 
     def save(self, path: str | Path) -> None:
         """Write the table as JSON, one list per column."""
@@ -99,5 +99,12 @@ class ClassTable:
             if content.pop("format") != "shortlist class table 1":
                 raise KeyError("format")
             return ClassTable(**content)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path} is not a class table written by shortlist: {error!r}") from error
+
+
+def _whole(count: int | float | Tensor) -> int:
+    """A count as an integer, if it is one."""
+    if not float(count).is_integer():
+        raise ValueError(f"counts must be whole numbers, got {float(count)}")
+    return int(count)

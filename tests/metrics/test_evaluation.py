@@ -330,3 +330,15 @@ def test_bad_input(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken.json is not a file of results"):
         Results.load(tmp_path / "broken.json")
+
+
+def test_intervals_of_constants_are_the_constant():
+    """Weights of a macro mean add up to one but for rounding: no accuracy above 1, no error below 0."""
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(C, (197,), generator=generator)
+    scores = 9 * torch.nn.functional.one_hot(target, C).double()
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=200)
+    figures = results.figures()
+    for name in ("top1.macro", "top1.few", "sets.loose.coverage.macro"):
+        assert figures[name] == Figure(1.0, 1.0, 1.0)
+    assert figures["balanced_error"] == Figure(0.0, 0.0, 0.0)

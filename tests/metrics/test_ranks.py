@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -244,3 +245,13 @@ def test_bad_input():
         topk_accuracy(scores.long(), target)
     with pytest.raises(ValueError, match=r"k_max must be <= the number of classes \(5\), got 6"):
         topk_curve_area(scores, target, k_max=6)
+
+
+@pytest.mark.errors
+def test_one_k_that_is_no_integer_is_named():
+    scores, target = torch.randn(5, 4), torch.randint(4, (5,))
+    for k in (2.5, np.int64(2), None):
+        with pytest.raises(ValueError, match="k must be an integer >= 1, got"):
+            topk_accuracy(scores, target, k=k)
+    with pytest.raises(ValueError, match=r"groups must be int64 .* got list"):
+        topk_accuracy(scores, target, average="group", groups=[0, 0, 1, 2])

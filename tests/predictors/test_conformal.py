@@ -311,3 +311,68 @@ def test_given_draws_of_rows_that_are_left_out_are_left_out_too():
     a.update(logits, target.where(kept, -100), uniform=draws)
     b.update(logits[kept], target[kept], uniform=draws[kept])
     assert torch.equal(a.finish().threshold, b.finish().threshold)
+
+
+def test_given_draws_count_in_a_second_calibration_too():
+    logits, draws = torch.randn(300, 6), torch.zeros(300)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    predictor = Conformal(score="aps", randomised=True)
+    predictor.update(logits, target, uniform=draws)
+    first = predictor.finish().threshold.clone()
+    predictor.update(logits, target, uniform=draws)
+    assert torch.equal(predictor.finish().threshold, first)
+
+
+@pytest.mark.errors
+def test_draws_of_the_wrong_kind():
+    logits = torch.randn(300, 6)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    predictor = Conformal(score="aps")
+    for draws in (torch.rand(300, 1), torch.rand(299), torch.full((300,), 1.5), torch.full((300,), math.nan)):
+        with pytest.raises(ValueError, match=r"uniform must be .*in \[0, 1\].*\(300,\)"):
+            predictor.update(logits, target, uniform=draws)
+    predictor.calibrate(logits, target)
+    for draws in (torch.rand(300), torch.rand(300, 5), torch.full((300, 1), -1.0), [0.5] * 300):
+        with pytest.raises(ValueError, match=r"uniform must be .*in \[0, 1\].*\(300, 1\) or \(300, 6\)"):
+            predictor(logits, uniform=draws)
+
+
+@pytest.mark.errors
+def test_a_score_that_is_a_class_and_not_an_instance():
+    with pytest.raises(ValueError, match="score must be a name or a ConformityScore, got"):
+        Conformal(score=LAC)
+    with pytest.raises(ValueError, match="threshold must be a name or a Threshold, got None"):
+        Conformal(threshold=None)
+
+
+@pytest.mark.parametrize("score", ["aps", "raps", "saps"])
+def test_equal_probabilities_are_in_or_out_together_with_thresholds_by_class(score):
+    logits = torch.randn(2000, 6)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    predictor = Conformal(coverage=0.6, score=score, threshold=Interpolated(weight=0.0))
+    marginal = Conformal(coverage=0.6, score=score).calibrate(logits, target)
+    predictor.calibrate(logits, target)
+    tied = (torch.randn(500, 6) * 2).round()
+    assert torch.equal(predictor(tied), marginal(tied))
+    order = torch.randperm(6)
+    assert torch.equal(predictor(tied[:, order]), predictor(tied)[:, order])
+
+
+def test_the_smallest_coverage_is_one_score():
+    logits, target = torch.randn(50, 3), torch.randint(3, (50,))
+    predictor = Conformal(coverage=1e-12).calibrate(logits, target)
+    assert float(predictor.threshold) == float((1 - logits.softmax(1).gather(1, target[:, None])).min())
+    assert float(grouped_quantiles(torch.tensor([3.0, 1.0]), torch.tensor([1, 1]), 2, 1e-12)[1]) == 1.0
+
+
+def test_between_two_equal_thresholds_there_is_no_other():
+    """A class that falls back has the marginal threshold to the last digit: a score equal to it is inside."""
+    for seed in range(50):
+        generator = torch.Generator().manual_seed(seed)
+        scores, target = torch.rand(40, generator=generator), torch.zeros(40, dtype=torch.int64)
+        target[:3] = 1
+        marginal = scores.sort().values[math.ceil(41 * 0.9) - 1]
+        for weight in (0.1, 0.3, 0.5, 0.7):
+            assert Interpolated(weight=weight)(scores, target, 2, 0.9).values[1] == marginal
+        own = ClassConditional()(scores, target, 2, 0.9).values
+        assert torch.equal(Interpolated(weight=1.0)(scores, target, 2, 0.9).values, own)

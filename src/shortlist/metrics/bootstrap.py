@@ -61,7 +61,9 @@ def resample(
         found.macro[some] = weights @ values / present.sum(1, keepdim=True)
         of_groups = (weights @ by_group).view(b, num_groups, m)
         found.groups[some] = of_groups / (present @ in_group.double())[:, :, None]
-    return found
+    # a mean is never outside the values it is of, but for rounding
+    low, high = values.amin(0), values.amax(0)
+    return Resamples(*(means.clamp(low, high) for means in found))
 
 
 def interval(draws: Tensor, level: float) -> tuple[Tensor, Tensor]:

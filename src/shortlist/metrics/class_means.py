@@ -27,8 +27,8 @@ def check_groups(groups: Tensor | None, num_classes: int) -> int:
     """Require a group number for each class (c,); returns how many groups there are."""
     if groups is None:
         raise ValueError("groups must give a group for each class when average='group', got None")
-    if groups.dtype != torch.int64 or groups.shape != (num_classes,):
-        got = f"{groups.dtype} {tuple(groups.shape)}"
+    if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (num_classes,):
+        got = f"{groups.dtype} {tuple(groups.shape)}" if isinstance(groups, Tensor) else type(groups).__name__
         raise ValueError(f"groups must be int64 with one entry per class ({num_classes},), got {got}")
     if not num_classes:
         return len(GROUPS)

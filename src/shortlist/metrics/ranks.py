@@ -1,6 +1,6 @@
 """The place of the true class among the scores, and what follows from it: top-K accuracy for every K."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -54,7 +54,7 @@ class TopKSums(NamedTuple):
 
 def check_ks(k: int | Sequence[int], num_classes: int | None) -> tuple[int, ...]:
     """One K or several as a tuple, each in [1, c] if the number of classes is given."""
-    ks = (k,) if isinstance(k, int) else tuple(k)
+    ks = tuple(k) if isinstance(k, Iterable) else (k,)
     if not ks:
         raise ValueError("k must name at least one number of guesses, got none")
     for one in ks:

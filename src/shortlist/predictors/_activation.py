@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_scores, promote
+from shortlist._checks import can_read_values, check_choice, check_scores, promote
 
-__all__ = ["Activation", "check_activation", "check_finite", "class_values"]
+__all__ = ["Activation", "check_activation", "check_finite", "check_not_negative", "class_values"]
 
 Activation = Literal["softmax", "sigmoid", "none"]
 
@@ -32,6 +32,15 @@ def check_finite(scores: Tensor) -> None:
         raise ValueError(
             f"scores must be finite or -inf, with one finite score in each row; "
             f"row {row} has the maximum {float(best[row])} ({int(bad.sum())} such rows)"
+        )
+
+
+def check_not_negative(scores: Tensor) -> None:
+    """Require what may be probabilities, for sums or ratios of scores that come without activation."""
+    if can_read_values(scores) and scores.numel() and float(scores.detach().min()) < 0:
+        raise ValueError(
+            "scores must be probabilities, >= 0, with activation='none', "
+            f"got {float(scores.detach().min()):g}"
         )
 
 

@@ -7,8 +7,14 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import check_class_vector, check_number, check_target
-from shortlist.predictors._activation import Activation, check_activation, check_finite, class_values
+from shortlist._checks import check_class_vector, check_number, check_scores, check_target
+from shortlist.predictors._activation import (
+    Activation,
+    check_activation,
+    check_finite,
+    check_not_negative,
+    class_values,
+)
 
 __all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows"]
 
@@ -58,13 +64,14 @@ class SetPredictor(nn.Module, ABC):
 
     needs_calibration: ClassVar[bool] = True
     needs_target: ClassVar[bool] = False
+    adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
     num_classes: Tensor
 
     def __init__(self, *, activation: Activation, priors: Tensor | None = None, tau: float = 1.0) -> None:
         super().__init__()
         check_activation(activation)
-        check_number("tau", tau)
+        tau = check_number("tau", tau)
         self.activation: Activation = activation
         self.tau = tau
         self.register_buffer("weights", None if priors is None else _inverse_priors(priors, tau))
@@ -86,19 +93,25 @@ class SetPredictor(nn.Module, ABC):
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on.
-            target: Their classes (n,), int64, where the predictor needs them; -100 leaves a row out.
+            target: Their classes (n,), int64, which not all predictors need; -100 leaves a row out.
 
         Returns:
             The predictor itself.
         """
-        self.reset()
-        step = chunk_rows(scores.shape[-1])
-        targets = [None] * -(-len(scores) // step) if target is None else target.split(step)
-        if target is not None and target.shape != scores.shape[:1]:
+        check_scores(scores, name="scores")
+        if target is not None:
             check_target(target, scores, ignore_index=-100)
-        for part, classes in zip(scores.split(step), targets, strict=True):
-            self.update(part, classes)
-        return self.finish()
+        self.reset()
+        step = chunk_rows(scores.shape[1])
+        parts = scores.split(step)
+        targets = [None] * len(parts) if target is None else target.split(step)
+        try:
+            for part, classes in zip(parts, targets, strict=True):
+                self.update(part, classes)
+            return self.finish()
+        except BaseException:
+            self.reset()  # a later update() must not find some of these rows
+            raise
 
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None) -> None:
@@ -108,9 +121,9 @@ class SetPredictor(nn.Module, ABC):
         check_finite(scores)
         self._check_classes(scores.shape[1])
         self._set_num_classes(scores.shape[1])
-        if self.needs_target:
-            if target is None:
-                raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
+        if target is None and self.needs_target:
+            raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
+        if target is not None:
             check_target(target, scores, ignore_index=-100)
             kept = target != -100
             if not bool(kept.all()):
@@ -125,11 +138,19 @@ class SetPredictor(nn.Module, ABC):
 
     def merge(self, other: "SetPredictor") -> None:
         """Take in the rows that another, unfinished predictor of the same kind and options has taken in."""
+        if other is self:
+            raise ValueError("other must be another predictor, got itself")
         if type(other) is not type(self) or other.options() != self.options():
-            raise ValueError(
-                f"other must be a {type(self).__name__} with the same options {self.options()}, "
-                f"got a {type(other).__name__} with {other.options()}"
+            got = (
+                f"a {type(other).__name__} with {other.options()}"
+                if isinstance(other, SetPredictor)
+                else other
             )
+            raise ValueError(
+                f"other must be a {type(self).__name__} with the same options {self.options()}, got {got}"
+            )
+        if not _same(self.weights, other.weights):
+            raise ValueError(f"other must have the same priors as this {type(self).__name__}")
         for predictor in (self, other):
             if predictor.calibrated:
                 raise ValueError(f"{type(self).__name__} is finished: merge before finish()")
@@ -166,6 +187,8 @@ class SetPredictor(nn.Module, ABC):
 
     def _values(self, scores: Tensor) -> Tensor:
         """What the threshold is compared with: probabilities by class weights."""
+        if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
+            check_not_negative(scores)
         return class_values(scores, self.activation, self.weights)
 
     def _set_num_classes(self, number: int) -> None:
@@ -217,4 +240,15 @@ def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
         raise ValueError(f"priors must be > 0, got {float(priors[first])} for class {first}")
     if abs(float(priors.double().sum()) - 1) > 1e-2:
         raise ValueError(f"priors must add up to 1, got {float(priors.double().sum()):g}")
-    return priors.double().pow(-tau).to(priors.dtype)
+    # half precision ends at 65504, below the weight of a class that is one in a million
+    weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
+    if not bool(weights.float().isfinite().all()):  # whatever the priors' type, scores may be float32
+        raise ValueError(f"tau must be small enough for priors ** -tau to be finite in float32, got {tau}")
+    return weights
+
+
+def _same(first: Tensor | None, second: Tensor | None) -> bool:
+    """Whether two vectors have the same values, or there are none."""
+    if first is None or second is None:
+        return first is second
+    return torch.equal(first.double().cpu(), second.double().cpu())

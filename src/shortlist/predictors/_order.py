@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.ops._select import largest
 
-__all__ = ["Places", "descending", "places_in_order", "prefix_sets", "true_class_places"]
+__all__ = ["Places", "at_first_equal", "descending", "places_in_order", "prefix_sets", "true_class_places"]
 
 LEADING = 64
 
@@ -52,6 +52,17 @@ def descending(values: Tensor) -> Tensor:
         else:
             return torch.from_numpy(numpy.sort(values.detach().numpy(), axis=1)).flip(1)
     return values.sort(dim=1, descending=True).values
+
+
+def at_first_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers (n, c) of places, each replaced by that of the first place with an equal value in the order."""
+    changes = in_order[:, 1:] != in_order[:, :-1]
+    starts = torch.cat([torch.ones_like(in_order[:, :1], dtype=torch.bool), changes], dim=1)
+    group = starts.cumsum(1) - 1
+    # those that are not first go to one column more, which is not read
+    index = group.where(starts, in_order.shape[1])
+    padded = torch.cat([numbers, numbers[:, :1]], dim=1)
+    return padded.scatter(1, index, numbers).gather(1, group)
 
 
 def prefix_sets(values: Tensor, inside: Callable[[Places], Tensor]) -> Tensor:

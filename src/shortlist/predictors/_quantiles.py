@@ -9,7 +9,7 @@ __all__ = ["conformal_rank", "group_profiles", "grouped_quantiles", "marginal_qu
 
 def conformal_rank(rows: int, coverage: float) -> int:
     """Which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
-    return math.ceil((rows + 1) * coverage - 1e-9)  # 100 * 0.29 is meant to be 29
+    return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
 
 
 def rows_needed(coverage: float) -> int:
@@ -29,7 +29,7 @@ def marginal_quantile(scores: Tensor, coverage: float) -> Tensor:
 def grouped_quantiles(scores: Tensor, groups: Tensor, num_groups: int, coverage: float) -> Tensor:
     """The threshold of each group's scores (num_groups,); infinite where there are too few."""
     counts = groups.bincount(minlength=num_groups)
-    rank = ((counts + 1).double() * coverage - 1e-9).ceil().long()
+    rank = ((counts + 1).double() * coverage - 1e-9).ceil().long().clamp_min(1)
     enough = rank <= counts
     by_group = _sorted_by_group(scores, groups)
     start = counts.cumsum(0) - counts

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_k, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
@@ -67,7 +67,7 @@ class AverageK(SetPredictor):
         max_rows: int | None = None,
     ) -> None:
         super().__init__(activation=activation, priors=priors, tau=tau)
-        check_number("k", k, above=0.0)
+        k = check_number("k", k, above=0.0)
         check_choice("rule", rule, ("midpoint", "strict"))
         if max_rows is not None:
             check_k(max_rows, name="max_rows")
@@ -88,6 +88,8 @@ class AverageK(SetPredictor):
 
     def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
+        check_scores(scores, name="scores")
+        self.reset()
         given, self.max_rows = self.max_rows, len(scores)  # known here: whatever the rows' order, it is exact
         try:
             self._first_floor = self._guess_floor(scores)
@@ -96,13 +98,14 @@ class AverageK(SetPredictor):
             self._first_floor = -math.inf
             return super().calibrate(scores, target)
         finally:
-            self.max_rows, self._first_floor = given, -math.inf
+            self.max_rows, self._first_floor, self._seen = given, -math.inf, LargestValues()
 
+    @torch.no_grad()
     def _guess_floor(self, scores: Tensor) -> float:
         """A value that is very likely below the threshold, from some of the rows: few others need a look."""
         sample = scores[:: max(1, len(scores) // 256)]
         rank = math.ceil(1.5 * self.k * len(sample)) + 64
-        if scores.ndim != 2 or len(scores) < 4096 or rank >= sample.numel():
+        if len(scores) < 4096 or rank >= sample.numel():
             return -math.inf
         check_finite(sample)
         self._check_classes(sample.shape[1])

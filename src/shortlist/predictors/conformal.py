@@ -2,17 +2,23 @@
 
 import math
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_number
+from shortlist._checks import can_read_values, check_choice, check_number, check_scores
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
-from shortlist.predictors._order import Places, places_in_order, prefix_sets, true_class_places
+from shortlist.predictors._order import (
+    Places,
+    at_first_equal,
+    places_in_order,
+    prefix_sets,
+    true_class_places,
+)
 from shortlist.predictors._quantiles import conformal_rank
 from shortlist.predictors.conformity import CONFORMITY_SCORES, ConformityScore
 from shortlist.predictors.thresholds import THRESHOLDS, Threshold
@@ -63,13 +69,16 @@ class Conformal(SetPredictor):
         activation: Activation = "softmax",
     ) -> None:
         super().__init__(activation=activation, priors=priors)
-        check_number("coverage", coverage, above=0.0, below=1.0)
+        coverage = check_number("coverage", coverage, above=0.0, below=1.0)
         if isinstance(score, str):
             check_choice("score", score, tuple(CONFORMITY_SCORES))
             score = CONFORMITY_SCORES[score]()
         if isinstance(threshold, str):
             check_choice("threshold", threshold, tuple(THRESHOLDS))
             threshold = THRESHOLDS[threshold]()
+        for name, given, kind in (("score", score, ConformityScore), ("threshold", threshold, Threshold)):
+            if not isinstance(given, kind):
+                raise ValueError(f"{name} must be a name or a {kind.__name__}, got {given!r}")
         if score.weighted != (priors is not None):
             need = "must be given" if score.weighted else "must be None"
             raise ValueError(f"priors {need} for the score {_name(score, CONFORMITY_SCORES)!r}")
@@ -77,6 +86,7 @@ class Conformal(SetPredictor):
             raise ValueError("randomised must be False: this score has nothing to randomise, got True")
         self.coverage, self.score, self.set_threshold = coverage, score, threshold
         self.randomised, self.generator = randomised, generator
+        self.adds_probabilities = score.ordered
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._scores: list[Tensor] = []
         self._targets: list[Tensor] = []
@@ -85,8 +95,8 @@ class Conformal(SetPredictor):
         """See :class:`SetPredictor`."""
         return {
             "coverage": self.coverage,
-            "score": {"name": _name(self.score, CONFORMITY_SCORES), **asdict(self.score)},  # type: ignore[call-overload]
-            "threshold": {"name": _name(self.set_threshold, THRESHOLDS), **asdict(self.set_threshold)},  # type: ignore[call-overload]
+            "score": _options(self.score, CONFORMITY_SCORES),
+            "threshold": _options(self.set_threshold, THRESHOLDS),
             "randomised": self.randomised,
             "activation": self.activation,
         }
@@ -99,6 +109,8 @@ class Conformal(SetPredictor):
             uniform: The draws (n, 1), or (n, c) by rank, of a randomised score, if they are given.
         """
         self._check_ready(scores)
+        if uniform is not None:
+            self._check_uniform(uniform, (len(scores), 1), tuple(scores.shape))
         values = self._values(scores)
         if not self.score.ordered:
             return self.score(_class_order(values)) <= self.threshold.to(values.dtype)
@@ -108,7 +120,8 @@ class Conformal(SetPredictor):
         if threshold.ndim == 0:
             return prefix_sets(values, lambda places: self.score(_with(places, uniform)) <= threshold)
         in_order, index = values.sort(dim=1, descending=True)
-        inside = self.score(_with(places_in_order(in_order), uniform)) <= threshold[index]
+        numbers = at_first_equal(in_order, self.score(_with(places_in_order(in_order), uniform)))
+        inside = numbers <= threshold[index]
         return torch.zeros_like(values, dtype=torch.bool).scatter(1, index, inside)
 
     def _draw(self, rows: int, like: Tensor) -> Tensor:
@@ -119,10 +132,28 @@ class Conformal(SetPredictor):
 
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
         """Take in a batch of calibration rows, and the draws (n,) of a randomised score, if given."""
-        if uniform is not None and target is not None and len(uniform) == len(target):
-            uniform = uniform[target != -100]  # as the rows themselves
+        if uniform is not None:
+            check_scores(scores, name="scores")
+            self._check_uniform(uniform, (len(scores),))
+            if isinstance(target, Tensor) and target.shape == uniform.shape:
+                uniform = uniform[target != -100]  # as the rows themselves
+        if self.calibrated:
+            self.reset()
         self._given_uniform = uniform
         super().update(scores, target)
+
+    def _check_uniform(self, uniform: Tensor, *shapes: tuple[int, ...]) -> None:
+        """Require draws of one of the shapes."""
+        if torch.compiler.is_compiling():
+            return
+        wanted = f"uniform must be floating, in [0, 1] and of shape {' or '.join(map(str, shapes))}"
+        if not isinstance(uniform, Tensor) or not uniform.is_floating_point():
+            raise ValueError(f"{wanted}, got {getattr(uniform, 'dtype', type(uniform).__name__)}")
+        if tuple(uniform.shape) not in shapes:
+            raise ValueError(f"{wanted}, got {tuple(uniform.shape)}")
+        outside = ~((uniform >= 0) & (uniform <= 1))
+        if can_read_values(uniform) and bool(outside.any()):
+            raise ValueError(f"{wanted}, got {float(uniform[outside][0])}")
 
     def _collect(self, scores: Tensor, target: Tensor | None) -> None:
         assert target is not None
@@ -209,6 +240,12 @@ def _with(places: Places, uniform: Tensor | None) -> Places:
 def _class_order(values: Tensor) -> Places:
     """Places for a score that looks at the probability alone."""
     return Places(values, values, values, values)
+
+
+def _options(instance: object, registry: dict[str, Any]) -> dict[str, Any]:
+    """Name and options of a score or a threshold."""
+    options = asdict(instance) if is_dataclass(instance) and not isinstance(instance, type) else {}
+    return {"name": _name(instance, registry), **options}
 
 
 def _name(instance: object, registry: dict[str, Any]) -> str:

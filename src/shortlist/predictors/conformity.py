@@ -66,8 +66,8 @@ class RAPS(ConformityScore):
     k_reg: int = 5
 
     def __post_init__(self) -> None:
-        check_number("penalty", self.penalty, low=0.0)
-        check_number("k_reg", self.k_reg, low=0.0)
+        object.__setattr__(self, "penalty", check_number("penalty", self.penalty, low=0.0))
+        object.__setattr__(self, "k_reg", check_number("k_reg", self.k_reg, low=0.0))
 
     def __call__(self, at: Places) -> Tensor:
         """See :class:`ConformityScore`."""
@@ -82,7 +82,7 @@ class SAPS(ConformityScore):
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        check_number("step", self.step, above=0.0)
+        object.__setattr__(self, "step", check_number("step", self.step, above=0.0))
 
     def __call__(self, at: Places) -> Tensor:
         """See :class:`ConformityScore`."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -28,6 +29,7 @@ def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
         >>> sizes(torch.tensor([[True, False, True], [False, False, False]]))
         tensor([2, 0])
     """
+    _check_sets(sets)
     return sets.sum(1)
 
 
@@ -48,6 +50,7 @@ def to_lists(
         ['birch', 'oak']
     """
     check_scores(scores, name="scores")
+    _check_sets(sets)
     if sets.shape != scores.shape:
         raise ValueError(f"sets must have the scores' shape {tuple(scores.shape)}, got {tuple(sets.shape)}")
     if len(class_table) != scores.shape[1]:
@@ -61,3 +64,9 @@ def to_lists(
         index = int(column)
         lists[row].append(Candidate(index, class_table.ids[index], class_table.names[index], score))
     return lists
+
+
+def _check_sets(sets: Tensor) -> None:
+    if not isinstance(sets, Tensor) or sets.ndim != 2 or sets.dtype != torch.bool:
+        got = f"{sets.dtype} {tuple(sets.shape)}" if isinstance(sets, Tensor) else type(sets).__name__
+        raise ValueError(f"sets must be a bool tensor of shape (n, c), got {got}")

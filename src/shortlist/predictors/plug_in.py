@@ -34,11 +34,11 @@ class PointwiseError(SetPredictor):
     """
 
     needs_calibration: ClassVar[bool] = False
+    adds_probabilities = True
 
     def __init__(self, *, coverage: float = 0.9, activation: Activation = "softmax") -> None:
         super().__init__(activation=activation)
-        _check(coverage, activation)
-        self.coverage = coverage
+        self.coverage = _check(coverage, activation)
 
     def options(self) -> dict[str, Any]:
         """See :class:`SetPredictor`."""
@@ -76,11 +76,11 @@ class AverageError(SetPredictor):
     """
 
     threshold: Tensor
+    adds_probabilities = True
 
     def __init__(self, *, coverage: float = 0.9, activation: Activation = "softmax") -> None:
         super().__init__(activation=activation)
-        _check(coverage, activation)
-        self.coverage = coverage
+        self.coverage = _check(coverage, activation)
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._seen = LargestValues()
         self._keep_all = False
@@ -136,16 +136,31 @@ class AverageError(SetPredictor):
         else:
             threshold = -math.inf  # rows that do not add up to 1
         count = self._seen.count_at_least(threshold)
+        above = int((values > threshold).sum())
+        mass_above = float(mass[above - 1]) if above else 0.0
+        tied = count - above > 1 and mass_above + (count - above - 1) * threshold >= needed
         self.threshold = values.new_tensor(threshold)
-        self.report = CalibrationReport(rows=rows, average_size=count / rows, ties=count - enough - 1)
+        self.report = CalibrationReport(
+            rows=rows, average_size=count / rows, ties=count - above if tied else 0
+        )
         self._seen = LargestValues()
+        self._warn(threshold, (mass_above + (count - above) * threshold) / rows if tied else None)
+
+    def _warn(self, threshold: float, mass: float | None) -> None:
+        """Of rows without enough mass, and of ties that bring the sets well over the coverage."""
+        message = None
         if threshold == -math.inf:
-            warnings.warn(
-                f"AverageError: the probabilities add up to less than coverage={self.coverage:g} a row: "
-                "every set will hold all classes",
-                CalibrationWarning,
-                stacklevel=3,
+            message = (
+                f"the probabilities add up to less than coverage={self.coverage:g} a row: "
+                "every set will hold all classes"
             )
+        elif mass is not None and mass > self.coverage + 0.005:
+            message = (
+                f"ties at the threshold {threshold:g}: on the calibration rows the mean probability of a set "
+                f"is {mass:.4g} for coverage={self.coverage:g}"
+            )
+        if message is not None:
+            warnings.warn(f"AverageError: {message}", CalibrationWarning, stacklevel=4)
 
     def _join(self, other: "AverageError") -> None:
         self._seen.merge(other._seen)
@@ -163,6 +178,6 @@ class AverageError(SetPredictor):
         self._seen = LargestValues.from_state(state)
 
 
-def _check(coverage: float, activation: str) -> None:
-    check_number("coverage", coverage, above=0.0, below=1.0)
+def _check(coverage: float, activation: str) -> float:
     check_choice("activation", activation, ("softmax", "none"))  # sigmoids do not add up to 1
+    return check_number("coverage", coverage, above=0.0, below=1.0)

@@ -29,6 +29,8 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "conformal": Conformal,
 }
 
+_PARTS: tuple[tuple[str, dict[str, Any]], ...] = (("score", CONFORMITY_SCORES), ("threshold", THRESHOLDS))
+
 
 def make(name: str, options: dict[str, Any], *, like_priors: Tensor | None = None) -> SetPredictor:
     """A predictor from its registered name and plain options, as in a recipe or a file.
@@ -45,7 +47,7 @@ def make(name: str, options: dict[str, Any], *, like_priors: Tensor | None = Non
     if name not in PREDICTORS:
         raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
     options = dict(options)
-    for key, registry in (("score", CONFORMITY_SCORES), ("threshold", THRESHOLDS)):
+    for key, registry in _PARTS:
         if isinstance(options.get(key), dict):
             chosen = dict(options[key])
             kind = chosen.pop("name", None)
@@ -64,41 +66,48 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
 
     Args:
         predictor: Calibrated, or with rows taken in by ``update``.
-        path: Where to; its suffix is replaced by ``.json``.
+        path: Where to; ``.json`` is added if it does not end in it.
     """
     from safetensors.torch import save as to_bytes
 
-    path = Path(path).with_suffix(".json")
+    name = next((name for name, kind in PREDICTORS.items() if type(predictor) is kind), None)
+    if name is None:
+        raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
+    path = _json_path(path)
     tensors = dict(predictor.state_dict())
     tensors |= {f"pending.{key}": value for key, value in predictor.pending().items()}
     state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     digest = hashlib.sha256(state).hexdigest()
-    name = next((name for name, kind in PREDICTORS.items() if type(predictor) is kind), None)
-    if name is None:
-        raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
+    options = predictor.options()
+    for key, registry in _PARTS:
+        if key in options and options[key]["name"] not in registry:
+            raise ValueError(
+                f"predictor.{key} must be one of {', '.join(registry)} to be saved, "
+                f"got {options[key]['name']}"
+            )
     content = {
         "format": _FORMAT,
         "predictor": name,
-        "options": predictor.options(),
+        "options": options,
         "calibrated": predictor.calibrated,
         "report": None if predictor.report is None else predictor.report.to_dict(),
         "state": f"{path.stem}.{digest[:8]}.safetensors",
         "sha256": digest,
     }
-    old = set(path.parent.glob(f"{path.stem}.????????.safetensors"))
+    old = _state_path(path)
     state_path = path.with_name(content["state"])
     with replacing(state_path) as temporary:
         temporary.write_bytes(state)
     write_text(path, json.dumps(content, indent=2) + "\n")
-    for stale in old - {state_path}:
-        stale.unlink(missing_ok=True)
+    if old is not None and old != state_path:
+        old.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> SetPredictor:
     """The predictor that :func:`save` wrote."""
     from safetensors.torch import load as from_bytes
 
-    path = Path(path).with_suffix(".json")
+    path = _json_path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != _FORMAT:
@@ -119,3 +128,19 @@ def load(path: str | Path) -> SetPredictor:
         report["fallback_classes"] = tuple(report["fallback_classes"])
         predictor.report = CalibrationReport(**report)
     return predictor
+
+
+def _json_path(path: str | Path) -> Path:
+    """The path with ``.json`` at its end; after another dot the name may go on, as in ``average_2.5``."""
+    path = Path(path)
+    return path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
+
+
+def _state_path(path: Path) -> Path | None:
+    """The state file that an earlier :func:`save` wrote for this path: no other file may be removed."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        state = content["state"] if content["format"] == _FORMAT else ""
+        return path.with_name(state) if state.startswith(f"{path.stem}.") else None
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return None

@@ -94,14 +94,14 @@ class Interpolated(Threshold):
     fallback: Fallback = "marginal"
 
     def __post_init__(self) -> None:
-        check_number("weight", self.weight, low=0.0, below=1 + 1e-12)
+        object.__setattr__(self, "weight", check_number("weight", self.weight, low=0.0, below=1 + 1e-12))
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
         """See :class:`Threshold`."""
         own, few = _per_class(scores, target, num_classes, coverage, self.fallback)
         marginal = Marginal()(scores, target, num_classes, coverage).values
-        mixed = self.weight * own + (1 - self.weight) * marginal
+        mixed = torch.lerp(marginal.expand_as(own), own, self.weight)  # of two equal ones, the same
         # 0 * inf is not a number: an infinite threshold counts only where it has weight
         return Thresholds(mixed.where(own.isfinite(), own if self.weight > 0 else marginal), few)
 
@@ -132,7 +132,7 @@ class Clustered(Threshold):
         if self.num_clusters is not None:
             check_k(self.num_clusters, name="num_clusters")
         if self.share is not None:
-            check_number("share", self.share, above=0.0, below=1.0)
+            object.__setattr__(self, "share", check_number("share", self.share, above=0.0, below=1.0))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
         """See :class:`Threshold`."""

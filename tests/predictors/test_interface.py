@@ -1,0 +1,240 @@
+"""What holds for every predictor: rows are checked, left out and forgotten alike, and nothing is mixed up."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.predictors import (
+    AverageError,
+    AverageK,
+    CalibrationWarning,
+    Conformal,
+    PointwiseError,
+    TopK,
+    load,
+    save,
+    sizes,
+)
+from shortlist.predictors.conformity import LAC, RAPS, SAPS
+from shortlist.predictors.thresholds import Clustered, Interpolated, Marginal
+
+CALIBRATED = {
+    "average_k": lambda: AverageK(2),
+    "average error": lambda: AverageError(coverage=0.8),
+    "lac": lambda: Conformal(coverage=0.8),
+    "aps": lambda: Conformal(coverage=0.8, score="aps"),
+}
+
+
+def rows(n=300, c=6, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, c, generator=generator) * 2
+    return logits, torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", CALIBRATED)
+@pytest.mark.parametrize(
+    ("scores", "target", "message"),
+    [
+        (torch.zeros(0, 6), torch.zeros(0, dtype=torch.int64), "calibration .*needs at least .* row"),
+        ([[1.0, 2.0]], torch.tensor([0]), r"scores must be a floating tensor of shape \(n, c\), got list"),
+        (np.zeros((3, 6)), torch.zeros(3, dtype=torch.int64), "scores must be .* got ndarray"),
+        (torch.tensor(1.0), torch.tensor([0]), r"scores must be .* got torch.float32 \(\)"),
+        (torch.zeros(3, 6), [0, 1, 2], "target must be int64 .* got list"),
+        (torch.zeros(3, 6), torch.zeros(2, dtype=torch.int64), r"target must be .* shape \(3,\)"),
+    ],
+)
+def test_rows_of_the_wrong_kind_are_named(name, scores, target, message):
+    with pytest.raises(ValueError, match=message):
+        CALIBRATED[name]().calibrate(scores, target)
+
+
+@pytest.mark.parametrize("name", ["average_k", "average error"])
+def test_no_rows_and_no_target(name):
+    with pytest.raises(ValueError, match=r"needs at least 1 row"):
+        CALIBRATED[name]().calibrate(torch.zeros(0, 6))
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_rows_with_the_target_to_leave_out_are_left_out_by_all(name):
+    logits, target = rows()
+    padded = target.where(torch.arange(300) < 200, -100)
+    a = CALIBRATED[name]().calibrate(logits, padded)
+    b = CALIBRATED[name]().calibrate(logits[:200], target[:200])
+    assert torch.equal(a.threshold, b.threshold) and a.report == b.report and a.report.rows == 200
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_a_calibration_that_failed_leaves_no_rows_behind(name):
+    logits, target = rows(60_000)
+    bad = logits.clone()
+    bad[-1, 0] = math.nan
+    predictor = CALIBRATED[name]()
+    with pytest.raises(ValueError, match="maximum nan"):
+        predictor.calibrate(bad, target)
+    predictor.update(logits[:300], target[:300])
+    expected = CALIBRATED[name]().calibrate(logits[:300], target[:300])
+    assert torch.equal(predictor.finish().threshold, expected.threshold)
+    assert predictor.report == expected.report
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_calibrated_again_for_another_number_of_classes(name):
+    predictor = CALIBRATED[name]().calibrate(*rows(5000, 6))
+    logits, target = rows(5000, 9)
+    assert predictor.calibrate(logits, target)(logits).shape == (5000, 9)
+
+
+def test_scores_that_need_gradients_are_no_matter():
+    logits, target = rows(5000)
+    for name, make in CALIBRATED.items():
+        free = make().calibrate(logits, target)
+        bound = make().calibrate(logits.clone().requires_grad_(), target)
+        assert torch.equal(free.threshold, bound.threshold), name
+        assert torch.equal(bound(logits.clone().requires_grad_()), free(logits))
+
+
+@pytest.mark.errors
+def test_merge_refuses_other_priors():
+    logits, _ = rows()
+    even, uneven = torch.full((6,), 1 / 6), torch.tensor([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+    for first, second in ((even, uneven), (even, None), (None, even)):
+        a, b = AverageK(2, priors=first), AverageK(2, priors=second)
+        a.update(logits)
+        b.update(logits)
+        with pytest.raises(ValueError, match="other must have the same priors"):
+            a.merge(b)
+    a, b = AverageK(2, priors=even), AverageK(2, priors=even.clone())
+    a.update(logits)
+    b.update(logits)
+    a.merge(b)
+    assert a.finish().report.rows == 600
+
+
+def test_rare_classes_in_half_precision_have_finite_weights():
+    priors = torch.tensor([1 - 5e-6] + [1e-6] * 5)
+    logits, _ = rows()
+    for half in (priors.half(), priors.bfloat16()):
+        assert torch.equal(
+            TopK(2, priors=half)(logits), TopK(2, priors=half.double() / half.double().sum())(logits)
+        )
+        assert AverageK(2, priors=half).weights.isfinite().all()
+
+
+@pytest.mark.errors
+def test_weights_that_overflow_are_an_error():
+    priors = torch.tensor([1 - 5e-6] + [1e-6] * 5)
+    for given in (priors, priors.double()):
+        with pytest.raises(ValueError, match=r"tau must be .* got 10"):
+            AverageK(2, priors=given, tau=10)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda logits, target: PointwiseError(activation="none")(logits),
+        lambda logits, target: AverageError(activation="none").calibrate(logits),
+        lambda logits, target: Conformal(score="aps", activation="none").calibrate(logits, target),
+        lambda logits, target: TopK(2, priors=torch.full((6,), 1 / 6), activation="none")(logits),
+        lambda logits, target: AverageK(2, priors=torch.full((6,), 1 / 6), activation="none").calibrate(
+            logits
+        ),
+    ],
+)
+def test_logits_are_not_taken_for_probabilities(use):
+    logits, target = rows()
+    with pytest.raises(
+        ValueError, match=r"scores must be probabilities, >= 0, with activation='none', got -"
+    ):
+        use(logits, target)
+
+
+def test_any_values_that_rank_will_do_where_they_are_only_compared():
+    logits, target = rows()
+    assert int(AverageK(2, activation="none").calibrate(logits)(logits).sum()) == 600
+    assert torch.equal(TopK(2, activation="none")(logits), TopK(2)(logits))
+    lac = Conformal(coverage=0.8, activation="none").calibrate(logits, target)
+    assert lac.report.coverage == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.errors
+def test_numbers_of_numpy_can_be_saved(tmp_path):
+    logits, target = rows()
+    raps = RAPS(penalty=np.float32(0.5), k_reg=np.int64(3))  # type: ignore[arg-type]
+    for predictor in (
+        AverageK(np.int64(2), tau=np.float32(0.5), priors=torch.full((6,), 1 / 6)),
+        AverageError(coverage=np.float32(0.5)),
+        PointwiseError(coverage=np.float32(0.5)),
+        Conformal(coverage=np.float32(0.5), score=raps, threshold=Interpolated(weight=np.float32(0.25))),
+        Conformal(score=SAPS(step=np.float32(0.5)), threshold=Clustered(share=np.float32(0.5))),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            predictor.calibrate(logits, target)
+        save(predictor, tmp_path / "sets")
+        assert torch.equal(load(tmp_path / "sets")(logits), predictor(logits))
+
+
+@pytest.mark.errors
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    class Margin(LAC):
+        pass
+
+    class Always(Marginal):
+        pass
+
+    logits, target = rows()
+    for options, message in (
+        ({"score": Margin()}, "predictor.score must be one of lac, .* got Margin"),
+        ({"threshold": Always()}, "predictor.threshold must be one of marginal, .* got Always"),
+    ):
+        own = Conformal(**options).calibrate(logits, target)
+        with pytest.raises(ValueError, match=message):
+            save(own, tmp_path / "sets")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_with_dots_are_different_files(tmp_path):
+    save(TopK(2), tmp_path / "top 2.5 é")
+    save(TopK(3), tmp_path / "top 2.7 é")
+    save(TopK(4), tmp_path / "top 2.7 é.json")
+    assert [load(tmp_path / f"top 2.{i} é").k for i in (5, 7)] == [2, 4]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_model_beside_it_is_never_removed(tmp_path):
+    for name in ("model.finetune.safetensors", "model.0123abcd.safetensors"):
+        (tmp_path / name).write_bytes(b"weights")
+    for k in (1, 2, 3):
+        save(TopK(k), tmp_path / "model")
+        save(AverageK(2).calibrate(rows(seed=k)[0]), tmp_path / "model")
+    assert (tmp_path / "model.finetune.safetensors").read_bytes() == b"weights"
+    assert (tmp_path / "model.0123abcd.safetensors").read_bytes() == b"weights"
+    assert len(list(tmp_path.iterdir())) == 4
+    (tmp_path / "model.json").write_text("not ours")
+    save(TopK(1), tmp_path / "model")
+    assert load(tmp_path / "model").k == 1
+
+
+@pytest.mark.errors
+def test_sizes_of_what_are_no_sets():
+    with pytest.raises(ValueError, match=r"sets must be a bool tensor of shape \(n, c\), got torch.float32"):
+        sizes(torch.randn(3, 4))
+
+
+@pytest.mark.errors
+def test_what_is_no_other_predictor(tmp_path):
+    predictor = AverageK(2)
+    predictor.update(rows()[0])
+    with pytest.raises(ValueError, match="other must be another predictor, got itself"):
+        predictor.merge(predictor)  # its rows would count twice
+    with pytest.raises(ValueError, match=r"other must be a AverageK with the same options .* got None"):
+        predictor.merge(None)
+    with pytest.raises(ValueError, match=r"predictor must be one of topk, .* got Linear"):
+        save(torch.nn.Linear(2, 2), tmp_path / "sets")
