@@ -40,7 +40,7 @@ def one_thread():
 
 @functools.cache
 def published(name: str, variant: str | None = None) -> Recipe:
-    return load_recipe(FOLDER / f"{name}.yaml", VARIANTS[name][variant] if variant else [])
+    return load_recipe(FOLDER / f"{name}.yaml", variant=variant)
 
 
 # The published settings, by hand: model, optimiser, rate, weight decay, epochs, batch, and the rate at chosen
@@ -163,8 +163,23 @@ def test_settings_that_change_with_the_loss():
     assert (drw.reweighting.after, drw.epochs, drw.steps) == (160, 200, None)
     factor = learning_rate_factor(drw, 10, 2000)
     assert [factor(step) for step in (1599, 1600, 1800)] == pytest.approx([1, 0.01, 1e-4])
+    for name in ("cifar10_lt", "cifar100_lt", "imagenet_lt", "inaturalist2018"):
+        adjust = published(f"{name}_balanced", "weight_normalisation").adjust
+        assert (adjust.weight_normalisation, adjust.tau, adjust.temperature) == (1.0, None, None)
+        assert published(f"{name}_balanced", "post_hoc").adjust.tau == 1.0
     larger = published("inaturalist2018_balanced", "logit_adjusted_resnet152_200")
     assert (larger.epochs, larger.batch_size) == (200, 512)
+
+
+def test_where_validation_is_test_nothing_is_chosen_by_it():
+    found = []
+    for name in NAMES:
+        for recipe in (published(name), *(published(name, variant) for variant in VARIANTS[name])):
+            if recipe.data.val_is_test or recipe.data.options.get("val_fraction") == 0:
+                found.append(name)
+                assert recipe.selection.figure == "last" and recipe.selection.patience is None
+                assert "fit" not in (recipe.adjust.tau, recipe.adjust.temperature)
+    assert set(found) == {"cifar10_lt_balanced", "cifar100_lt_balanced", "inaturalist2018_balanced"}
 
 
 def test_27_architectures_with_their_rates():
@@ -320,12 +335,15 @@ def test_a_step_of_every_baseline(variant, roots):
 
 
 STAGES = [("imagenet_lt_balanced", "retrain_classifier"), ("imagenet_lt_balanced", "weight_scaling")]
+NORMALISED = [("cifar10_lt_balanced", "weight_normalisation")]
 REWEIGHTED = [("cifar100_lt_balanced", "adaptive_drw")]
 
 
 @QUIET
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "variant"), [*((name, None) for name in NAMES), *STAGES, *REWEIGHTED])
+@pytest.mark.parametrize(
+    ("name", "variant"), [*((name, None) for name in NAMES), *STAGES, *NORMALISED, *REWEIGHTED]
+)
 def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_path):
     more = ["epochs=2"] if published(name, variant).steps is None else ["steps=3"]
     more += ["optimiser.lr=1.0e-4", "schedule.warm_up=0"]  # 4 images do not bear the published
@@ -341,6 +359,9 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     data = build_data(recipe)
     scores, target = run.load_scores("test")
     assert scores.shape == (len(data.test), len(data.class_table)) and target.equal(data.test.targets)
+    if (name, variant) in NORMALISED:
+        norms, offsets = run.load_norms()
+        scores = (scores - offsets) / norms + offsets
     top1 = float((scores.argmax(1) == target).double().mean())
     results = Results.load(run.path / "results.json")
     assert results.figures()["top1.micro"].value == pytest.approx(top1)

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,9 +15,11 @@ from typer.testing import CliRunner
 import shortlist.cli
 from shortlist.cli import app
 from shortlist.predictors import load
+from shortlist.train.build import build_data
 from shortlist.train.fit import train
 from shortlist.train.recipe import make_recipe
 from shortlist.train.runs import Run
+from tests.datasets import trees
 from tests.train.small import RECIPE, write_recipe
 
 
@@ -30,10 +33,10 @@ def run(*words, code=0):
     return result.stdout
 
 
-def shell(*words):
+def shell(*words, cwd=None):
     command = [sys.executable, "-m", "shortlist.cli", *map(str, words)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,8 @@ def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
         (("train", "--set", "epochs"), "--set wants KEY=VALUE"),
         (("train", "--resume", "nowhere"), "nowhere is not a run folder"),
         (("train", "--resume", "nowhere", "--set", "epochs=1"), "--resume goes on with the run's own recipe"),
+        (("train", "--resume", "nowhere", "--variant", "x"), "--resume goes on with the run's own recipe"),
+        (("train", "--variant", "x"), "--variant is of a recipe: name its file too"),
         (("evaluate", "nowhere"), "nowhere is not a run folder"),
         (("evaluate", "nowhere", "--part", "train"), "--part must be test or val, got 'train'"),
         (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a run folder"),
@@ -88,6 +93,19 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, monkeypatch, caps
     said = capsys.readouterr().err
     assert stop.value.code == 2 and message in said and said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_variant_in_a_real_shell(tmp_path):
+    recipe = write_recipe(tmp_path, epochs=1, name="small")
+    variants = {"recipe": {"two_head": ["loss=average_k", "loss.k=2"], "focal": ["loss=focal"]}}
+    (tmp_path / "variants.yaml").write_text(json.dumps(variants))  # which is YAML, too
+    done = shell("train", recipe, "--variant", "two_head", "--set", "seed=3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = Run.open(tmp_path / "runs" / "small-two_head-seed3")
+    assert run.state == "finished" and (run.recipe.loss.name, run.recipe.seed) == ("average_k", 3)
+    wrong = shell("train", recipe, "--variant", "two_heads", cwd=tmp_path)
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+    assert "must be one of two_head, focal, got 'two_heads'; did you mean 'two_head'?" in wrong.stderr
 
 
 def test_evaluate_prints_a_table_or_json(trained):
@@ -132,8 +150,6 @@ def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
 
 
 def test_predict_from_images_folders_and_lists(pictures, tmp_path):
-    from shortlist.train.build import build_data
-
     data = build_data(pictures.recipe)
     folder = tmp_path / "images"
     folder.mkdir()
@@ -158,6 +174,24 @@ def test_predict_from_images_folders_and_lists(pictures, tmp_path):
     assert [item.split("/")[-1] for item in items] == ["3.png", "1.png", "0.png"]
 
 
+def test_predict_needs_neither_the_data_nor_the_checkpoints(tmp_path):
+    trees.class_folders(tmp_path / "data", {"ä": 12, "b": 12, "c d": 12})
+    data = {"name": "image_folder", "root": str(tmp_path / "data"), "image_size": 32}
+    changes = {"data": data, "model": {"name": "small_cnn", "width": 4}, "epochs": 1, "batch_size": 8}
+    made = train(make_recipe(RECIPE | changes, ["loss=focal"]), tmp_path / "run", report=silent)
+    scores, _ = made.load_scores("test")
+    image = build_data(made.recipe).test.paths[1]
+    shutil.copy(image, tmp_path / "picture.jpg")
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(made.path / "checkpoints")
+    run("predict", made.path, tmp_path / "picture.jpg", "-o", tmp_path / "lists.csv", "--top", 3)
+    lines = list(csv.DictReader((tmp_path / "lists.csv").read_text().splitlines()))
+    for line in lines:
+        expected = float(scores[1].softmax(0)[int(line["class"])])
+        assert float(line["score"]) == pytest.approx(expected, abs=1e-5)
+    assert {line["name"] for line in lines} == {"ä", "b", "c d"}
+
+
 @pytest.mark.errors
 def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_path):
     for words, message in (
@@ -165,6 +199,8 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
         ((trained.path, tmp_path, "-o", tmp_path / "a.csv"), "holds no images"),
         ((pictures.path, __file__, "-o", tmp_path / "a.xlsx"), "must end in .csv, .jsonl or .parquet"),
         ((trained.path, "x.npz", "x.png", "-o", tmp_path / "a.csv"), "all saved scores or all images"),
+        ((trained.path, "x.npz", "-o", tmp_path / "a.csv"), "x.npz does not exist"),
+        ((trained.path, "x.npz", "-o", tmp_path / "a.csv", "--batch-size", 0), "batch_size must be"),
         (
             (trained.path, "x.npz", "-o", tmp_path / "a.csv", "--predictor", "top9"),
             "--predictor must be one of",

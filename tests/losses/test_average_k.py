@@ -270,6 +270,28 @@ def test_gradchecks():
     torch.testing.assert_close(both, (one, two))
 
 
+@pytest.mark.parametrize("size_weight", [0.0, 0.3, 1.0])
+def test_role_with_a_weight_of_the_size_term(size_weight):
+    """By autograd, on the formula of METHODS 3; the other side of each half is fixed."""
+    torch.manual_seed(0)
+    leaves = [torch.randn(6, 5, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    target = torch.randint(5, (6,))
+    observed = torch.eye(5, dtype=torch.float64)[target]
+
+    def half(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        fit = -observed * (p + 1e-5).log() - q * (p + 1e-5).log() - (1 - q) * (1 - p + 1e-5).log()
+        return fit.mean() + size_weight * ((p.sum(1).mean() - 2.0) / 5) ** 2
+
+    p, q = (leaf.sigmoid() for leaf in leaves)
+    expected = (half(p, q.detach()) + half(q, p.detach())) / 2
+    loss = role_loss(*leaves, target, k=2.0, size_weight=size_weight)
+    torch.testing.assert_close(loss, expected)
+    for got, want in zip(
+        torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True
+    ):
+        torch.testing.assert_close(got, want)
+
+
 def test_label_estimates_start_look_up_and_learn():
     target = torch.tensor([2, 0, 1, 2, 1])
     estimates = LabelEstimates(target, num_classes=4, generator=torch.Generator().manual_seed(0))
@@ -599,6 +621,8 @@ def test_bad_input():
         role_loss(scores, proposals[:5], target)
     with pytest.raises(ValueError, match=r"k must be < the number of classes \(8\), got 8"):
         role_loss(scores, proposals, target, k=8)
+    with pytest.raises(ValueError, match=r"size_weight must be .*>= 0.*got -1"):
+        role_loss(scores, proposals, target, k=2, size_weight=-1.0)
     with pytest.raises(ValueError, match=r"target must be in \[0, 8\) or -100, got -1"):
         role_loss(scores, proposals, target - target - 1)
 

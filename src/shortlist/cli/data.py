@@ -228,9 +228,8 @@ def describe(
     """Show classes, parts, imbalance and how unevenly the training images are spread.
 
     Groups: few is fewer than 20 training images, many is more than 100. The Gini figure is 0 if all classes
-        have
-    as many images and nears 1 the more they are in a few classes; it is twice the area between the Lorenz
-    curve (--figure) and the diagonal.
+    have as many images and nears 1 the more they are in a few classes; it is twice the area between the
+    Lorenz curve (--figure) and the diagonal.
     """
     from shortlist.class_table import ClassTable
     from shortlist.datasets import describe as tools

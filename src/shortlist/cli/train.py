@@ -1,6 +1,9 @@
 """``shortlist train | calibrate | evaluate``."""
 
 import json
+import shlex
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,8 +25,17 @@ def train(
         Path | None, typer.Argument(help="A recipe (YAML). Without one: the glyphs, a small network.")
     ] = None,
     override: Overrides = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="Another method or setting of the recipe's table: a name from variants.yaml beside it."
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder; must not exist. By default runs/NAME-LOSS-seedN.")
+        Path | None,
+        typer.Option(
+            help="Run folder; must not exist. By default runs/NAME-LOSS-seedN (the variant for LOSS)."
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run folder instead of starting one.")
@@ -43,15 +55,27 @@ def train(
     from shortlist.train.recipe import load_recipe, make_recipe
 
     changes = list(override or []) + ([f"devices={devices}"] if devices is not None else [])
-    if resume is not None and (recipe is not None or changes or out is not None):
-        raise ValueError("--resume goes on with the run's own recipe: no recipe, --set, --devices or --out")
-    with progress_report() as report, warnings_as_lines():
-        if resume is not None:
-            run = resume_run(resume, report=report)
-        else:
-            chosen = make_recipe(_DEFAULT, changes) if recipe is None else load_recipe(recipe, changes)
-            folder = out or Path("runs") / f"{chosen.name}-{chosen.loss.name}-seed{chosen.seed}"
-            run = train_run(chosen, folder, report=report)
+    if resume is not None and (recipe is not None or variant is not None or changes or out is not None):
+        raise ValueError(
+            "--resume goes on with the run's own recipe: no recipe, --variant, --set, --devices or --out"
+        )
+    if recipe is None and variant is not None:
+        raise ValueError("--variant is of a recipe: name its file too")
+    if resume is not None:
+        folder, go = resume, partial(resume_run, resume)
+    else:
+        default = recipe is None
+        chosen = make_recipe(_DEFAULT, changes) if default else load_recipe(recipe, changes, variant=variant)
+        folder = out or Path("runs") / f"{chosen.name}-{variant or chosen.loss.name}-seed{chosen.seed}"
+        go = partial(train_run, chosen, folder)
+    try:
+        with progress_report() as report, warnings_as_lines():
+            run = go(report=report)
+    except SystemExit as stop:  # how Lightning leaves after a signal; of SIGTERM without a code
+        if folder.exists():
+            words = f"stopped; to go on: shortlist train --resume {shlex.quote(str(folder))}"
+            typer.echo(f"shortlist: {words}", err=True)
+        raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
     if not is_first_process():
         return
     results = Results.load(run.path / "results.json")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import (
     check_average_size,
+    check_number,
     check_scores,
     check_target,
     promote,
@@ -27,6 +28,7 @@ def role_loss(
     target: Int[Tensor, " n"],
     *,
     k: float = 5.0,
+    size_weight: float = 1.0,
     ignore_index: int = -100,
 ) -> Tensor:
     r"""Mirror images: the classifier fits the estimated labels, the estimates fit the classifier.
@@ -34,7 +36,7 @@ def role_loss(
     .. math::
         \ell = \tfrac12 \bigl[ \ell(P|Q) + \ell(Q|P) \bigr], \qquad
         \ell(P|Q) = \tfrac{1}{Nc} \sum_{ij} \bigl[ 1_{j = y_i} \nu(P_{ij}) + Q_{ij} \nu(P_{ij})
-        + (1 - Q_{ij}) \nu(1 - P_{ij}) \bigr] + \Bigl( \frac{\hat K(P) - k}{c} \Bigr)^2
+        + (1 - Q_{ij}) \nu(1 - P_{ij}) \bigr] + \lambda \Bigl( \frac{\hat K(P) - k}{c} \Bigr)^2
 
     with :math:`P = \sigma(\text{logits})`, :math:`Q = \sigma(\text{estimates})` and
     :math:`\nu(x) = -\log(x + 10^{-5})`. No gradient goes to the second argument of each side.
@@ -47,6 +49,7 @@ def role_loss(
             :class:`LabelEstimates`.
         target: The observed class of each row (n,).
         k: Expected number of positives of a row, a real number with ``1 <= k < c``.
+        size_weight: Weight of the term of the expected size (lambda), >= 0.
         ignore_index: Rows with this target count for nothing; neither side learns from them.
 
     Returns:
@@ -70,10 +73,11 @@ def role_loss(
             f"estimates must have the logits' shape {tuple(logits.shape)}, got {tuple(estimates.shape)}"
         )
     k = check_average_size(k, logits.shape[1])
+    check_number("size_weight", size_weight, low=0.0)
     all_count = check_target(target, logits, ignore_index=ignore_index)
     counted = (target != ignore_index)[:, None]
     index = torch.where(counted, target[:, None], 0)
-    return _Mirror.apply(promote(logits), promote(estimates), index, counted, all_count, k)
+    return _Mirror.apply(promote(logits), promote(estimates), index, counted, all_count, k, size_weight)
 
 
 class _Mirror(torch.autograd.Function):
@@ -88,6 +92,7 @@ class _Mirror(torch.autograd.Function):
         counted: Tensor,
         all_count: bool,
         k: float,
+        size_weight: float,
     ) -> Tensor:
         def total(entries: Tensor) -> Tensor:
             return (entries if all_count else torch.where(counted, entries, 0)).sum()
@@ -103,11 +108,11 @@ class _Mirror(torch.autograd.Function):
             slope = guarded.log()
             fit = total(torch.log(rest, out=scratch).lerp_(slope, other)) + total(slope.gather(1, target))
             off = global_sum_of(total(own)) / count - k
-            value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * (off / c).square()
+            value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * size_weight * (off / c).square()
             torch.sub(1, other, out=slope).div_(rest).sub_(torch.div(other, guarded, out=scratch))
             slope.scatter_add_(1, target, -1 / guarded.gather(1, target))
             share = num_processes() / count
-            slope.mul_(0.5 * share / c).add_(off * share / c**2)
+            slope.mul_(0.5 * share / c).add_(size_weight * off * share / c**2)
             slope.mul_(torch.sub(1, own, out=scratch).mul_(own))
             gradients.append(slope if all_count else slope.masked_fill_(~counted, 0))
         ctx.save_for_backward(*gradients)
@@ -118,7 +123,7 @@ class _Mirror(torch.autograd.Function):
         refuse_second_derivative("role_loss")
         (upstream,) = gradients
         of_logits, of_estimates = ctx.saved_tensors
-        return upstream * of_logits, upstream * of_estimates, None, None, None, None
+        return upstream * of_logits, upstream * of_estimates, None, None, None, None, None
 
 
 class RoleLoss(nn.Module):
@@ -126,10 +131,26 @@ class RoleLoss(nn.Module):
 
     needs = frozenset({"sample_ids"})
 
-    def __init__(self, *, estimates: LabelEstimates, k: float = 5.0, ignore_index: int = -100) -> None:
+    def __init__(
+        self,
+        *,
+        estimates: LabelEstimates,
+        k: float = 5.0,
+        size_weight: float = 1.0,
+        ignore_index: int = -100,
+    ) -> None:
         super().__init__()
-        self.estimates, self.k, self.ignore_index = estimates, check_average_size(k), ignore_index
+        check_number("size_weight", size_weight, low=0.0)
+        self.estimates, self.k, self.size_weight = estimates, check_average_size(k), size_weight
+        self.ignore_index = ignore_index
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
         """See :func:`role_loss`; ``sample_ids`` (n,) are rows of the table."""
-        return role_loss(logits, self.estimates(sample_ids), target, k=self.k, ignore_index=self.ignore_index)
+        return role_loss(
+            logits,
+            self.estimates(sample_ids),
+            target,
+            k=self.k,
+            size_weight=self.size_weight,
+            ignore_index=self.ignore_index,
+        )

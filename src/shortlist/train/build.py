@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from shortlist.classifiers import replace_classifier
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
+from shortlist.datasets._assembly import assemble
 from shortlist.datasets.noise import redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
+from shortlist.datasets.transforms import EvalTransform
 from shortlist.heads import CosineHead, LinearHead, TwoHead
 from shortlist.losses import LabelEstimates
 from shortlist.models import MODELS
@@ -26,6 +28,7 @@ from shortlist.train.weights import load_weights
 
 __all__ = [
     "build_data",
+    "build_eval_transform",
     "build_loss",
     "build_model",
     "build_optimiser",
@@ -45,7 +48,7 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
         transform = getattr(section, key)
         if transform is None:
             continue
-        if key not in wants and not any(p.kind is p.VAR_KEYWORD for p in wants.values()):
+        if not _is_of_files(make_data):
             raise ValueError(
                 f"data.{key} must be left out for {section.name}, which is not read from image files"
             )
@@ -66,6 +69,23 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     counts = targets.bincount(minlength=len(data.class_table))
     train = ChangedSplit(data.train, rows, targets)
     return replace(data, train=train, class_table=data.class_table.with_counts(counts))
+
+
+def _is_of_files(make_data: Callable[..., Splits]) -> bool:
+    """Whether a data set is made of image files, and takes their options."""
+    wants = inspect.signature(make_data).parameters.values()
+    return any(p.name == "eval_transform" or p.kind is p.VAR_KEYWORD for p in wants)
+
+
+def build_eval_transform(recipe: Recipe) -> Callable[[Any], Tensor] | None:
+    """What validation and test images go through where they are files, without these; else ``None``."""
+    section = recipe.data
+    if not _is_of_files(DATASETS[section.name]):
+        return None
+    if section.eval_transform is not None:
+        return TRANSFORMS[section.eval_transform.name](**section.eval_transform.options)
+    size = section.options.get("image_size", inspect.signature(assemble).parameters["image_size"].default)
+    return EvalTransform(size)
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
@@ -91,7 +111,11 @@ def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained:
 
     ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
     """
-    model = _make_model(recipe, num_classes, sample, pretrained)
+    try:
+        model = _make_model(recipe, num_classes, sample, pretrained)
+    except (TypeError, RuntimeError, LookupError, AssertionError) as error:  # each library has its own
+        made = f"{recipe.model.name} with the options {recipe.model.options or 'none'}"
+        raise ValueError(f"model: {made} cannot be made: {error}") from error
     if recipe.model.small_stem:
         _shrink_stem(model, recipe.model.name)
     wanted, settings = _head_name(recipe), recipe.head

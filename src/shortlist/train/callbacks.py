@@ -10,10 +10,19 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from shortlist._files import replacing, write_text
 
-__all__ = ["EpochFigures", "EpochProgress", "WholeCheckpoints"]
+__all__ = [
+    "BestEpoch",
+    "EpochFigures",
+    "EpochProgress",
+    "LastEpoch",
+    "Patience",
+    "ValidationEpochs",
+    "WholeCheckpoints",
+]
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -23,6 +32,69 @@ class WholeCheckpoints(TorchCheckpointIO):
         """Write to a temporary name first."""
         with replacing(Path(path)) as temporary:
             torch.save(checkpoint, temporary)
+
+
+class ValidationEpochs(pl.Callback):
+    """Validation every so many epochs, and always after the last one."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """At the first batch, as no epoch starts where a run is resumed."""
+        if batch_idx == 0:
+            last = trainer.current_epoch + 1 == trainer.max_epochs
+            trainer.check_val_every_n_epoch = 1 if last else self.every
+
+
+def _was_validated(trainer: pl.Trainer) -> bool:
+    """Whether the figures are of the epoch that ends; those of an earlier one stay where they were logged."""
+    return (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1) == 0
+
+
+class BestEpoch(ModelCheckpoint):
+    """``best.ckpt``: of the epochs that were validated, the one with the best figure."""
+
+    def __init__(self, folder: Path, *, monitor: str, mode: str) -> None:
+        super().__init__(
+            folder,
+            "best",
+            monitor=monitor,
+            mode=mode,
+            enable_version_counter=False,
+            save_on_train_epoch_end=True,
+        )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare figures that are new."""
+        if _was_validated(trainer):
+            super().on_train_epoch_end(trainer, pl_module)
+
+
+class LastEpoch(ModelCheckpoint):
+    """``last.ckpt``: of every epoch, to go on from; ``save_last`` writes it for epochs that are best only."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "last", enable_version_counter=False, save_on_train_epoch_end=True)
+
+
+class Patience(EarlyStopping):
+    """Stops after so many validated epochs without a better one."""
+
+    def __init__(self, patience: int, *, monitor: str, mode: str) -> None:
+        super().__init__(monitor, mode=mode, patience=patience, check_on_train_epoch_end=True)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A run that had stopped does not go on where it is resumed: that it had is in the checkpoint."""
+        if self.stopped_epoch or self.wait_count >= self.patience:
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare figures that are new."""
+        if _was_validated(trainer):
+            super().on_train_epoch_end(trainer, pl_module)
 
 
 class EpochFigures(pl.Callback):
@@ -42,7 +114,11 @@ class EpochFigures(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the epoch's line."""
-        figures = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        figures = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if _was_validated(trainer) or not name.startswith("val_")
+        }
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.lines.append({"epoch": trainer.current_epoch, "lr": rate, **figures})
         self._write()

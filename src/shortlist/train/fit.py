@@ -1,5 +1,6 @@
 """A whole run: train, keep the best, score, calibrate, evaluate."""
 
+import copy
 import importlib
 import logging
 import os
@@ -11,21 +12,29 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch import loggers
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
-from safetensors.torch import save_file
+from lightning.pytorch.callbacks import TQDMProgressBar
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from shortlist._files import replacing
 from shortlist.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.datasets import Splits
 from shortlist.heads import ScaledHead
-from shortlist.train.build import build_data, build_loss, build_model
-from shortlist.train.callbacks import EpochFigures, EpochProgress, WholeCheckpoints
+from shortlist.train.build import build_data, build_loss, build_model, build_predictor
+from shortlist.train.callbacks import (
+    BestEpoch,
+    EpochFigures,
+    EpochProgress,
+    LastEpoch,
+    Patience,
+    ValidationEpochs,
+    WholeCheckpoints,
+)
 from shortlist.train.loaders import evaluation_loader, training_loader
 from shortlist.train.module import SetClassifier
 from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import calibrate_run, evaluate_run, score_split
+from shortlist.train.runs import Run, RunError
+from shortlist.train.scoring import calibrate_run, class_norms, evaluate_run, score_split
 
 __all__ = ["load_model", "resume", "train"]
 
@@ -44,11 +53,18 @@ def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None) -
 
     Args:
         recipe: What to do.
-        folder: Where to; must not exist.
+        folder: Where to; must not exist. It is taken away again if there is nothing to resume in it, since
+            the recipe or the data were found wanting before the first epoch was over.
         report: Called with (what, done, of how many, figures) as the run proceeds.
     """
-    run = Run.create(folder, recipe) if is_first_process() else Run(folder)
-    return _proceed(run, recipe, report)
+    if not is_first_process():
+        return _proceed(Run(folder), recipe, report)
+    run = Run.create(folder, recipe)
+    try:
+        return _proceed(run, recipe, report)
+    except Exception:
+        run.discard_if_untrained()
+        raise
 
 
 def resume(folder: str | Path, *, report: Report | None = None) -> Run:
@@ -59,7 +75,8 @@ def resume(folder: str | Path, *, report: Report | None = None) -> Run:
 
 def _proceed(run: Run, recipe: Recipe, report: Report | None) -> Run:
     if not is_first_process():
-        _fit(run, recipe, report)
+        if not (run.path / "run.json").is_file() or run.state == "started":  # else there is nobody to join
+            _fit(run, recipe, report)
         return run
     with run.locked():
         if run.state == "finished":
@@ -82,10 +99,31 @@ def _fit(run: Run, recipe: Recipe, report: Report | None) -> Splits:
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, len(data.class_table), data.train[0][0])
     module = SetClassifier(recipe, model, build_loss(recipe, data), data)
+    _check_what_follows(recipe, model, data)
     _run_trainer(run, recipe, module, data, "checkpoints", recipe.sampler.name == "class_balanced", report)
     if recipe.second_stage is not None:
         _second_stage(run, recipe, data, report)
     return data
+
+
+def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
+    """Find out now, not after days of training, whether what comes after it can be done."""
+    counts = data.class_table.class_counts
+    for key, section in recipe.predictors.items():
+        try:
+            build_predictor(recipe, key, counts)
+        except ValueError as error:
+            raise ValueError(f"predictors.{key}: {error}") from error
+        k = section.options.get("k", 0)
+        if k > len(counts):
+            raise ValueError(f"predictors.{key}.k must be <= the number of classes ({len(counts)}), got {k}")
+    if recipe.second_stage is not None:
+        model = copy.deepcopy(model)
+        _prepare_second_stage(model, recipe)
+    if recipe.adjust.weight_normalisation is not None and class_norms(model, recipe.head.classifier) is None:
+        raise ValueError(
+            "adjust.weight_normalisation must be left out: the head, a cosine, looks at no norms of weights"
+        )
 
 
 def _second_stage(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> None:
@@ -127,24 +165,17 @@ def _run_trainer(
     if figure == "last":  # every epoch is better than the one before
         monitor = "epoch"
     checkpoints = run.path / folder
-    best = ModelCheckpoint(
-        checkpoints,
-        "best",
-        monitor=monitor,
-        mode=mode,
-        save_last=True,
-        enable_version_counter=False,
-        save_on_train_epoch_end=True,
-    )
     callbacks: list[pl.Callback] = [
+        ValidationEpochs(recipe.validate_every),
         EpochFigures(run.path / f"{_epochs_name(folder)}.csv"),
-        best,
+        BestEpoch(checkpoints, monitor=monitor, mode=mode),
+        LastEpoch(checkpoints),  # after the best one: what was best is in it
     ]
     if recipe.selection.patience is not None:
-        patience = recipe.selection.patience
-        callbacks.append(EarlyStopping(monitor, mode=mode, patience=patience, check_on_train_epoch_end=True))
+        callbacks.append(Patience(recipe.selection.patience, monitor=monitor, mode=mode))
     if report is not None:
-        callbacks.append(EpochProgress(lambda done, total, figures: report("training", done, total, figures)))
+        what = "training" if folder == "checkpoints" else "second stage"
+        callbacks.append(EpochProgress(lambda done, total, figures: report(what, done, total, figures)))
     else:
         callbacks.append(TQDMProgressBar())
     trainer = pl.Trainer(
@@ -207,11 +238,9 @@ def _loggers(run: Run, recipe: Recipe) -> list[Any]:
             made.append(loggers.CSVLogger(run.path, name="logs", version=""))
         elif name == "tensorboard":
             made.append(loggers.TensorBoardLogger(run.path, name="logs", version=""))
-        elif ":" in name:
+        else:
             module, _, kind = name.partition(":")
             made.append(getattr(importlib.import_module(module), kind)(run.path / "logs"))
-        else:
-            raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
     return made
 
 
@@ -225,14 +254,19 @@ def _best_state(run: Run, folder: str) -> dict[str, Any]:
 
 
 def load_model(run: Run) -> nn.Module:
-    """The trained network of a run, at its best epoch, in evaluation mode."""
-    recipe = run.recipe
-    model = build_model(
-        recipe, len(run.class_table), torch.zeros(run.info()["input_shape"]), pretrained=False
-    )
+    """The trained network of a run, at its best epoch, in evaluation mode.
+
+    It is that of ``model.safetensors``, or where there is none yet, of the checkpoint. Its scores are those
+    in ``scores/``: the recipe's adjustment is not part of it.
+    """
+    recipe, shape = run.recipe, run.info().get("input_shape")
+    if shape is None:
+        raise RunError(f"{run.path} has no network that could be built: none was trained in it")
+    model = build_model(recipe, len(run.class_table), torch.zeros(shape), pretrained=False)
     if recipe.second_stage is not None:
         _prepare_second_stage(model, recipe)
-    model.load_state_dict(_best_state(run, "checkpoints" if recipe.second_stage is None else "second_stage"))
+    saved, folder = run.path / "model.safetensors", "second_stage" if recipe.second_stage else "checkpoints"
+    model.load_state_dict(load_file(saved) if saved.is_file() else _best_state(run, folder))
     return model.eval()
 
 
@@ -242,6 +276,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> No
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
     tell = None if report is None else lambda what, done, total: report(what, done, total, {})
+    norms = class_norms(model, recipe.head.classifier)
     for part in ("val", "test"):
         split = getattr(data, part)
         scores, target = score_split(
@@ -252,7 +287,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> No
             progress=tell,
             part=f"scoring {part}",
         )
-        run.save_scores(part, scores, target)
+        run.save_scores(part, scores, target, norms)
     with replacing(run.path / "model.safetensors") as temporary:
         save_file({key: value.contiguous() for key, value in model.cpu().state_dict().items()}, temporary)
     calibrate_run(run, recipe)

@@ -13,6 +13,7 @@ from shortlist.heads import TwoHeadScores
 from shortlist.metrics.modules import TopKAccuracy
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
+from shortlist.sampling import DeferredReweighting
 from shortlist.train.build import build_optimiser, learning_rate_factor
 from shortlist.train.recipe import Recipe
 
@@ -44,12 +45,22 @@ class SetClassifier(pl.LightningModule):
         self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
         figure = recipe.selection.figure
+        chosen = re.search(r"(top|average)([\d.]+)", figure)
+        if chosen is not None and not 0 < float(chosen[2]) <= len(class_counts):
+            raise ValueError(
+                f"selection.figure must be for at most {len(class_counts)} classes, got {figure}"
+            )
         numbers = sorted({int(k) for k in re.findall(r"top(\d+)", figure)} | {1, 5})
         self.topk = TopKAccuracy(
             num_classes=len(class_counts), k=[k for k in numbers if k <= len(class_counts)]
         )
-        self.average_sizes = [float(k) for k in re.findall(r"average([\d.]+)", figure)]
-        self._average: dict[float, AverageK] = {}
+        self.average_sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", figure)}
+        self._average: dict[str, AverageK] = {}
+        self._reweighting = None
+        if recipe.reweighting is not None:
+            beta, after = recipe.reweighting.beta, recipe.reweighting.after
+            weights = class_balanced_weights(class_counts, beta=beta, zero_counts="floor")
+            self._reweighting = DeferredReweighting(loss, weights=weights, start_epoch=after)
         self._true: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Any:
@@ -70,14 +81,12 @@ class SetClassifier(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Weights of deferred re-weighting; at the first batch, as no epoch starts where a run is resumed."""
-        settings = self.recipe.reweighting
-        if settings is not None and batch_idx == 0 and self.current_epoch >= settings.after:
-            weight = class_balanced_weights(self.class_counts, beta=settings.beta, zero_counts="floor")
-            self.loss.weight = weight.to(self.device)
+        if self._reweighting is not None and batch_idx == 0:
+            self._reweighting.set_epoch(self.current_epoch)
 
     def on_validation_epoch_start(self) -> None:
         """Forget the epoch before."""
-        self._average = {k: AverageK(k) for k in self.average_sizes}
+        self._average = {name: AverageK(k) for name, k in self.average_sizes.items()}
         self._true = []
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
@@ -114,14 +123,13 @@ class SetClassifier(pl.LightningModule):
         true = torch.cat([part for _, part in collected])
         chance, target = true[:, 0], true[:, 1].long()
         figures = {}
-        for k in self.average_sizes:
-            first, *others = [predictors[k] for predictors, _ in collected]
+        for name in self.average_sizes:
+            first, *others = [predictors[name] for predictors, _ in collected]
             for other in others:
                 first.merge(other)
             hits = (chance >= first.finish().threshold).double()
             counts = target.bincount(minlength=len(self.class_counts))
             by_class = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, hits)
-            name = f"average{k:g}"
             figures[f"val_{name}"] = hits.mean().float()
             figures[f"val_macro_{name}"] = (by_class / counts)[counts > 0].mean().float()
         return figures

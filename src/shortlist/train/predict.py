@@ -13,10 +13,10 @@ from shortlist._checks import check_k
 from shortlist._files import replacing
 from shortlist.datasets import TensorSplit
 from shortlist.datasets.embeddings import load_tensors
-from shortlist.datasets.images import IMAGE_SUFFIXES, ImageFiles, read_image
+from shortlist.datasets.images import IMAGE_SUFFIXES, read_image
 from shortlist.datasets.lists import read_columns
 from shortlist.predictors import SetPredictor, load
-from shortlist.train.build import build_data
+from shortlist.train.build import build_data, build_eval_transform
 from shortlist.train.fit import load_model
 from shortlist.train.list_writers import ListWriter, open_writer
 from shortlist.train.module import in_channels_last, predicted_scores
@@ -61,6 +61,7 @@ def predict_files(
         progress: Called with the items done and their number.
     """
     check_k(top, name="top")
+    check_k(batch_size, name="batch_size")
     chosen = _load_predictor(run, predictor)
     saved = [path for path in inputs if path.suffix.lower() in _SCORES]
     if saved and len(saved) < len(inputs):
@@ -106,6 +107,8 @@ def _write(writer: ListWriter, names: list[str], scores: Tensor, predictor: SetP
 
 def _saved_scores(paths: Sequence[Path], batch_size: int) -> Iterator[tuple[list[str], Tensor, int]]:
     for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist")
         tensors = load_tensors(path)
         if "scores" not in tensors or tensors["scores"].ndim != 2:
             raise ValueError(f"{path} must hold a tensor 'scores' (n, c), got {', '.join(tensors)}")
@@ -144,11 +147,14 @@ def _prepared(prepare: Callable[[Any], Tensor], path: str) -> Tensor | None:
 
 
 def _preparation(run: Run) -> Callable[[Any], Tensor]:
-    """From an RGB picture to what the network takes, as the run's test rows were made."""
-    data = build_data(run.recipe)
-    test = data.test
-    if isinstance(test, ImageFiles):
-        return test.transform
+    """From an RGB picture to what the network takes, as the run's test rows were made.
+
+    Files need none of the run's own; what is held in memory is opened, to see how.
+    """
+    of_files = build_eval_transform(run.recipe)
+    if of_files is not None:
+        return of_files
+    test = build_data(run.recipe).test
     if not isinstance(test, TensorSplit) or test.inputs.ndim != 4:
         raise RunError(f"{run.path} was not trained on images: give saved scores")
     channels, height, width = test.inputs.shape[1:]

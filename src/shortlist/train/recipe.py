@@ -4,18 +4,22 @@ import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from shortlist._files import write_text
 from shortlist.datasets import DATASETS
+from shortlist.datasets._assembly import assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.train import sections as s
 
-__all__ = ["Recipe", "RecipeError", "load_recipe", "make_recipe", "save_recipe"]
+__all__ = ["Recipe", "RecipeError", "load_recipe", "load_variant", "make_recipe", "save_recipe"]
+
+_FILE_NAME = r"^[\w.\-]+$"
+_NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
 
 
 class RecipeError(ValueError):
@@ -25,7 +29,7 @@ class RecipeError(ValueError):
 class Recipe(s.Section):
     """A run from data to figures; see ``docs/recipes.md``."""
 
-    name: str = Field("run", pattern=r"^[\w.\-]+$", description="of the run folder")
+    name: str = Field("run", pattern=_FILE_NAME, description="of the run folder")
     about: str = ""
     data: s.DataSection = s.DataSection()
     model: s.ModelSection = s.ModelSection()
@@ -38,27 +42,46 @@ class Recipe(s.Section):
     second_stage: s.SecondStageSection | None = None
     selection: s.SelectionSection = s.SelectionSection()
     adjust: s.AdjustSection = s.AdjustSection()
-    predictors: dict[str, s.PredictorSection] = Field(default_factory=dict)
+    predictors: dict[Annotated[str, Field(pattern=_FILE_NAME)], s.PredictorSection] = Field(
+        default_factory=dict
+    )
     epochs: s.Count = 10
     steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
+    validate_every: s.Count = 1  # epochs; the last one always is
     batch_size: s.Count = 128
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**31, strict=True)  # of which the loaders make numbers of 64 bits
     precision: Literal["32", "16-mixed", "bf16-mixed", "64"] = "32"
     accelerator: str = "auto"
     devices: s.Count = 1
-    workers: int = Field(0, ge=0)
+    workers: int = Field(0, ge=0, strict=True)
     loggers: list[str] = Field(default_factory=lambda: ["csv"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, content: Any) -> Any:
+        """``loss: focal`` is ``loss: {name: focal}``."""
+        return {
+            key: {"name": value} if key in _NAMED and isinstance(value, str) else value
+            for key, value in dict(content).items()
+        }
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _number_of_bits(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value  # 32 is a number in YAML
 
     @field_validator("loss", mode="before")
     @classmethod
     def _check_loss(cls, value: Any) -> BaseModel:
-        content = {} if value is None else value.model_dump() if isinstance(value, BaseModel) else dict(value)
+        content = {} if value is None else value.model_dump() if isinstance(value, BaseModel) else value
+        if not isinstance(content, Mapping):
+            raise ValueError(f"must be a name, or a mapping with a name and options, got {value!r}")
         name = content.get("name", "cross_entropy")
-        if name not in s.LOSS_SECTIONS:
+        if not isinstance(name, str) or name not in s.LOSS_SECTIONS:
             raise ValueError(_unknown("loss", name, s.LOSS_SECTIONS))
         section = s.LOSS_SECTIONS[name]
         try:
-            return section.model_validate({"name": name} | content)
+            return section.model_validate({"name": name, **content})
         except ValidationError as error:
             raise ValueError("\n".join(_lines(error, section, "loss"))) from error
 
@@ -66,28 +89,49 @@ class Recipe(s.Section):
     def _check_options(self) -> "Recipe":
         if self.data.name not in DATASETS:
             raise ValueError(_unknown("data", self.data.name, DATASETS))
-        _check_options("data", self.data.options, DATASETS[self.data.name])
+        made_from_files = frozenset({"parts", "class_table", "where", "progress"})
+        _check_options("data", self.data, DATASETS[self.data.name], made_from_files, assemble)
         if self.model.name in MODELS:
             provided = frozenset({"num_classes", "in_channels", "in_features"})
-            _check_options("model", self.model.options, MODELS[self.model.name], provided)
+            _check_options("model", self.model, MODELS[self.model.name], provided)
         elif ":" not in self.model.name:
             raise ValueError(_unknown("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"]))
         for key, predictor in self.predictors.items():
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
             provided = frozenset({"priors", "generator", "max_rows"})
-            _check_options(f"predictors.{key}", predictor.options, PREDICTORS[predictor.name], provided)
+            _check_options(f"predictors.{key}", predictor, PREDICTORS[predictor.name], provided)
+        return self
+
+    @model_validator(mode="after")
+    def _check_weights_and_loggers(self) -> "Recipe":
+        if self.reweighting is not None:
+            weighs = "class_balanced" in type(self.loss).model_fields
+            if not weighs or self.loss.class_balanced is not None:
+                why = "has class_balanced weights from the start" if weighs else "takes no class weights"
+                raise ValueError(f"reweighting must be left out: the loss {self.loss.name} {why}")
+        for name in self.loggers:
+            if name not in ("csv", "tensorboard") and ":" not in name:
+                raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
         return self
 
 
 def _check_options(
-    path: str, options: dict[str, Any], function: Any, provided: frozenset = frozenset()
+    path: str,
+    section: s.NamedSection,
+    function: Any,
+    provided: frozenset[str],
+    passed_to: Any = None,
 ) -> None:
-    model = s.options_model(path, function, provided=provided)
+    """Check a section's options, and give them the types that are asked for (1e-3 is text in YAML)."""
+    model = s.options_model(path, function, provided=provided, passed_to=passed_to)
     try:
-        model.model_validate(options)
+        checked = model.model_validate(section.options)
     except ValidationError as error:
         raise ValueError("; ".join(_lines(error, model, path))) from error
+    for option in section.options:
+        assert section.__pydantic_extra__ is not None  # it has the options
+        section.__pydantic_extra__[option] = getattr(checked, option)
 
 
 def _unknown(path: str, name: str, known: Any) -> str:
@@ -146,9 +190,6 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
     return result
 
 
-_NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
-
-
 def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
     """One line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
     lines = []
@@ -159,6 +200,8 @@ def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[
             near = difflib.get_close_matches(location[-1], _keys(model, location[:-1]), n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             lines.append(f"{key}: unknown key{hint}")
+        elif fault["type"] == "missing":
+            lines.append(f"{key}: required")
         elif not location or fault["type"] == "value_error":
             message = fault["msg"].removeprefix("Value error, ")
             lines.append(f"{key}: {message}" if location and not message.startswith(key) else message)
@@ -183,18 +226,53 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
     return next((c for c in candidates if inspect.isclass(c) and issubclass(c, BaseModel)), None)
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe from YAML; see :func:`make_recipe`."""
+def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, variant: str | None = None) -> Recipe:
+    """Read a recipe from YAML; see :func:`make_recipe`.
+
+    Args:
+        path: The file.
+        overrides: Such as ``"loss.k=3"``.
+        variant: Name of overrides that come first; see :func:`load_variant`.
+    """
+    content = _read_mapping(path)
+    first = [] if variant is None else load_variant(path, variant)
+    try:
+        return make_recipe(content, [*first, *overrides])
+    except RecipeError as error:
+        raise RecipeError(f"{path}: {error}") from error
+
+
+def load_variant(path: str | Path, variant: str) -> list[str]:
+    """The overrides that ``variants.yaml``, beside a recipe, has under the recipe's file name and this name.
+
+    Raises:
+        RecipeError: There are no variants of the recipe, or none of this name: the message lists those there
+            are.
+    """
+    file, stem = Path(path).with_name("variants.yaml"), Path(path).stem
+    if not file.is_file():
+        raise RecipeError(f"--variant needs {file}, which is missing")
+    variants = _read_mapping(file).get(stem)
+    if not isinstance(variants, Mapping):
+        raise RecipeError(f"{file} has no variants of {stem}")
+    if variant not in variants:
+        near = difflib.get_close_matches(variant, list(variants), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise RecipeError(f"--variant of {stem} must be one of {', '.join(variants)}, got {variant!r}{hint}")
+    overrides = variants[variant]
+    if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
+        raise RecipeError(f"{file}: {stem}.{variant} must be a list of KEY=VALUE, got {overrides!r}")
+    return overrides
+
+
+def _read_mapping(path: str | Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, Mapping):
         raise RecipeError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
-    try:
-        return make_recipe(content, overrides)
-    except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+    return content
 
 
 def save_recipe(recipe: Recipe, path: str | Path) -> None:

@@ -5,6 +5,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -41,17 +43,28 @@ class Run:
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
-        """A new folder; one that exists is never used."""
-        run = Run(path)
+        """A new folder; one that exists is never used.
+
+        It is filled under another name first: a folder of a run is one that can be resumed, whenever the
+        process is killed.
+        """
+        path = Path(path)
+        there = RunError(f"{path} exists: choose another --out, or continue that run with --resume {path}")
+        if path.exists() or path.is_symlink():
+            raise there
+        new = Run(path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}"))
+        new.path.mkdir(parents=True)
         try:
-            run.path.mkdir(parents=True)
-        except FileExistsError:
-            raise RunError(
-                f"{path} exists: choose another --out, or continue that run with --resume {path}"
-            ) from None
-        save_recipe(recipe, run.path / "recipe.yaml")
-        run.set_state("started", versions=versions())
-        return run
+            save_recipe(recipe, new.path / "recipe.yaml")
+            new.set_state("started", versions=versions())
+            new.path.rename(path)
+        except OSError:
+            if path.exists():  # another process was faster
+                raise there from None
+            raise
+        finally:
+            shutil.rmtree(new.path, ignore_errors=True)
+        return Run(path)
 
     @staticmethod
     def open(path: str | Path) -> "Run":
@@ -66,6 +79,11 @@ class Run:
                 f"{path} was written by another version: its format is {run.info().get('format')!r}"
             )
         return run
+
+    def discard_if_untrained(self) -> None:
+        """Remove the folder if no epoch of the run is in it."""
+        if not any((self.path / "checkpoints").glob("*.ckpt")):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def info(self) -> dict[str, Any]:
         """What ``run.json`` says."""
@@ -105,22 +123,43 @@ class Run:
                 raise RunError(f"{self.path} is in use: another process is training in it") from None
             yield
 
-    def save_scores(self, part: str, scores: Tensor, target: Tensor) -> None:
-        """Keep the scores (n, c) and targets (n,) of a part of the data."""
+    def save_scores(
+        self, part: str, scores: Tensor, target: Tensor, norms: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        """Keep the scores (n, c) and targets (n,) of a part of the data.
+
+        ``norms`` are those of the class weights (c,) and the offsets (c,) that the scores were made with.
+        """
         from safetensors.torch import save_file
 
+        tensors = {"scores": scores, "target": target}
+        if norms is not None:
+            tensors |= {"class_norms": norms[0], "class_offsets": norms[1]}
         with replacing(self.path / "scores" / f"{part}.safetensors") as temporary:
-            save_file({"scores": scores.contiguous(), "target": target.contiguous()}, temporary)
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
 
     def load_scores(self, part: str) -> tuple[Tensor, Tensor]:
         """Scores (n, c) and targets (n,) of ``val`` or ``test``."""
+        tensors = self._load_tensors(part)
+        return tensors["scores"], tensors["target"]
+
+    def load_norms(self) -> tuple[Tensor, Tensor]:
+        """Norms of the class weights (c,) and offsets (c,) of the classifier that made the scores."""
+        tensors = self._load_tensors("val")
+        if "class_norms" not in tensors:
+            raise RunError(
+                f"adjust.weight_normalisation needs the scores of a linear classifier: {self.path} has no "
+                "norms of class weights with its scores"
+            )
+        return tensors["class_norms"], tensors["class_offsets"]
+
+    def _load_tensors(self, part: str) -> dict[str, Tensor]:
         from safetensors.torch import load_file
 
         path = self.path / "scores" / f"{part}.safetensors"
         if not path.is_file():
             raise RunError(f"{self.path} has no scores of {part}: {path} is missing")
-        tensors = load_file(path)
-        return tensors["scores"], tensors["target"]
+        return load_file(path)
 
     def predictor_paths(self) -> dict[str, Path]:
         """The calibrated predictors, by name."""

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from shortlist._files import write_text
 from shortlist.adjust import fit_tau, fit_temperature, fit_temperature_and_tau
 from shortlist.class_table import ClassTable
+from shortlist.classifiers import classifier_name
 from shortlist.datasets import Split
+from shortlist.heads import LinearHead, ScaledHead, TwoHead
 from shortlist.metrics import Results, evaluate
 from shortlist.predictors import SetPredictor, load, save
 from shortlist.priors import class_priors
@@ -20,9 +22,19 @@ from shortlist.train.module import in_channels_last, predicted_scores
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run
 
-__all__ = ["adjust_scores", "calibrate_run", "evaluate_run", "fit_adjustment", "score_split"]
+__all__ = [
+    "adjust_scores",
+    "calibrate_run",
+    "class_norms",
+    "evaluate_run",
+    "fit_adjustment",
+    "load_adjustment",
+    "normalisation",
+    "score_split",
+]
 
 Progress = Callable[[str, int, int], None]
+Adjustment = dict[str, Any]  # temperature and tau; of weight normalisation, class_factors and class_offsets
 
 
 @torch.inference_mode()
@@ -52,6 +64,32 @@ def score_split(
     return torch.cat(scores), torch.cat(targets)
 
 
+def class_norms(model: nn.Module, name: str | None = None) -> tuple[Tensor, Tensor] | None:
+    """Norms of the class weights (c,) and offsets (c,) that a model's scores come from; of a cosine, none."""
+    head = model.get_submodule(classifier_name(model, name))
+    head = head.set_head if isinstance(head, TwoHead) else head
+    factors = torch.ones(())
+    if isinstance(head, ScaledHead):
+        factors, head = head.scale.detach().cpu(), head.head
+    if not isinstance(head, LinearHead | nn.Linear):
+        return None
+    norms = head.weight.detach().float().norm(dim=1).cpu() * factors
+    offsets = torch.zeros_like(norms) if head.bias is None else head.bias.detach().float().cpu()
+    return norms, offsets
+
+
+def normalisation(norms: Tensor, offsets: Tensor, *, tau: float) -> Adjustment:
+    """What divides the class weights by a power of their norms, as a change of the scores that they give.
+
+    With w / |w|^tau for w, a score s = w x + b becomes (s - b) / |w|^tau + b: the classifier that
+    :func:`~shortlist.adjust.normalise_classifier` returns, without running the network again.
+    """
+    if not ((norms > 0) & norms.isfinite()).all():
+        raise ValueError("adjust.weight_normalisation needs class weights of finite norm > 0, got others")
+    factors = norms.double() ** -tau
+    return {"class_factors": factors.tolist(), "class_offsets": offsets.double().tolist()}
+
+
 def fit_adjustment(recipe: Recipe, scores: Tensor, target: Tensor, counts: Tensor) -> dict[str, float]:
     """Temperature and tau of the recipe, fitted on validation rows where it says so; 1 and 0 do nothing."""
     section = recipe.adjust
@@ -72,8 +110,11 @@ def fit_adjustment(recipe: Recipe, scores: Tensor, target: Tensor, counts: Tenso
     return fitted
 
 
-def adjust_scores(scores: Tensor, adjustment: dict[str, float], counts: Tensor) -> Tensor:
-    """Scores (n, c) divided by the temperature, minus tau times the log priors."""
+def adjust_scores(scores: Tensor, adjustment: Adjustment, counts: Tensor) -> Tensor:
+    """Scores (n, c), if so of normalised weights, over the temperature, minus tau times the log priors."""
+    if "class_factors" in adjustment:
+        offsets = scores.new_tensor(adjustment["class_offsets"])
+        scores = (scores - offsets) * scores.new_tensor(adjustment["class_factors"]) + offsets
     if adjustment["temperature"] != 1.0:
         scores = scores / adjustment["temperature"]
     if adjustment["tau"]:
@@ -82,22 +123,35 @@ def adjust_scores(scores: Tensor, adjustment: dict[str, float], counts: Tensor) 
 
 
 def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredictor]:
-    """Fit the adjustment and calibrate all predictors of a run on its validation scores, and save them."""
+    """Fit the adjustment and calibrate all predictors of a run on its validation scores, and save them.
+
+    Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
+    they were calibrated on scores that may have been adjusted otherwise.
+    """
     recipe = run.recipe if recipe is None else recipe
     scores, target = run.load_scores("val")
     counts = run.class_table.class_counts
-    adjustment = fit_adjustment(recipe, scores, target, counts)
-    write_text(run.path / "adjustment.json", json.dumps(adjustment) + "\n")
+    adjustment: Adjustment = {"temperature": 1.0, "tau": 0.0}
+    if (tau := recipe.adjust.weight_normalisation) is not None:
+        adjustment |= normalisation(*run.load_norms(), tau=tau)
+    adjustment |= fit_adjustment(recipe, adjust_scores(scores, adjustment, counts), target, counts)
     scores = adjust_scores(scores, adjustment, counts)
     predictors = {}
     for key in recipe.predictors:
-        predictor = build_predictor(recipe, key, counts).calibrate(scores, target)
-        save(predictor, run.path / "predictors" / key)
-        predictors[key] = predictor
+        predictors[key] = build_predictor(recipe, key, counts).calibrate(scores, target)
+        predictors[key](scores[:1])  # what cannot be used is not kept
+    write_text(run.path / "adjustment.json", json.dumps(adjustment) + "\n")
+    for key, predictor in predictors.items():
+        save(predictor, run.path / "predictors" / f"{key}.json")
+    for key, path in run.predictor_paths().items():
+        if key not in predictors:
+            state = json.loads(path.read_text(encoding="utf-8"))["state"]
+            path.unlink()
+            path.with_name(state).unlink(missing_ok=True)
     return predictors
 
 
-def load_adjustment(run: Run) -> dict[str, float]:
+def load_adjustment(run: Run) -> Adjustment:
     """What :func:`calibrate_run` fitted."""
     path = run.path / "adjustment.json"
     return json.loads(path.read_text()) if path.is_file() else {"temperature": 1.0, "tau": 0.0}

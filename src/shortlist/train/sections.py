@@ -33,19 +33,19 @@ __all__ = [
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]  # true is no count
 
 
 class Section(BaseModel):
     """Typed options; an unknown one is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class NamedSection(BaseModel):
     """A name, and options that whatever has that name takes: they are checked against its signature."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     name: str
 
@@ -130,6 +130,13 @@ class ScheduleSection(Section):
     factor: Positive = 0.1
     warm_up: Annotated[float, Field(ge=0)] = 0.0
 
+    @model_validator(mode="after")
+    def _check(self) -> "ScheduleSection":
+        if bool(self.milestones) != (self.name == "milestones"):
+            there = f"are {self.milestones}" if self.milestones else "are none"
+            raise ValueError(f"milestones go with the name milestones: they {there}, the name is {self.name}")
+        return self
+
 
 class SamplerSection(Section):
     """How rows are drawn."""
@@ -156,16 +163,27 @@ class SelectionSection(Section):
     """The figure that chooses the best epoch, and when to stop waiting for a better one.
 
     Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5) on the validation
-    rows, ``loss`` (of the training), ``last`` (the last epoch).
+    rows, ``loss`` (of the training), ``last`` (the last epoch). Of epochs without validation none is chosen,
+    and they do not count as waiting.
     """
 
-    figure: Annotated[str, Field(pattern=r"^((macro_)?(top\d+|average\d+(\.\d+)?)|loss|last)$")] = "top1"
+    figure: Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")] = "top1"
     patience: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "SelectionSection":
+        if self.figure == "last" and self.patience is not None:
+            raise ValueError(f"patience must be left out where the last epoch is kept, got {self.patience}")
+        return self
 
 
 class AdjustSection(Section):
-    """What is done to scores before sets are made of them; ``fit`` takes the validation rows."""
+    """What is done to scores before sets are made of them; ``fit`` takes the validation rows.
 
+    ``weight_normalisation`` is the power of the norms by which class weights are divided, before all else.
+    """
+
+    weight_normalisation: float | None = None
     temperature: Positive | Literal["fit"] | None = None
     tau: float | Literal["fit"] | None = None
 
@@ -190,6 +208,7 @@ def options_model(
     *,
     provided: frozenset[str] = frozenset(),
     more: Mapping[str, Any] | None = None,
+    passed_to: Callable[..., Any] | None = None,
 ) -> type[BaseModel]:
     """A model of the options that a function takes, read off its signature.
 
@@ -198,14 +217,19 @@ def options_model(
         function: With annotated parameters.
         provided: Parameters that are not options, since the trainer provides them.
         more: Further fields, as for ``pydantic.create_model``.
+        passed_to: What takes the further options of a function that has ``**options``.
     """
+    parameters = dict(inspect.signature(function).parameters)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if open_ended and passed_to is not None:
+        parameters |= inspect.signature(passed_to).parameters
+        open_ended = False
     fields: dict[str, Any] = {}
-    for option, parameter in inspect.signature(function).parameters.items():
+    for option, parameter in parameters.items():
         if option in provided or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
         fields[option] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
     config = ConfigDict(
         extra="allow" if open_ended else "forbid",
         frozen=True,

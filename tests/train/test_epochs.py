@@ -1,0 +1,222 @@
+"""Which epochs are validated, kept and resumed."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from shortlist.train.fit import load_model, resume, train
+from shortlist.train.module import SetClassifier
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run
+from shortlist.train.sections import LOSS_SECTIONS
+from tests.train.small import RECIPE, write_recipe
+
+STEPS = 9  # of an epoch
+
+
+def silent(*_):
+    pass
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped_after(epochs, path, overrides):
+    """A run that fails in the middle of the epoch after so many."""
+
+    def report(what, done, total, figures):
+        if what == "training" and done == STEPS * epochs + 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(make_recipe(RECIPE, overrides), path, report=report)
+    return Run.open(path)
+
+
+def lines_of(run):
+    with (run.path / "epochs.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def epoch_of(run, name, folder="checkpoints"):
+    return torch.load(run.path / folder / f"{name}.ckpt", weights_only=True)["epoch"]
+
+
+def same_numbers(a, b):
+    assert lines_of(a) == lines_of(b)
+    for part in ("val", "test"):
+        assert torch.equal(a.load_scores(part)[0], b.load_scores(part)[0])
+    assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()
+
+
+# With this rate the figure falls from epoch to epoch: the best is an early one, where most scores are tied.
+FALLING = [
+    "epochs=8",
+    "optimiser.lr=0.5",
+    "selection.figure=top1",
+    "predictors={top2: {name: topk, k: 2}}",
+]
+
+
+def test_the_last_epoch_is_kept_to_go_on_from_also_where_it_is_not_the_best(tmp_path):
+    run = stopped_after(6, tmp_path / "run", FALLING)
+    values = [float(line["val_top1"]) for line in lines_of(run)]
+    assert epoch_of(run, "best") == values.index(max(values)) < 5
+    assert epoch_of(run, "last") == 5 == len(values) - 1
+
+
+@pytest.fixture(scope="module")
+def every_third(tmp_path_factory):
+    recipe = make_recipe(RECIPE, [*FALLING, "validate_every=3"])
+    return train(recipe, tmp_path_factory.mktemp("runs") / "third", report=silent)
+
+
+def test_validation_every_n_epochs_and_after_the_last(every_third):
+    lines = lines_of(every_third)
+    validated = [i for i, line in enumerate(lines) if line["val_top1"]]
+    assert validated == [2, 5, 7] and len(lines) == 8
+    assert all(line["train_loss"] for line in lines)
+    assert all(not line["val_macro_top5"] for i, line in enumerate(lines) if i not in validated)
+    best = max(validated, key=lambda i: float(lines[i]["val_top1"]))
+    assert epoch_of(every_third, "best") == best and epoch_of(every_third, "last") == 7
+
+
+def test_the_training_is_the_same_however_often_it_is_validated(every_third, tmp_path):
+    always = train(make_recipe(RECIPE, FALLING), tmp_path / "always", report=silent)
+    for often, seldom in zip(lines_of(always), lines_of(every_third), strict=True):
+        assert all(often[key] == value for key, value in seldom.items() if value)
+
+
+@pytest.mark.parametrize("epochs", [1, 4, 7])
+def test_a_resumed_run_is_validated_at_the_same_epochs(epochs, every_third, tmp_path):
+    run = stopped_after(epochs, tmp_path / "run", [*FALLING, "validate_every=3"])
+    same_numbers(resume(run.path, report=silent), every_third)
+
+
+@pytest.mark.parametrize("figure", ["last", "loss"])
+def test_only_validated_epochs_are_chosen(figure, tmp_path):
+    overrides = ["epochs=5", "validate_every=2", f"selection.figure={figure}"]
+    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", report=silent)
+    lines = lines_of(run)
+    assert [i for i, line in enumerate(lines) if line["val_top1"]] == [1, 3, 4]
+    by_loss = min((1, 3, 4), key=lambda i: float(lines[i]["train_loss"]))
+    assert epoch_of(run, "best") == (4 if figure == "last" else by_loss)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, tmp_path):
+    more = ["epochs=12", "selection.patience=2", f"validate_every={every}"]
+    second = ["second_stage=retrain_classifier", "second_stage.epochs=2"]
+    run = train(make_recipe(RECIPE, [*FALLING, *more, *second]), tmp_path / "run", report=silent)
+    lines = lines_of(run)
+    values = [float(line["val_top1"]) for line in lines if line["val_top1"]]
+    assert len(values) == len(lines) // every and len(lines) < 12
+    assert values.index(max(values)) == len(values) - 3  # two without a better one
+    before = (run.path / "results.json").read_text()
+    run.set_state("started")  # as if killed between the stages
+    for path in (run.path / "second_stage").iterdir():
+        path.unlink()
+    resume(run.path, report=silent)
+    assert lines_of(run) == lines and (run.path / "results.json").read_text() == before
+
+
+def test_a_run_with_deferred_weights_is_resumed(tmp_path):
+    overrides = ["epochs=3", "reweighting.after=1"]
+    whole = train(make_recipe(RECIPE, overrides), tmp_path / "whole", report=silent)
+    for epochs in (1, 2):  # before and after the weights have started
+        run = stopped_after(epochs, tmp_path / f"stopped{epochs}", overrides)
+        same_numbers(resume(run.path, report=silent), whole)
+    plain = train(make_recipe(RECIPE, ["epochs=3"]), tmp_path / "plain", report=silent)
+    losses = [[float(line["train_loss"]) for line in lines_of(run)] for run in (whole, plain)]
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5) and losses[0][1] != losses[1][1]
+
+
+def test_every_loss_with_class_weights_can_be_reweighted():
+    from shortlist.train.build import build_data, build_loss, build_model
+
+    data = build_data(make_recipe(RECIPE))
+    for name in set(LOSS_SECTIONS) - {"role", "pairwise_margin"}:
+        recipe = make_recipe(RECIPE, [f"loss={name}", "reweighting.after=0", "reweighting.beta=0.9"])
+        loss = build_loss(recipe, data)
+        model = build_model(recipe, 12, data.train[0][0])
+        SetClassifier(recipe, model, loss, data).on_train_batch_start(None, 0)
+        counts = data.class_table.class_counts.double()
+        weight = 0.1 / (1 - 0.9 ** counts.clamp(min=1))
+        torch.testing.assert_close(loss.weight.double(), weight / weight.mean(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_path):
+    recipe = write_recipe(tmp_path, epochs=500)
+    folder = tmp_path / "a run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shortlist.cli", "train", str(recipe), "--out", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == {signal.SIGINT: 1, signal.SIGTERM: 143}[number] and not out
+    assert f"stopped; to go on: shortlist train --resume '{folder}'" in said
+    assert json.loads((folder / "run.json").read_text())["state"] == "started"
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss.k=0"], "k must be an integer >= 1, got 0"),
+        (["selection.figure=top50"], "selection.figure must be for at most 12 classes, got top50"),
+        (["selection.figure=average0"], "selection.figure must be for at most 12 classes, got average0"),
+        (["predictors.top2.k=50"], r"predictors.top2.k must be <= the number of classes \(12\), got 50"),
+        (["predictors.conformal.coverage=2"], "predictors.conformal: coverage must be"),
+        (["loss=average_k", "loss.k=2", "second_stage=weight_scaling"], "head must be .* got TwoHead"),
+        (["loss=ldam", "adjust.weight_normalisation=1"], "adjust.weight_normalisation must be left out"),
+        (["model.name=torch.nn:Linear", "model.widht=3"], "model: torch.nn:Linear .*unexpected keyword"),
+        (["accelerator=abacus"], "abacus"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_found_before_training_and_leaves_no_folder(overrides, message, tmp_path):
+    def report(what, *_):
+        assert what != "training"
+
+    with pytest.raises(ValueError, match=message):
+        train(make_recipe(RECIPE, overrides), tmp_path / "run", report=report)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_folder_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
+    seen = []
+    rename = type(tmp_path).rename
+    monkeypatch.setattr(
+        type(tmp_path), "rename", lambda a, b: (seen.append({p.name for p in a.iterdir()}), rename(a, b))[1]
+    )
+    run = Run.create(tmp_path / "new" / "run", make_recipe(RECIPE))
+    assert seen == [{"recipe.yaml", "run.json"}] and run.state == "started"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["run"]
+
+
+def test_figures_may_have_any_number(tmp_path):
+    overrides = ["epochs=1", "selection.figure=macro_average2.50"]
+    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", report=silent)
+    assert "val_macro_average2.50" in lines_of(run)[0]
+    assert load_model(run) is not None
+
+
+def test_other_processes_do_not_wait_for_one_that_has_nothing_to_train(every_third, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    assert resume(every_third.path, report=silent).state == "finished"
