@@ -20,7 +20,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
     # the suffix stays last: many writers choose their format by it
     temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)  # some writers make files that only their owner can read
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)

@@ -1,14 +1,18 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import shortlist.cli
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
+from shortlist.datasets import DATASETS, Splits, TensorSplit
+from shortlist.datasets.contact_sheet import contact_sheet
 from tests.datasets import trees
 
 
@@ -18,9 +22,9 @@ def run(*words: object, code: int = 0) -> str:
     return result.stdout
 
 
-def shell(*words: object) -> subprocess.CompletedProcess[str]:
+def shell(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shortlist.cli", "data", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
 
 
 @pytest.fixture
@@ -133,3 +137,54 @@ def test_help_names_every_verb_and_option():
     assert {"build", "votes", "check", "describe"} <= set(run("--help").split())
     for verb in ("build", "votes", "check", "describe"):
         assert "--json" in run(verb, "--help")
+
+
+def test_sheet_shows_the_smallest_groups(tmp_path, monkeypatch):
+    """Those of look-alikes, not of scripts, wherever they are in the table."""
+    parents = {"genus": ["g", "g", "h", "h"], "superclass": ["s"] * 4}
+    table = ClassTable("abcd", counts=[1] * 4, parents=parents)
+    part = TensorSplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4))
+    drawn = []
+    monkeypatch.setattr(
+        "shortlist.datasets.contact_sheet.contact_sheet",
+        lambda split, table, *, level: drawn.append(level) or contact_sheet(split, table, level=level),
+    )
+    monkeypatch.setitem(DATASETS, "letters", lambda: Splits(part, part, part, table))
+    run("describe", "letters", "--sheet", tmp_path / "sheet.png")
+    assert drawn == ["genus"]
+
+
+def test_square_brackets_are_shown(tmp_path):
+    trees.class_folders(tmp_path / "set [old]", {"a": 2}, suffix=".png")
+    assert "set [old]: 2 images" in run("check", tmp_path / "set [old]", "--workers", 0)
+
+
+@pytest.mark.parametrize("name", ["glyphs_full", "image_list"])
+def test_a_name_that_is_not_enough_is_one_line(name):
+    result = shell("describe", name)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith(f"shortlist: {name} needs ")
+
+
+@pytest.mark.errors
+def test_votes_are_not_overwritten(tmp_path):
+    (tmp_path / "votes.csv").write_text("item,user,label\n1,u,oak\n")
+    result = CliRunner().invoke(
+        app, ["data", "votes", str(tmp_path / "votes.csv"), "-o", str(tmp_path / "x" / ".." / "votes.csv")]
+    )
+    assert "--output must not be the file of votes itself" in str(result.exception)
+    assert (tmp_path / "votes.csv").read_text().startswith("item,user")
+
+
+def test_file_names_that_are_no_utf8(tmp_path):
+    name = os.fsdecode(b"x\xff.png")
+    for i, image in enumerate([name, *(f"{i}.png" for i in range(4))]):
+        trees.image(tmp_path / "set" / "a" / "plain.png", seed=i).rename(tmp_path / "set" / "a" / image)
+    trees.image(tmp_path / "set" / "a" / "copy.png", seed=0)
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}  # as in most locales
+    result = shell("check", tmp_path / "set", "--json", "--no-near", "--workers", 0, **strict)
+    assert json.loads(result.stdout)["duplicates"] == [[f"{tmp_path}/set/a/{x}" for x in ("copy.png", name)]]
+    run("build", tmp_path / "set", tmp_path / "made", "--genus-fraction", 1, "--apply")
+    images = json.loads((tmp_path / "made" / "metadata.json").read_text())["images"]
+    assert len(images) == 6
+    assert all((tmp_path / "made" / image).is_file() for image in images)

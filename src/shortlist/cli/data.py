@@ -67,11 +67,17 @@ def _print_table(title: str, rows: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    Console(soft_wrap=True, highlight=False).print(table)
+    # names and paths may hold square brackets
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+
+
+def _printable(text: str) -> str:
+    r"""The text with bytes of file names that are no UTF-8 as ``\udcff``, which JSON reads back."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+    typer.echo(_printable(json.dumps(content, ensure_ascii=False, indent=2)))
 
 
 @app.command()
@@ -146,6 +152,8 @@ def votes(
 
     if output is not None and output.suffix.lower() not in (".csv", ".parquet"):
         raise ValueError(f"--output must end in .csv or .parquet, got {output}")
+    if output is not None and output.resolve() == file.resolve():
+        raise ValueError(f"--output must not be the file of votes itself, got {output}")
     with _waiting("reading votes"):
         columns = read_votes(file)
     options = {} if b0 is None else {"b0": b0}
@@ -206,7 +214,7 @@ def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
     _print_table(f"{path}: {report.num_images:,} images", {name: len(rows) for name, rows in lists.items()})
     for name, rows in lists.items():
         for row in rows[:limit]:
-            typer.echo(f"{name}: {row}")
+            typer.echo(_printable(f"{name}: {row}"))
         if len(rows) > limit:
             typer.echo(f"{name}: and {len(rows) - limit} more (--json lists all)")
 
@@ -216,7 +224,9 @@ def describe(
     name_or_path: Annotated[
         str, typer.Argument(help="Name of a data set, a folder, a list of images, or a class table (.json).")
     ],
-    root: Annotated[Path | None, typer.Option(help="Where a named data set is on disk.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Where a named data set, or the images of a list, are on disk.")
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the Lorenz curve here (.svg, .pdf, .png).")
     ] = None,
@@ -245,7 +255,8 @@ def describe(
     if figure is not None:
         tools.draw_lorenz(table.class_counts, figure)
     if sheet is not None:
-        _draw_sheet(splits, sheet)
+        with _waiting("drawing"):
+            _draw_sheet(splits, sheet)
     if as_json:
         shares, images = tools.lorenz_curve(table.class_counts)
         _print_json(asdict(found) | {"lorenz": {"classes": shares.tolist(), "images": images.tolist()}})
@@ -268,7 +279,8 @@ def _draw_sheet(splits: Any, path: Path) -> None:
         raise ValueError(
             "--sheet needs a data set whose classes have parents (genus, superclass): those look alike"
         )
-    level = list(splits.class_table.parents)[-1]  # the lowest, if there are several
+    parents = splits.class_table.parents
+    level = max(parents, key=lambda name: len(set(parents[name])))  # the lowest, if there are several
     drawn = contact_sheet(splits.test, splits.class_table, level=level)
     with replacing(path) as temporary:
         drawn.save(temporary)

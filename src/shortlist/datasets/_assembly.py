@@ -109,6 +109,8 @@ def assemble(
     """
     if verify:
         parts = {name: _readable(name, files, on_error) for name, files in parts.items()}
+        if not len(parts["train"].targets):
+            raise ValueError(f"{where}: no file of the train part can be read as an image")
     warn_of_missing_classes(class_table, {name: files.targets for name, files in parts.items()}, where=where)
     transforms = {
         "train": train_transform or TrainTransform(image_size),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import unicodedata
 import zlib
 from dataclasses import asdict
 from pathlib import Path
@@ -24,11 +25,12 @@ def cache_folder(cache: str | Path | None) -> Path:
 
 
 def cache_key(recipe: Recipe, sources: list) -> str:
-    """A name for what the options, the fonts and the versions of the drawing libraries determine."""
+    """A name for what the options, the fonts, Unicode and the versions of the drawing libraries determine."""
     import PIL
     from PIL import features
 
     drawing = [VERSION, PIL.__version__, features.version("freetype2"), np.__version__]
+    drawing.append(unicodedata.unidata_version)  # says what is a letter, and its name
     text = json.dumps([drawing, asdict(recipe), sources], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 

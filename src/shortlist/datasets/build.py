@@ -19,7 +19,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets._assembly import missing
 from shortlist.datasets.folders import PARTS, class_folders, images_below
 from shortlist.datasets.lists import read_columns
-from shortlist.datasets.partition import proportional_split
+from shortlist.datasets.partition import proportional_split, share_of
 from shortlist.datasets.plantnet import genus_of
 
 __all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_benchmark"]
@@ -57,35 +57,51 @@ def _from_list(path: Path) -> Iterator[tuple[str, str, str]]:
     table = read_columns(path, ["path", "label"], optional=["genus"])
     columns = {name: column.to_pylist() for name, column in table.items()}
     genera = columns.get("genus") or [genus_of(str(label)) for label in columns["label"]]
+    if empty := sum(genus is None for genus in genera):
+        raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
     for image, label, genus in zip(columns["path"], columns["label"], genera, strict=True):
-        yield os.path.join(path.parent, image), str(label), str(genus)
+        yield os.path.join(path.parent, str(image)), str(label), str(genus)
 
 
 def _from_folder(root: Path) -> Iterator[tuple[str, str, str]]:
     for outer in class_folders(root):
         inner = class_folders(root / outer)
         if inner:
+            if flat := [image for image in images_below(root / outer) if Path(image).parent == root / outer]:
+                raise ValueError(
+                    f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "
+                    f"genus. {LAYOUT}"
+                )
             for name in inner:
                 yield from ((image, name, outer) for image in images_below(root / outer / name))
         else:
             yield from ((image, outer, genus_of(outer)) for image in images_below(root / outer))
 
 
-def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Images and genus of each class."""
+def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str], int]:
+    """Images and genus of each class, and how many rows were left out that list an image again."""
     if not source.exists():
         raise missing(source, LAYOUT)
     images: dict[str, list[str]] = {}
     genus_by_class: dict[str, str] = {}
+    class_of: dict[str, str] = {}
+    repeated = 0
     for image, name, genus in _from_folder(source) if source.is_dir() else _from_list(source):
         if genus_by_class.setdefault(name, genus) != genus:
             raise ValueError(
                 f"{source}: class {name!r} is in two genera, {genus_by_class[name]!r} and {genus!r}"
             )
+        known = class_of.get(os.path.abspath(image))
+        if known not in (None, name):
+            raise ValueError(f"{source}: {image} is in two classes, {known!r} and {name!r}")
+        if known == name:  # twice, it could get into two parts
+            repeated += 1
+            continue
+        class_of[os.path.abspath(image)] = name
         images.setdefault(name, []).append(image)
     if not images:
         raise ValueError(f"{source} holds no images in class folders. {LAYOUT}")
-    return images, genus_by_class
+    return images, genus_by_class, repeated
 
 
 def plan_benchmark(
@@ -108,7 +124,8 @@ def plan_benchmark(
             label and, if wanted, genus.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one.
         min_images: Smallest number of images of a class, at least 3.
-        held_out: Share of each class in the validation part and in the test part.
+        held_out: Share of each class in the validation part and in the test part; each class must keep a
+            training image.
         seed: Of the draws.
 
     Returns:
@@ -121,7 +138,7 @@ def plan_benchmark(
     check_number("held_out", held_out, above=0.0, below=0.5)
     if min_images < 3:
         raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
-    images, genus_by_class = _collect(Path(source))
+    images, genus_by_class, repeated = _collect(Path(source))
     generator = torch.Generator().manual_seed(seed)
     genera = sorted(set(genus_by_class.values()))
     drawn = torch.randperm(len(genera), generator=generator)[: max(1, round(genus_fraction * len(genera)))]
@@ -133,6 +150,12 @@ def plan_benchmark(
             f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
             f"min_images = {min_images} images"
         )
+    for name in kept:
+        if 2 * share_of(held_out, len(images[name])) >= len(images[name]):
+            raise ValueError(
+                f"held_out must leave a training image of each class, got {held_out}: class {name!r} has "
+                f"{len(images[name])} images; raise min_images"
+            )
     targets = torch.tensor([i for i, name in enumerate(kept) for _ in images[name]], dtype=torch.int64)
     paths = [image for name in kept for image in images[name]]
     parts = proportional_split(targets, fraction=held_out, generator=generator)
@@ -150,6 +173,8 @@ def plan_benchmark(
         f"classes with fewer than {min_images} images": len(of_chosen) - len(kept),
         "images": sum(map(len, images.values())) - len(rows),
     }
+    if repeated:
+        left_out["rows that list an image again"] = repeated
     options = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "seed": seed}
     return BenchmarkPlan(rows, table, options, left_out)
@@ -157,14 +182,14 @@ def plan_benchmark(
 
 def _folder_names(names: list[str]) -> list[str]:
     """Class names made fit for folders, all different."""
-    made: list[str] = []
+    made: dict[str, None] = {}  # in order, and quick to look up
     for name in names:
         base = name.replace("/", "_").replace("\\", "_").lstrip(".") or "class"
         candidate, number = base, 2
         while candidate in made:
             candidate, number = f"{base}-{number}", number + 1
-        made.append(candidate)
-    return made
+        made[candidate] = None
+    return list(made)
 
 
 def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") -> None:
@@ -205,7 +230,9 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
             }
         plan.class_table.save(temporary / "class_table.json")
         content = {"format": "shortlist benchmark 1", "options": plan.options, "images": images}
-        write_text(temporary / "metadata.json", json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+        text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
+        # a file name may hold bytes that are no UTF-8: written as \udcff, which JSON reads back
+        write_text(temporary / "metadata.json", text.encode("utf-8", "backslashreplace").decode())
         if dest.exists():
             dest.rmdir()  # empty, as checked; fails if it no longer is
         temporary.rename(dest)

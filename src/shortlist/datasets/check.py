@@ -17,7 +17,7 @@ import numpy as np
 from shortlist._checks import check_number
 from shortlist.datasets._assembly import missing
 from shortlist.datasets.folders import images_below, named_parts
-from shortlist.datasets.images import why_unreadable
+from shortlist.datasets.images import reason_of, why_unreadable, with_8_bits
 from shortlist.datasets.lists import read_columns, read_text_list
 
 __all__ = ["CheckReport", "check_images", "difference_hash", "near_pairs"]
@@ -68,7 +68,9 @@ def difference_hash(path: str | Path) -> int | None:
 
     with Image.open(path) as image:
         image.draft("L", (72, 64))
-        small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+        small = np.asarray(
+            with_8_bits(image).convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16
+        )
     if int(small.max()) - int(small.min()) < 8:
         return None
     bits = small[:, 1:] > small[:, :-1]
@@ -81,7 +83,7 @@ def _inspect(path: str, near: bool) -> _Finding:
         try:
             looks = difference_hash(path)  # decodes the file, and so finds what is wrong with it
         except Exception as error:  # decoders fail in many ways on broken files
-            problem = why_unreadable(path) or str(error)
+            problem = why_unreadable(path) or reason_of(error)
     else:
         problem = why_unreadable(path)
     if problem is not None:
@@ -154,7 +156,7 @@ def _listed(path: Path) -> tuple[list[str], list[str], list[str]]:
     """Paths, parts and classes of what is to be checked."""
     if path.is_dir():
         folders = named_parts(path)
-        folders = folders if "train" in folders else {"": path}
+        folders = folders if "train" in folders or len(folders) > 1 else {"": path}
         paths, parts, classes = [], [], []
         for part, folder in folders.items():
             found = images_below(folder)
@@ -169,7 +171,10 @@ def _listed(path: Path) -> tuple[list[str], list[str], list[str]]:
         paths, labels = read_text_list(path)
         return [str(path.parent / p) for p in paths], [""] * len(paths), labels
     table = read_columns(path, ["path"], optional=["label", "split"])
-    columns = {name: [str(value) for value in column.to_pylist()] for name, column in table.items()}
+    columns = {
+        name: ["" if value is None else str(value) for value in column.to_pylist()]
+        for name, column in table.items()
+    }
     blank = [""] * len(columns["path"])
     paths = [str(path.parent / p) for p in columns["path"]]
     return paths, columns.get("split", blank), columns.get("label", blank)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import missing
+from shortlist.datasets._assembly import missing, warn_of_missing_classes
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.noise import NoisyTensorSplit, redraw_within_groups
 from shortlist.datasets.partition import balanced_split
@@ -123,6 +123,7 @@ def _splits(
         kept = kept[subset_by_counts(labels[kept], wanted, generator=tail_draw)]
     clean = labels[kept]
     noisy = redraw_within_groups(clean, groups, probability=noise, generator=noise_draw)
+    warn_of_missing_classes(table, {"train": noisy}, where=stem)
     plain = BatchTransform(mean=MEAN[stem], std=STD[stem])
     augmented = BatchTransform(mean=MEAN[stem], std=STD[stem], augment=augment)
     return Splits(

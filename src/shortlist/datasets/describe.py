@@ -127,7 +127,7 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
 
     Args:
         name_or_path: The name, or the path.
-        root: Where a named set is on disk, if it is not built in.
+        root: Where a named set is on disk, if it is not built in; for a list, what its paths are relative to.
         **options: For the function of the set.
 
     Raises:
@@ -142,7 +142,20 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
     known = getattr(sets, "DATASETS", {})
     if name_or_path in known:
         function = known[name_or_path]
-        on_disk = "root" in inspect.signature(function).parameters
+        wants = inspect.signature(function).parameters
+        lacking = [
+            name
+            for name, option in wants.items()
+            if option.default is option.empty
+            and option.kind in (option.POSITIONAL_OR_KEYWORD, option.KEYWORD_ONLY)
+            and name not in ("root", *options)
+        ]
+        if lacking:
+            raise ValueError(
+                f"{name_or_path} needs {lacking[0]}: call it in Python, or give the path of the data "
+                "instead of a name"
+            )
+        on_disk = "root" in wants
         if on_disk != (root is not None):
             needs = (
                 "is read from disk: root must be its folder" if on_disk else "is built in and takes no root"
@@ -154,7 +167,11 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         names = ", ".join(sorted(known)) or "none"
         raise FileNotFoundError(f"{name_or_path} is neither a path nor the name of a data set ({names})")
     if path.is_file():
-        return image_list(path, **options)
+        return image_list(path, root=root, **options)
+    if root is not None:
+        raise ValueError(
+            f"root is for the names of data sets and for lists, {name_or_path} is a folder: got {root}"
+        )
     if any((path / f"train{suffix}").is_file() for suffix in SUFFIXES):
         return embeddings(path, **options)
     if (path / NAMES_FILE).is_file():

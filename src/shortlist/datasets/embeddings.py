@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._checks import check_number
 from shortlist._files import replacing
 from shortlist.class_table import ClassTable
 from shortlist.datasets._assembly import missing, warn_of_missing_classes
@@ -123,7 +124,15 @@ def embeddings(
     if paths["train"] is None:
         raise missing(root / "train.safetensors", HELP)
     parts = {part: _part(path, input_key, target_key) for part, path in paths.items() if path is not None}
-    classes = 1 + max(int(targets.max()) for _, targets in parts.values() if len(targets))
+    for part, (inputs, targets) in parts.items():
+        if not len(targets):
+            raise ValueError(f"{paths[part]} has no rows")
+        if inputs.shape[1:] != parts["train"][0].shape[1:]:
+            raise ValueError(
+                f"{paths[part]}: {input_key!r} must have rows of shape {tuple(parts['train'][0].shape[1:])}, "
+                f"as the training part has, got {tuple(inputs.shape[1:])}"
+            )
+    classes = 1 + max(int(targets.max()) for _, targets in parts.values())
     table = ClassTable([str(c) for c in range(classes)])
     if (root / "class_table.json").is_file():
         table = ClassTable.load(root / "class_table.json")
@@ -146,6 +155,7 @@ def _divide(
     parts: dict[str, tuple[Tensor, Tensor]], *, val_fraction: float, seed: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """As for files: what is missing is drawn from the training part."""
+    check_number("val_fraction", val_fraction, low=0.0, below=0.5)
     others = [name for name in ("val", "test") if name in parts]
     if len(others) == 2:
         return parts

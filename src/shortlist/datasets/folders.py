@@ -11,7 +11,15 @@ from shortlist.datasets._assembly import Files, assemble, divide, examples, miss
 from shortlist.datasets.images import IMAGE_SUFFIXES, OnError
 from shortlist.datasets.splits import Splits
 
-__all__ = ["PARTS", "class_folders", "files_by_class", "image_folder", "images_below", "named_parts"]
+__all__ = [
+    "PARTS",
+    "class_folders",
+    "files_by_class",
+    "image_folder",
+    "images_below",
+    "named_parts",
+    "require_images",
+]
 
 PARTS = ("train", "val", "test")
 
@@ -31,11 +39,28 @@ def images_below(folder: str | Path) -> list[str]:
     """Paths of all image files in a folder and below it, sorted; hidden ones are left out."""
     found = []
     for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(parent, name)]
         for name in names:
             if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith("."):
                 found.append(os.path.join(parent, name))
     return sorted(found)
+
+
+def _is_loop(parent: str, name: str) -> bool:
+    """Whether a folder is a link to one that it is in."""
+    path = os.path.join(parent, name)
+    if not os.path.islink(path):
+        return False
+    return os.path.join(os.path.realpath(parent), "").startswith(os.path.join(os.path.realpath(path), ""))
+
+
+def require_images(parts: Mapping[str, Files], folders: Mapping[str, Path], help_text: str) -> None:
+    """Raise a ``ValueError`` if a part has no images, though it has a folder."""
+    for part, files in parts.items():
+        if not files.paths:
+            flat = len(images_below(folders[part]))
+            found = f"{flat} images outside the class folders" if flat else "no images in class folders"
+            raise ValueError(f"{folders[part]} holds {found}. {help_text}")
 
 
 def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
@@ -93,13 +118,15 @@ def image_folder(
         verify: Read every file now and leave unreadable ones out (or raise, by ``on_error``).
 
     Raises:
-        FileNotFoundError: The folder is missing.
-        ValueError: It holds no class folders, or they hold no images.
+        FileNotFoundError: The folder is missing, or has held-out parts only.
+        ValueError: It, or a part of it, holds no class folders, or they hold no images.
     """
     root = Path(root)
     if not root.is_dir():
         raise missing(root, LAYOUT)
     found = named_parts(root)
+    if found and "train" not in found and set(class_folders(root)) == {p.name for p in found.values()}:
+        raise missing(root / "train", f"There is {' and '.join(found)} without it. {LAYOUT}")
     folders = found if "train" in found else {"train": root}
     ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
     table = ClassTable(ids)
@@ -111,8 +138,7 @@ def image_folder(
                 f"({examples(unknown)}): it belongs to another version of the data"
             )
     files = {part: files_by_class(folder, table.ids) for part, folder in folders.items()}
-    if not files["train"].paths:
-        raise ValueError(f"{folders['train']} holds no images in class folders. {LAYOUT}")
+    require_images(files, folders, LAYOUT)
     return assemble(
         divide(files, val_fraction=val_fraction, seed=seed),
         table,

@@ -66,8 +66,9 @@ def glyphs(
 
     Some of the fonts are seen in validation and test only. The classes and their sizes are the same for all
     seeds; the seed draws the images. Built once (some seconds) and then read from the cache; the same seed
-    gives the same images, to the bit, with the same versions of the fonts, Pillow (FreeType) and NumPy, which
-    are part of the cache's key.
+    gives the same images, to the bit, with the same versions of the fonts, Pillow (FreeType), NumPy and
+    Python's Unicode tables, which are part of the cache's key. Where the cache cannot be written, there is a
+    warning and the set is built each time.
 
     Args:
         seed: Of the images.
@@ -98,7 +99,7 @@ def glyphs(
 
 
 def glyphs_full(
-    folders: Iterable[str | Path],
+    folders: str | Path | Iterable[str | Path],
     *,
     seed: int = 0,
     cache: str | Path | None = None,
@@ -118,7 +119,7 @@ def glyphs_full(
     them.
 
     Args:
-        folders: Where to look for .ttf and .otf files, also in folders below.
+        folders: Where to look for .ttf and .otf files, also in folders below; one folder, or several.
         seed: Of the images.
         cache: Folder for built sets; see :func:`glyphs`.
         max_classes: At most so many classes, in whole groups of look-alikes; None for all.
@@ -144,6 +145,7 @@ def glyphs_full(
     workers = os.cpu_count() or 1 if workers is None else workers
     check_k(workers, name="workers")
     recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
+    folders = [folders] if isinstance(folders, str | Path) else folders
     faces, skipped = faces_in(folders, require_open_licence=require_open_licence)
     lineages = len({face.lineage for face in faces})
     if lineages < 3:
@@ -199,7 +201,10 @@ def _cached(
         built = None
     if built is None:
         built = build(faces, parts_of, recipe, workers=workers, progress=progress)
-        save_built(built, folder, name)
+        try:
+            save_built(built, folder, name)
+        except OSError as error:
+            warnings.warn(f"the glyph set is not kept for the next time: {error}", stacklevel=3)
     splits = {
         part: TensorSplit(
             torch.from_numpy(built.images[part]), torch.from_numpy(built.targets[part]), transform=transform

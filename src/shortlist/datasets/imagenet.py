@@ -5,7 +5,7 @@ from typing import Any
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets._assembly import assemble, divide, missing
-from shortlist.datasets.folders import class_folders, files_by_class, images_below
+from shortlist.datasets.folders import class_folders, files_by_class, require_images
 from shortlist.datasets.lists import image_lists
 from shortlist.datasets.splits import Splits
 
@@ -54,17 +54,13 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
         ValueError: A folder holds no class folders with images.
     """
     root = Path(root)
-    files = {}
-    for part in ("train", "val"):
-        if not (root / part).is_dir():
-            raise missing(root / part, HELP)
-    ids = class_folders(root / "train")
-    for part in ("train", "val"):
-        files[part] = files_by_class(root / part, ids)
-        if not files[part].paths:
-            flat = len(images_below(root / part))
-            found = f"{flat} images outside the class folders" if flat else "no images"
-            raise ValueError(f"{root / part} holds {found}. {HELP}")
+    folders = {part: root / part for part in ("train", "val")}
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise missing(folder, HELP)
+    ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
+    files = {part: files_by_class(folder, ids) for part, folder in folders.items()}
+    require_images(files, folders, HELP)
     names = _synset_names(root)
     table = ClassTable([names.get(wnid, wnid) for wnid in ids], ids)
     return assemble(divide(files, val_fraction=val_fraction, seed=seed), table, where=root, **image_options)

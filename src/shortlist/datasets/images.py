@@ -8,7 +8,7 @@ What happens to a file that cannot be read (missing, empty, truncated, no image)
 - ``on_error="raise"``: fetching it raises a ``ValueError`` with its path.
 
 :func:`unreadable_files` finds them beforehand, and ``verify=True`` of the data sets leaves them out from the
-start.
+start. Of images of 16 bits the upper 8 are read; those of 32 bits, whose range nothing tells, are unreadable.
 """
 
 import os
@@ -36,8 +36,10 @@ __all__ = [
     "OnError",
     "PathList",
     "read_image",
+    "reason_of",
     "unreadable_files",
     "why_unreadable",
+    "with_8_bits",
 ]
 
 IGNORED = -100  # ignore_index of the losses
@@ -80,15 +82,34 @@ def read_image(path: str | Path) -> "Image.Image":
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path) as opened:
+            image = with_8_bits(opened)
             if "transparency" in image.info:  # a palette with transparent colours has to pass through RGBA
                 return image.convert("RGBA").convert("RGB")
             return image.convert("RGB")
     except Exception as error:  # decoders fail in many ways on broken files, SyntaxError among them
-        raise ValueError(f"{path} cannot be read as an image: {_reason(error)}") from error
+        raise ValueError(f"{path} cannot be read as an image: {reason_of(error)}") from error
 
 
-def _reason(error: Exception) -> str:
+def with_8_bits(image: "Image.Image") -> "Image.Image":
+    """The image itself; of one with 16 bits, the upper 8 (Pillow would cut all above 255 to white).
+
+    Raises:
+        ValueError: Its pixels have 32 bits, of which none can say what is black and what is white.
+    """
+    from PIL import Image
+
+    deep = image.mode == "I" and image.format == "PNG"  # how older versions of Pillow open those of 16 bits
+    if image.mode.startswith("I;16") or deep:
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "floating" if image.mode == "F" else "whole"
+        raise ValueError(f"its pixels are {kind} numbers of 32 bits and unknown range, not of 8 or 16 bits")
+    return image
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read, in a few words."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if type(error).__name__ == "UnidentifiedImageError":
@@ -110,8 +131,9 @@ def why_unreadable(path: str | Path) -> str | None:
         with Image.open(path) as image:
             image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
             image.load()
+            with_8_bits(image)
     except Exception as error:  # as in read_image
-        return _reason(error)
+        return reason_of(error)
     return None
 
 

@@ -1,6 +1,7 @@
 """Lists of image files with their classes: text, CSV or Parquet."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
 
-__all__ = ["image_list", "image_lists", "read_columns", "read_text_list"]
+__all__ = ["image_list", "image_lists", "read_columns", "read_text_list", "tidy_column"]
+
+MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices
+NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
 
 LAYOUT = (
     "Expected a text file with a path and a class on each line, or a .csv or .parquet file with the columns "
@@ -24,9 +28,12 @@ LAYOUT = (
 def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
     """Columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; those of ``optional`` if they are there.
 
+    Empty fields are missing. A column of a ``.csv`` file is text, or whole numbers if all its fields are
+    such, written as usual: 007 stays 007.
+
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It cannot be read as its suffix says, or lacks a wanted column.
+        ValueError: It cannot be read as its suffix says, or lacks a wanted column or a field of one.
     """
     import pyarrow
     from pyarrow import csv, parquet
@@ -48,24 +55,74 @@ def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[
         if path.suffix.lower() == ".parquet":
             table = parquet.read_table(path, columns=chosen)
         else:
-            table = csv.read_csv(path, convert_options=csv.ConvertOptions(include_columns=chosen))
-    except (pyarrow.ArrowInvalid, OSError) as error:
+            text = csv.ConvertOptions(
+                include_columns=chosen, column_types=dict.fromkeys(chosen, pyarrow.string())
+            )
+            table = csv.read_csv(path, convert_options=text)
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise ValueError(f"{path} cannot be read as {path.suffix or 'CSV'}: {error}") from error
-    return {name: table[name].combine_chunks() for name in chosen}
+    columns = {name: tidy_column(table[name].combine_chunks()) for name in chosen}
+    if path.suffix.lower() != ".parquet":  # which knows numbers from text
+        columns = {name: _numbers_if_whole(column) for name, column in columns.items()}
+    for name in wanted:
+        if columns[name].null_count:
+            raise ValueError(f"{path} has {columns[name].null_count} empty fields in column {name!r}")
+    return columns
+
+
+def tidy_column(column: Any) -> Any:
+    """An Arrow column with empty text and NaN as missing, and floating whole numbers as integers.
+
+    Floating is what pandas makes of whole numbers with gaps.
+    """
+    import pyarrow
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+        return compute.if_else(compute.equal(column, ""), None, column)
+    if pyarrow.types.is_floating(column.type):
+        column = compute.if_else(compute.is_nan(column), None, column)
+        try:
+            return column.cast(pyarrow.int64())
+        except pyarrow.ArrowInvalid:  # not all of them whole
+            return column
+    return column
+
+
+def _numbers_if_whole(column: Any) -> Any:
+    """A column of text as integers if that is what it holds and nothing is lost, as it would be of 007."""
+    import pyarrow
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported
+    encoded = column.dictionary_encode()
+    text = encoded.dictionary
+    text = compute.if_else(compute.is_in(text, value_set=pyarrow.array(NO_NUMBER)), None, text)
+    try:
+        numbers = text.cast(pyarrow.int64())
+    except pyarrow.ArrowInvalid:
+        return column
+    return numbers.take(encoded.indices) if numbers.cast(pyarrow.string()).equals(text) else column
 
 
 def read_text_list(path: str | Path) -> tuple[list[str], list[str]]:
     """Paths and classes of a text file with ``path class`` on each line; only a path may hold spaces."""
     paths, labels = [], []
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            words = line.rsplit(maxsplit=1)
-            if len(words) != 2:
-                raise ValueError(f"{path}, line {number}: expected a path and a class, got {line.strip()!r}")
-            paths.append(words[0].strip())
-            labels.append(words[1])
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no list: it is no text in UTF-8 ({error})") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        words = line.rsplit(maxsplit=1)
+        if len(words) != 2:
+            raise ValueError(f"{path}, line {number}: expected a path and a class, got {line.strip()!r}")
+        paths.append(words[0].strip())
+        labels.append(words[1])
     return paths, labels
 
 
@@ -78,9 +135,6 @@ def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, l
         return paths, labels, None
     path_column, label_column, split_column = columns
     table = read_columns(path, [path_column, label_column], optional=[split_column])
-    for name in (path_column, label_column):
-        if table[name].null_count:
-            raise ValueError(f"{path} has {table[name].null_count} empty fields in column {name!r}")
     parts = table[split_column].to_pylist() if split_column in table else None
     return [str(p) for p in table[path_column].to_pylist()], table[label_column].to_pylist(), parts
 
@@ -94,8 +148,14 @@ def _index_labels(labels: Sequence, known: ClassTable | None, where: object) -> 
             raise ValueError(f"{where} has classes that class_table lacks: {examples(unknown)}")
         return torch.tensor([index[text] for text in texts.tolist()], dtype=torch.int64), known
     if np.char.isdecimal(texts).all():
-        numbers = torch.from_numpy(texts.astype(np.int64))
-        return numbers, ClassTable([str(c) for c in range(int(numbers.max()) + 1)])
+        indices = [int(text) for text in texts.tolist()]
+        highest, distinct = max(indices), len(set(indices))
+        if highest >= max(MOST_INDICES, 10 * distinct):
+            raise ValueError(
+                f"{where}: whole numbers are class indices, but {distinct} different ones go up to "
+                f"{highest}. If they are ids, give a class_table with these ids or write them with a letter"
+            )
+        return torch.tensor(indices, dtype=torch.int64), ClassTable([str(c) for c in range(highest + 1)])
     names, numbers = np.unique(texts, return_inverse=True)
     return torch.from_numpy(numbers.astype(np.int64)), ClassTable(names.tolist())
 
@@ -122,7 +182,21 @@ def _splits(
             raise missing(full[0], f"It is the first image of the {part} part in {where}; root is {base}.")
         files[part] = Files(full, targets[start : start + len(full)])
         start += len(full)
-    return assemble(divide(files, val_fraction=val_fraction, seed=seed), table, where=where, **image_options)
+    parts = divide(files, val_fraction=val_fraction, seed=seed)
+    _warn_of_leaks(parts, where)
+    return assemble(parts, table, where=where, **image_options)
+
+
+def _warn_of_leaks(parts: Mapping[str, Files], where: Path) -> None:
+    """One warning per held-out part with images that are listed for training, too."""
+    train = set(parts["train"].paths)
+    for name in ("val", "test"):
+        if shared := [path for path in parts[name].paths if path in train]:
+            warnings.warn(
+                f"{where}: {len(shared)} images of the {name} part are in the train part, too "
+                f"({examples(shared)})",
+                stacklevel=4,
+            )
 
 
 def image_list(
@@ -148,7 +222,8 @@ def image_list(
         root: What its paths are relative to; the folder of the list if left out.
         path_column: Name of the column of paths.
         label_column: Name of the column of classes. If all are whole numbers >= 0 they are class indices;
-            otherwise the classes are numbered in alphabetical order.
+            otherwise the classes are numbered in alphabetical order. Numbers that go far beyond the number of
+            different ones are refused: they are ids.
         split_column: Name of the column of parts; need not be there.
         class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere.
         val_fraction: Share of each class in each part that has to be drawn.
@@ -159,6 +234,9 @@ def image_list(
     Raises:
         FileNotFoundError: The list, or the first image of a part, is missing.
         ValueError: A column or field is missing, or a part is not one of the three.
+
+    Warns:
+        UserWarning: An image is listed for training and in a held-out part, too.
     """
     path = Path(path)
     paths, labels, parts = _read(path, (path_column, label_column, split_column))

@@ -55,6 +55,8 @@ def balanced_split(
         tensor([0, 1, 2])
     """
     check_number("val_size", val_size, low=0)
+    if not isinstance(val_size, int):
+        raise ValueError(f"val_size must be a whole number, got {val_size!r}")
     counts = targets.bincount() if len(targets) else torch.zeros(1, dtype=torch.int64)
     quota = torch.full_like(counts, val_size // len(counts))
     quota[: val_size % len(counts)] += 1

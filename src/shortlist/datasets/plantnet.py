@@ -6,7 +6,7 @@ from typing import Any
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets._assembly import assemble, examples, missing
-from shortlist.datasets.folders import PARTS, class_folders, files_by_class
+from shortlist.datasets.folders import PARTS, class_folders, files_by_class, require_images
 from shortlist.datasets.splits import Splits
 
 __all__ = ["genus_of", "plantnet300k", "plantnet_metadata"]
@@ -14,8 +14,9 @@ __all__ = ["genus_of", "plantnet300k", "plantnet_metadata"]
 NAMES_FILE = "plantnet300K_species_id_2_name.json"
 METADATA_FILE = "plantnet300K_metadata.json"
 HELP = (
-    "Get Pl@ntNet-300K from its page at Zenodo (record 5645731) and unpack it, so that <root> holds train/, "
-    "val/ and test/, each with one folder per species id, and the two JSON files of the same version."
+    "Get Pl@ntNet-300K from its page at Zenodo (record 5645731) and unpack it, so that <root>, or "
+    "<root>/images, holds train/, val/ and test/, each with one folder per species id, and <root> the two "
+    "JSON files of the same version."
 )
 
 
@@ -62,25 +63,35 @@ def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
     root = Path(root)
     path = root / METADATA_FILE
     content = _read_json(path)
-    species = {str(entry.get("species_id")) for entry in content.values()}
-    _check_version(path, species, set(_species_folders(root)))
+    try:
+        species = {str(entry["species_id"]) for entry in content.values()}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} must hold an object with a species_id per image: {error!r}") from error
+    _check_version(path, species, set(_species(_part_folders(root))))
     return content
 
 
-def _species_folders(root: Path) -> list[str]:
+def _part_folders(root: Path) -> dict[str, Path]:
+    """In ``root``, or in its folder ``images``, as the archive has them."""
+    base = root / "images" if (root / "images" / "train").is_dir() else root
     for part in PARTS:
-        if not (root / part).is_dir():
-            raise missing(root / part, HELP)
-    return sorted({name for part in PARTS for name in class_folders(root / part)})
+        if not (base / part).is_dir():
+            raise missing(base / part, HELP)
+    return {part: base / part for part in PARTS}
+
+
+def _species(folders: dict[str, Path]) -> list[str]:
+    return sorted({name for folder in folders.values() for name in class_folders(folder)})
 
 
 def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_options: Any) -> Splits:
     """Pl@ntNet-300K: 306,146 images of 1,081 plant species in 303 genera.
 
-    On disk: ``<root>/train/<species id>/``, ``<root>/val/<species id>/``, ``<root>/test/<species id>/`` and
-    ``<root>/plantnet300K_species_id_2_name.json``; ``plantnet300K_metadata.json`` if ``check_metadata``. The
-    class index is the place of the species id among all ids, sorted as text (the order of published models);
-    the class table has ids, names and the level ``"genus"``, the first word of the name.
+    On disk: ``<root>/train/<species id>/``, ``<root>/val/<species id>/``, ``<root>/test/<species id>/`` (or
+    these in ``<root>/images``) and ``<root>/plantnet300K_species_id_2_name.json``;
+    ``plantnet300K_metadata.json`` if ``check_metadata``. The class index is the place of the species id among
+    all ids, sorted as text (the order of published models); the class table has ids, names and the level
+    ``"genus"``, the first word of the name.
 
     Args:
         root: The unpacked folder.
@@ -94,13 +105,13 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
         ValueError: The ids of a JSON file are not those of the folders: it is of another version.
     """
     root = Path(root)
-    ids = _species_folders(root)
+    folders = _part_folders(root)
+    ids = _species(folders)
     names = {str(key): str(name) for key, name in _read_json(root / NAMES_FILE).items()}
     _check_version(root / NAMES_FILE, set(names), set(ids))
     if check_metadata:
         plantnet_metadata(root)
     table = ClassTable([names[i] for i in ids], ids, parents={"genus": [genus_of(names[i]) for i in ids]})
-    files = {part: files_by_class(root / part, ids) for part in PARTS}
-    if not files["train"].paths:
-        raise ValueError(f"{root / 'train'} holds no images. {HELP}")
+    files = {part: files_by_class(folder, ids) for part, folder in folders.items()}
+    require_images(files, folders, HELP)
     return assemble(files, table, where=root, **image_options)

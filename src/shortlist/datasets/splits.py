@@ -76,7 +76,7 @@ class TensorSplit(Dataset):
 
 
 class ChangedSplit(Dataset):
-    """Some rows of a part, with labels of their own.
+    """Some rows of a part, with labels of their own; rows that the part could not read keep -100.
 
     Args:
         split: The part.
@@ -91,10 +91,11 @@ class ChangedSplit(Dataset):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.split[int(self.rows[index])][0], int(self.targets[index])
+        row, target = self.split[int(self.rows[index])]
+        return row, target if target == -100 else int(self.targets[index])
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows with these indices and their classes; rows that the part could not read keep -100."""
+        """The rows with these indices and their classes."""
         rows = self.rows[indices]
         fetch = getattr(self.split, "batch", None)
         if fetch is None:

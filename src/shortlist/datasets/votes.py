@@ -10,7 +10,7 @@ import numpy as np
 
 from shortlist._checks import check_k, check_number
 from shortlist._files import replacing
-from shortlist.datasets.lists import read_columns
+from shortlist.datasets.lists import read_columns, tidy_column
 
 __all__ = ["ConsensusLabels", "aggregate_votes", "read_votes", "save_consensus"]
 
@@ -46,20 +46,17 @@ class ConsensusLabels:
 
 def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Sorted distinct values, and for each entry the place of its value among them; -1 for a missing one."""
-    if not isinstance(values, np.ndarray) and not hasattr(values, "dictionary_encode"):
-        import pyarrow
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "fO":  # nothing can be missing
+        return np.unique(values, return_inverse=True)
+    import pyarrow  # which knows of missing values, and hashes text much faster
 
-        values = pyarrow.array(values)  # which knows of missing values
-    if getattr(values, "null_count", 0) == len(values):
-        return np.empty(0, dtype=str), np.full(len(values), -1)
-    if not isinstance(values, np.ndarray):  # an Arrow column: hashing text is much faster there
-        encoded = values.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        distinct = np.asarray(encoded.dictionary.to_pylist())
-    else:
-        distinct, codes = np.unique(np.asarray(values), return_inverse=True)
-    if not len(distinct):
-        return distinct, codes
+    given = hasattr(values, "dictionary_encode")
+    column = tidy_column(values if given else pyarrow.array(values, from_pandas=True))
+    if column.null_count == len(column):
+        return np.empty(0, dtype=str), np.full(len(column), -1)
+    encoded = column.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct = np.asarray(encoded.dictionary.to_pylist())
     order = np.argsort(distinct, kind="stable")
     place = np.empty(len(order) + 1, dtype=np.int64)
     place[order], place[-1] = np.arange(len(order)), -1

@@ -13,7 +13,8 @@ from shortlist._checks import check_k
 from shortlist._files import replacing
 from shortlist.datasets import TensorSplit
 from shortlist.datasets.embeddings import load_tensors
-from shortlist.datasets.images import IMAGE_SUFFIXES, read_image
+from shortlist.datasets.folders import images_below
+from shortlist.datasets.images import read_image
 from shortlist.datasets.lists import read_columns
 from shortlist.predictors import SetPredictor, load
 from shortlist.train.build import build_data, build_eval_transform
@@ -175,10 +176,10 @@ def _image_files(inputs: Sequence[Path], path_column: str) -> list[str]:
     files: list[str] = []
     for path in inputs:
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
+            found = images_below(path)
             if not found:
                 raise ValueError(f"{path} holds no images")
-            files += [str(p) for p in found]
+            files += found
         elif path.suffix.lower() in (".csv", ".parquet"):
             listed = read_columns(path, [path_column])[path_column].to_pylist()
             files += [str(path.parent / str(name)) for name in listed]

@@ -1,0 +1,29 @@
+import os
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from shortlist._files import replacing, write_text
+
+
+def test_files_have_the_mode_of_new_files(tmp_path):
+    """Safetensors writes files that only their owner can read: others share caches and runs."""
+    (tmp_path / "plain").touch()
+    usual = (tmp_path / "plain").stat().st_mode
+    with replacing(tmp_path / "a.safetensors") as temporary:
+        save_file({"x": torch.zeros(1)}, temporary)
+        os.chmod(temporary, 0o600)
+    write_text(tmp_path / "a.txt", "text")
+    assert (tmp_path / "a.safetensors").stat().st_mode == usual
+    assert (tmp_path / "a.txt").stat().st_mode == usual
+
+
+@pytest.mark.errors
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+    with pytest.raises(RuntimeError, match="full"), replacing(tmp_path / "a.txt") as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("disk full")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
