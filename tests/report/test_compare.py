@@ -21,6 +21,7 @@ from shortlist.report.significance import holm, mcnemar_test, paired_bootstrap_t
 from shortlist.report.suite_figures import format_figure, larger_is_better
 from shortlist.train.recipe import make_recipe
 from shortlist.train.runs import Run
+from shortlist.train.scoring import calibrate_run, evaluate_run
 
 ROWS, CLASSES = 400, 6
 TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))
@@ -41,8 +42,6 @@ def make_run(
         scores[torch.arange(rows), TARGET[:rows]] += skill
         run.save_scores(part, scores, TARGET[:rows])
     TABLE.save(run.path / "class_table.json")
-    from shortlist.train.scoring import calibrate_run, evaluate_run
-
     calibrate_run(run)
     evaluate_run(run)
     run.set_state("finished")
@@ -85,6 +84,12 @@ def test_paired_t_test_of_constant_differences():
 def test_paired_t_test_needs_pairs():
     with pytest.raises(ValueError, match=r"pairs, at least 2, got 3 and 2"):
         paired_t_test([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+@pytest.mark.errors
+def test_paired_t_test_needs_finite_numbers():
+    with pytest.raises(ValueError, match=r"must be finite, got \[inf, 1.0, 2.0\] and"):
+        paired_t_test([math.inf, 1.0, 2.0], [1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (5, 0), (3, 9), (40, 25), (1200, 1100)])
@@ -260,6 +265,21 @@ def test_close_runs_are_not_bold(runs, tmp_path):
     assert "**" not in compare_tables.to_markdown(found)
 
 
+def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
+    """The same scores at another temperature: the test is against the next that differs."""
+    make_run(tmp_path / "hot", skill=2.0, overrides=("name=hot", "loss=focal", "adjust.temperature=2.0"))
+    found = compare_runs([runs / "plain-0", runs / "better-0", tmp_path / "hot"], ["top1.micro", "nll"])
+    best = found.best["top1.micro"]
+    assert (best.row, best.level, best.second, best.significant) == ("better", ("hot",), "plain", True)
+    assert best.test == f"McNemar's test over {ROWS} test rows"
+    assert found.best["nll"].level == ()
+    lines = compare_tables.to_markdown(found).splitlines()
+    assert [line.split(" | ")[2].startswith("**") for line in lines[2:5]] == [False, True, True]
+    assert any(line.startswith("- top1.micro: better, hot before plain, p = ") for line in lines)
+    alone = compare_runs([runs / "better-0", tmp_path / "hot"], ["top1.micro"]).best["top1.micro"]
+    assert (alone.second, alone.level, alone.p_value, alone.significant) == ("hot", (), 1.0, False)
+
+
 def test_other_test_rows_are_not_compared(runs, tmp_path):
     make_run(tmp_path / "short", rows=200, overrides=("name=short",))
     found = compare_runs([tmp_path / "short", runs / "better-0"], ["top1.micro"])
@@ -322,6 +342,109 @@ def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_p
     found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
     assert [len(row.runs) for row in found.rows] == [3, 3]
     assert "has other figures than" in found.left_out[str(tmp_path / "other")]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_infinite_figures_are_not_tested(runs, tmp_path, count):
+    """A model that gives the true class no chance at all has an infinite likelihood loss."""
+    for name in [f"{label}-{seed}" for label in ("plain", "better") for seed in range(count)]:
+        shutil.copytree(runs / name, tmp_path / name)
+        run = Run(tmp_path / name)
+        scores, target = run.load_scores("test")
+        scores[0, target[0]] = -math.inf
+        run.save_scores("test", scores, target)
+        evaluate_run(run)
+    found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
+    assert found.rows[0].figures["nll"].value == math.inf
+    assert found.best["nll"].test.startswith("no test: not a")
+    assert found.differences["nll"]["better"].value is None
+    assert found.best["top1.micro"].significant
+    assert "| better | - | **" in compare_tables.to_markdown(found)
+
+
+def test_a_copy_of_a_run_is_no_other_seed(runs, tmp_path):
+    """It would halve the spread."""
+    shutil.copytree(runs / "plain-1", tmp_path / "copy")
+    found = compare_runs([runs, tmp_path / "copy"], ["top1.micro"])
+    assert found.rows == compare_runs([runs], ["top1.micro"]).rows
+    assert list(found.left_out.values()) == [
+        f"{tmp_path / 'copy'} has the recipe and the seed of {runs / 'plain-1'}"
+    ]
+
+
+def test_seeds_that_say_the_opposite_are_no_proof(runs, tmp_path):
+    """The best by its mean over all seeds is clearly worse in the seeds that both have."""
+    for seed in range(3):
+        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=0.5, overrides=("name=mixed", "epochs=3"))
+    for seed in range(3, 12):
+        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=3.0, overrides=("name=mixed", "epochs=3"))
+    plain = [runs / f"plain-{seed}" for seed in range(3)]
+    best = compare_runs([tmp_path, *plain], ["top1.micro"]).best["top1.micro"]
+    assert (best.row, best.test) == ("mixed", "paired t-test over 3 seeds")
+    assert best.difference < 0
+    assert best.p_value < 0.05
+    assert not best.significant
+
+
+@pytest.mark.parametrize("baseline", [None, "plain"])
+def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
+    for name in ("plain-0", "better-0"):
+        shutil.copytree(runs / name, tmp_path / name)
+        run = Run(tmp_path / name)
+        scores, target = run.load_scores("test")
+        run.save_scores("test", scores[target < 4], target[target < 4])  # none of "few"
+        evaluate_run(run)
+    found = compare_runs([tmp_path], ["top1.few", "top1.medium"], baseline=baseline)
+    assert "top1.few" not in found.best
+    assert found.best["top1.medium"].significant
+    if baseline is not None:
+        assert found.differences["top1.few"]["better"].value is None
+        assert found.differences["top1.few"]["better"].test == "no test: no test rows of these classes"
+        assert "nan" not in compare_tables.to_markdown(found)
+
+
+def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
+    shutil.copytree(runs / "better-0", tmp_path / "better-0")
+    run = Run(tmp_path / "better-0")
+    ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.path / "class_table.json")
+    evaluate_run(run)
+    found = compare_runs([tmp_path / "better-0", runs / "plain-0"], ["top1.few", "top1.macro"])
+    assert found.best["top1.few"].test == "no test: not the same classes are few"
+    assert found.best["top1.macro"].significant
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("run.json", "[]"),
+        ("adjustment.json", "[]"),
+        ("adjustment.json", "{}"),
+        ("scores/test.safetensors", "[]"),
+        ("predictors/two.json", "3"),
+        ("class_table.json", None),
+        ("scores/test.safetensors", None),
+    ],
+)
+def test_any_damage_is_reported_and_not_fatal(runs, tmp_path, file, content):
+    shutil.copytree(runs / "better-0", tmp_path / "bad")
+    if content is None:
+        (tmp_path / "bad" / file).unlink()
+    else:
+        (tmp_path / "bad" / file).write_text(content)
+    found = compare_runs([runs / "plain-0", tmp_path / "bad"], ["top1.micro", "sets.two.coverage.micro"])
+    if file == "run.json":
+        assert str(tmp_path / "bad") in next(iter(found.left_out.values()))
+    else:  # its results are there, its rows are not
+        assert found.best["top1.micro"].test.startswith("no test: ")
+    assert "**" not in compare_tables.to_markdown(found)
+
+
+def test_a_table_that_is_none_of_a_suite_is_not_taken(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "plain-0")
+    (tmp_path / "suite.yaml").touch()
+    for content in (b"method,seed\nplain,0\n", b"\xff\xfe\x00run"):
+        (tmp_path / "results.csv").write_bytes(content)
+        assert find_runs(tmp_path) == [tmp_path / "plain-0"]
 
 
 @pytest.mark.errors

@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,17 @@ def test_a_damaged_run_is_left_out(folder, tmp_path):
     (run.path / "scores" / "test.safetensors").write_bytes(b"no tensors")
     numbers = load_figure("class_size").measure(runs=[folder / "one", run.path])
     assert list(numbers["left_out"]) == [str(run.path)] and len(numbers["methods"]) == 1
+
+
+def test_a_run_file_of_another_kind_and_a_copy_are_left_out(folder, tmp_path):
+    first = paths(folder)[0]
+    for name in ("copy", "odd"):
+        shutil.copytree(first, tmp_path / name)
+    (tmp_path / "odd" / "run.json").write_text("[]")
+    numbers = load_figure("class_size").measure(runs=[first, tmp_path / "copy", tmp_path / "odd"])
+    assert [method["seeds"] for method in numbers["methods"]] == [[0]]
+    assert numbers["left_out"][str(tmp_path / "copy")].endswith(f"has the recipe and the seed of {first}")
+    assert "attribute" in numbers["left_out"][str(tmp_path / "odd")]
 
 
 # topk_against_average_k

@@ -14,11 +14,13 @@ from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
 from shortlist.metrics import Figure, aggregate
 from shortlist.predictors import load
+from shortlist.report.compare import Best, compare_runs
 from shortlist.report.page import make_page, write_page
+from shortlist.report.page_best import find_leaders
 from shortlist.report.page_pictures import Pictures, to_pixels
 from shortlist.report.page_rows import look_at_method
 from shortlist.report.page_runs import Method, group_runs, read_runs
-from shortlist.report.page_tables import published_table
+from shortlist.report.page_tables import group_columns, published_table, score_columns, set_names
 from shortlist.report.page_words import compare_sentence, set_sentences
 from shortlist.train.build import build_data
 from shortlist.train.recipe import make_recipe
@@ -244,6 +246,9 @@ def test_without_pictures(tmp_path):
     assert "the rows of gaussian_genera are not pictures" in outcome.remarks[0]
     checked = Checker(html)
     assert "reliability-1-1" in checked.ids
+    assert "The run has no predictors: these are the 5 best scores." in html
+    assert "in no set" not in html
+    assert html.count('<th scope="row">') > 9 * 5
     assert not {"sizes-1-1", "frequency-1-1"} & set(checked.ids)  # it has no predictors
     targets["test"] = targets["test"].flip(0)
     make_run(tmp_path / "c", recipe, table=data.class_table, targets=targets)
@@ -271,6 +276,10 @@ def damage(run: Run, what: str) -> None:
         change("predictors/top_3.json", '"sha256": "', '"sha256": "0')
     elif what == "other predictors":
         (run.path / "predictors" / "top_3.json").unlink()
+    elif what == "adjustment":
+        (run.path / "adjustment.json").write_text("{}")
+    elif what == "unfinished":
+        run.set_state("trained")
     elif what == "epochs":
         (run.path / "epochs.csv").write_text("epoch,lr\n0,much\n")
     else:
@@ -288,6 +297,8 @@ def damage(run: Run, what: str) -> None:
         ("predictor", "is not a predictor saved by shortlist"),
         ("other predictors", "not of the predictors that are there"),
         ("epochs", "could not convert string"),
+        ("adjustment", "temperature"),
+        ("unfinished", "not finished: its state is 'trained'"),
         ("results.json", "results.json missing; the run's state is 'finished'"),
         ("class_table.json", "class_table.json missing"),
         ("scores/test.safetensors", "scores/test.safetensors missing"),
@@ -370,32 +381,126 @@ class NoLimit:
     info: dict = {}  # noqa: RUF012
 
 
-def test_sentences_say_whether_intervals_overlap():
-    def sentence(*values: tuple, lower: bool = False) -> str:
+def test_sentences_say_what_the_test_says():
+    def sentence(*values: tuple, test: Best | None = None) -> str:
         methods = [method(name, [NoLimit()], top=Figure(*numbers)) for name, *numbers in values]
-        return compare_sentence(methods, "top", "Top-1 accuracy", lower=lower)
+        return compare_sentence(methods, "top", "Top-1 accuracy", test)
 
     a, b, c = ("a", 0.5, 0.45, 0.55), ("b", 0.7, 0.6, 0.8), ("c", 0.52, 0.5, 0.61)
-    assert sentence(a, b) == (
+    apart = Best("b", "a", "paired t-test over 5 seeds", 0.2, 0.0012, significant=True)
+    assert sentence(a, b, test=apart) == (
         "Top-1 accuracy: b is highest with 70.0 % (60.0 to 80.0), then a with 50.0 % (45.0 to 55.0). "
-        "Their intervals do not overlap."
+        "The difference is significant (+20.0 points, p = 0.0012, paired t-test over 5 seeds)."
     )
-    assert sentence(a, b, c).endswith("Their intervals overlap: this does not settle which is better.")
-    assert "then c" in sentence(a, b, c)
-    assert sentence(a, b, lower=True).startswith("Top-1 accuracy: a is lowest with 50.0 %")
-    assert sentence(a, b, lower=True).endswith("do not overlap.")
+    close = Best("b", "c", "McNemar's test over 90 test rows", 0.18, 0.3)
+    assert sentence(a, b, c, test=close).endswith(
+        "then c with 52.0 % (50.0 to 61.0). The difference may be chance (+18.0 points, p = 0.3, McNemar's "
+        "test over 90 test rows): this does not settle which is better."
+    )
+    untested = Best("b", "a", "no test: not the same test rows")
+    assert sentence(a, b, test=untested).endswith("said about chance (no test: not the same test rows).")
     assert sentence(a) == "Top-1 accuracy of a: 50.0 % (45.0 to 55.0)."
-    assert "nothing is said about chance" in sentence(a, ("d", 0.9))
-    assert "are level at 50.0 %" in sentence(a, ("d", 0.5))
+    assert "a and d are level at 50.0 %" in sentence(a, ("d", 0.5))
+    assert "b and d are highest with 70.0 % (60.0 to 80.0), then c with" in sentence(a, b, c, ("d", 0.7))
     assert sentence(("d", None)) is None
     assert "(0.0 to 100.0)" in sentence(("d", 0.5, -0.4, 1.4))  # what a share can be
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_page_and_compare_name_the_same_best(tmp_path, seeds):
+    """Bold and words follow the tests of the comparison, for single runs and for seeds."""
+    skills = {"cross": 1.5, "focal": 1.51, "ldam": 0.5}
+    for name, skill in skills.items():
+        for seed in range(seeds):
+            content = {"loss": {"name": "cross_entropy" if name == "cross" else name}, "seed": seed}
+            content["data"] = {"name": "cifar100", "root": str(tmp_path)}
+            simple_run(tmp_path / f"{name}-{seed}", content, skill=skill, n=400)
+    paths = sorted(tmp_path.iterdir())
+    (experiment,) = group_runs(read_runs(paths)[0])
+    names = ["top1.micro", "top5.macro", "top1.few", "nll", "calibration_error"]
+    leaders = find_leaders(experiment, names)
+    comparison = compare_runs(paths, names)
+    labels = {row.label: Path(row.runs[0]).name.split("-")[0] for row in comparison.rows}
+    for name in names:
+        own, other = leaders[name], comparison.best[name]
+        assert own.first[0].runs[0].name.split("-")[0] == labels[other.row]
+        assert (own.test.test, own.test.p_value) == (other.test, other.p_value)
+        assert own.test.significant == other.significant
+    html, _ = make_page(paths, pictures=False)
+    best = leaders["top1.micro"].test
+    assert not best.significant
+    assert f"The difference may be chance ({100 * best.difference:+.1f} points" in html
+    assert html.count('class="best"') == sum(
+        len(one.first) for one in page_leaders(experiment).values() if one.test.significant
+    )
+    (close,) = [path for path in paths if path.name == "focal-0"]
+    assert make_page([close], pictures=False)[0].count('class="best"') == 0
+
+
+def page_leaders(experiment) -> dict:
+    columns = score_columns(experiment) + group_columns(experiment)
+    return find_leaders(experiment, [name for _, name, _ in columns] + set_names(experiment))
+
+
+def test_a_clear_best_is_bold(tmp_path):
+    for loss, skill in (("cross_entropy", 0.5), ("focal", 3.0)):
+        content = {"loss": {"name": loss}, "data": {"name": "cifar100", "root": str(tmp_path)}}
+        simple_run(tmp_path / loss, content, skill=skill, n=400)
+    html, _ = make_page([tmp_path / "cross_entropy", tmp_path / "focal"], pictures=False)
+    assert "The difference is significant (+" in html
+    assert "McNemar&#x27;s test over 400 test rows" in html
+    (experiment,) = group_runs(read_runs([tmp_path / "cross_entropy", tmp_path / "focal"])[0])
+    ours = 100 * experiment.methods[1].figures["top1.micro"].value
+    assert f'<span class="best">{ours:.1f}</span>' in html
+
+
+def test_scores_at_another_temperature_share_the_first_place(tmp_path):
+    """They have the same accuracy, which is no reason to say nothing about the others."""
+    data = {"name": "cifar100", "root": str(tmp_path)}
+    simple_run(tmp_path / "a", {"loss": {"name": "focal"}, "data": data}, skill=0.5, n=400)
+    simple_run(tmp_path / "b", {"name": "b", "data": data}, skill=3.0, n=400)
+    simple_run(tmp_path / "c", {"name": "c", "data": data, "adjust": {"temperature": 2.0}}, skill=3.0, n=400)
+    html, _ = make_page([tmp_path / name for name in "abc"], pictures=False)
+    (experiment,) = group_runs(read_runs([tmp_path / name for name in "abc"])[0])
+    leader = page_leaders(experiment)["top1.micro"]
+    assert [m.label for m in leader.first] == ["b", "c"]
+    assert leader.second.label == "focal"
+    assert leader.test.significant
+    assert "b and c are highest with " in html
+    ours = 100 * experiment.methods[1].figures["top1.micro"].value
+    assert html.count(f'<span class="best">{ours:.1f}</span>') >= 2
+
+
+def test_methods_with_the_same_scores_are_level(tmp_path):
+    """Another loss in the recipe, the same scores: nothing is bold, nothing is claimed."""
+    for loss in ("cross_entropy", "focal"):
+        content = {"loss": {"name": loss}, "data": {"name": "cifar100", "root": str(tmp_path)}}
+        simple_run(tmp_path / loss, content)
+    html, _ = make_page([tmp_path / "cross_entropy", tmp_path / "focal"], pictures=False)
+    assert html.count("are level at") == 3
+    assert 'class="best"' not in html
+
+
+def test_a_copy_is_no_other_seed(runs, tmp_path):
+    one = folders(runs)[0]
+    shutil.copytree(one, tmp_path / "copy")
+    html, outcome = make_page([one, tmp_path / "copy"], pictures=False)
+    assert outcome.runs == 1
+    assert outcome.left_out[0].reason == f"it has the recipe and the seed of {one}"
+    assert "1 run of 1 method" in html
+
+
 def test_sentences_about_sets(runs):
     (experiment,) = group_runs(read_runs(folders(runs))[0])
-    sentences = dict(sentence.split(": ", 1) for sentence in set_sentences(experiment))
+    test = Best("1", "0", "a test", 0.1, 0.2)
+    tests = {f"sets.{key}.coverage.micro": test for key in ("average_2", "top_3")}
+    sentences = dict(sentence.split(": ", 1) for sentence in set_sentences(experiment, tests))
     assert set(sentences) == {"average_2", "conformal_80"}  # top_3 is top-3 accuracy
     assert sentences["average_2"].startswith("set to 2 classes on average. ")
+    assert sentences["average_2"].endswith(
+        "Most often by noised_topk, then cross_entropy. The difference may be chance (+10.0 points, p = 0.2, "
+        "a test): this does not settle which is better."
+    )
     assert sentences["conformal_80"].startswith("promises that 80 % of the sets hold the true class. ")
     for name, text in sentences.items():
         for each in experiment.methods:
@@ -415,7 +520,7 @@ def test_the_datas_own_probabilities_are_no_method(tmp_path):
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
     (experiment,) = group_runs(read_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert [m.label for m in experiment.methods] == ["cross_entropy", "the data's own probabilities"]
-    sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy")
+    sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy", None)
     assert sentence.startswith("Top-1 accuracy of cross_entropy: ")
     assert "The data's own probabilities reach " in sentence
 

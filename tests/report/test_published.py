@@ -1,11 +1,13 @@
 import math
+from pathlib import Path
 
 import pytest
 
 from shortlist.losses import LOSSES
 from shortlist.report.published import find_published, flatten, load_published
-from shortlist.train.recipe import make_recipe
+from shortlist.train.recipe import load_recipe, make_recipe
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 CIFAR = {"name": "cifar100", "root": "."}
 
 
@@ -73,6 +75,7 @@ def test_a_recipe_finds_its_own_row():
         ({"loss": {"name": "ldam"}}, 60.40),
         ({"loss": {"name": "ldam"}, "reweighting": {"after": 160}}, 57.96),
         ({"adjust": {"tau": 1.0}}, 58.24),
+        ({"adjust": {"weight_normalisation": 1.0}}, 58.89),
         ({"loss": {"name": "logit_adjusted"}}, 56.11),
     ],
 )
@@ -92,6 +95,8 @@ def test_what_changes_the_method_changes_the_row(sections, expected):
         {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
         {"loss": {"name": "logit_adjusted", "tau": 0.5}, "data": {"name": "cifar100_lt", "root": "."}},
         {"adjust": {"tau": 1.0}},
+        {"adjust": {"temperature": "fit"}, "predictors": {"five": {"name": "average_k", "k": 5}}},
+        {"adjust": {"weight_normalisation": 0.5}, "data": {"name": "cifar100_lt", "root": "."}},
         {"sampler": {"name": "class_balanced"}},
         {"second_stage": {"name": "retrain_classifier"}},
     ],
@@ -112,12 +117,42 @@ def test_departures_from_the_setting_are_listed():
         }
     )
     values = {value.figure: value.departures for value in find_published(recipe.model_dump(mode="json"))}
-    shared = ("epochs 3, there 30", "loss.noise_std 0.5, there 1.0")
+    shared = ("epochs 3, there 30", "schedule.milestones [], there [20, 25]", "pretrained False, there True")
+    shared += ("loss.noise_std 0.5, there 1.0",)
     assert values == {
         "top1.macro": (*shared, "loss.k 5, there 1"),
         "top3.macro": (*shared, "loss.k 5, there 3"),
         "top5.macro": shared,
     }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "variant", "method"),
+    [
+        ("cifar100_top5_noise", "smooth", "smooth top-5"),
+        ("cifar100_average5", "role", "ROLE"),
+        ("plantnet300k_macro_topk", "ldam_k5", "LDAM"),
+        ("plantnet300k_average_k", None, "two-head average-K"),
+        ("imagenet_lt_topk", "focal_k3", "focal"),
+        ("cifar10_lt_balanced", "adaptive_drw", "adaptive margins, deferred re-weighting"),
+        ("cifar100_lt_balanced", "adaptive", "adaptive margins"),
+        ("imagenet_lt_balanced", "weight_normalisation", "weight normalisation, tau 1"),
+        ("inaturalist2018_balanced", "post_hoc", "logit adjustment after training"),
+        ("cifar100_ranked_topk", None, "sorting networks"),
+        ("cifar100_ranked_topk", "networks_uniform", "sorting networks"),
+        ("cifar100_ranked_topk", "softsort_uniform", "SoftSort"),
+    ],
+)
+def test_recipes_of_the_papers_find_their_row_and_nothing_that_differs(recipe, variant, method):
+    read = load_recipe(RECIPES / f"{recipe}.yaml", variant=variant)
+    values = find_published(read.model_dump(mode="json"))
+    assert {value.method for value in values if not other_network(value)} == {method}
+    departures = {line for value in values if not other_network(value) for line in value.departures}
+    assert all(line.startswith("loss.k ") for line in departures)  # one network for each K
+
+
+def other_network(value) -> bool:
+    return any(line.startswith("model.name ") for line in value.departures)
 
 
 def test_figures_of_the_same_network_come_first():

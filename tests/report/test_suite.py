@@ -2,10 +2,12 @@ import csv
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from shortlist.report.compare import compare_runs
 from shortlist.report.suite import SuiteError, load_suite
 from shortlist.report.suite_plan import recipe_hash
 from shortlist.report.suite_run import run_suite
+from shortlist.report.suite_table import compare_suite
 from shortlist.report.suite_worker import Task, do_task
 from shortlist.train.fit import train
 from shortlist.train.recipe import make_recipe
@@ -279,9 +282,12 @@ def test_a_started_run_is_resumed(tmp_path):
 def test_a_folder_without_a_start_is_begun_anew(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text("half a reci")
+    (tmp_path / ".run.12-3f").mkdir()
+    (tmp_path / ".run.12-3f" / "recipe.yaml").touch()
     assert (
         do_task(Task("run", str(tmp_path / "run"), make_recipe(BASE).model_dump(mode="json"))).failure is None
     )
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").touch()
     task = Task("other", str(tmp_path / "other"), make_recipe(BASE).model_dump(mode="json"))
@@ -330,11 +336,131 @@ def test_a_killed_suite_goes_on_without_repeating_finished_runs(tmp_path):
     before = {path: files_of(path) for path in finished}
     result = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert {path: files_of(path) for path in finished} == before
+    for path, files in before.items():  # test results may be added to what is chosen now
+        after = files_of(path)
+        assert {name: after[name] for name in files} == files
     content = json.loads(result.stdout)
     assert (content["runs"], content["finished"], content["failed"]) == (14, 14, [])
     made = [line for line in result.stderr.splitlines() if "/seed-" in line]
     assert len(made) == 14 - len(finished)
+
+
+def chosen_run(folder: Path, seed: int = 1) -> Path:
+    """A run that counts of a copy of the finished suite."""
+    points = {row["method"]: row["grid_point"] for row in tuning(folder) if row["chosen"] == "True"}
+    return folder / "ce" / points["ce"] / f"seed-{seed}"
+
+
+@pytest.mark.parametrize("file", ["results.json", "results_val.json"])
+@pytest.mark.parametrize("content", [None, "{"])
+def test_lost_results_are_made_again(finished, tmp_path, file, content):
+    shutil.copytree(finished[1], tmp_path / "tiny")
+    run = chosen_run(tmp_path / "tiny")
+    before = Results.load(run / file)
+    (run / file).unlink()
+    if content is not None:
+        (run / file).write_text(content)
+    told = []
+    state = run_suite(load_suite(finished[0]), tmp_path, watch=told.append)
+    assert not state.failed
+    assert Results.load(run / file) == before
+    assert [(progress.done, progress.event and progress.event.name) for progress in told][-1][0] == 10
+    assert len(compare_suite(state)[()].rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("run.json", "[]", "attribute"),
+        ("run.json", '{"format": "shortlist run 0", "state": "finished"}', "another version"),
+        ("recipe.yaml", None, "no run.json and recipe.yaml"),
+    ],
+)
+def test_a_damaged_run_is_left_out_and_not_fatal(finished, tmp_path, file, content, reason):
+    shutil.copytree(finished[1], tmp_path / "tiny")
+    run = chosen_run(tmp_path / "tiny")
+    (run / file).unlink()
+    if content is not None:
+        (run / file).write_text(content)
+    words = [str(finished[0]), "--out", str(tmp_path)]
+    status = CliRunner().invoke(suite_app, ["status", *words])
+    assert status.exit_code == 0
+    assert "tiny: 9 of 10 runs finished" in status.stdout
+    assert f"left out: {run}" in status.stderr
+    assert reason in status.stderr
+    result = CliRunner().invoke(suite_app, ["run", *words, "--json"])
+    assert result.exit_code == 1
+    content = json.loads(result.stdout)
+    name = str(run.relative_to(tmp_path / "tiny"))
+    assert (content["failed"], list(content["unreadable"])) == ([name], [name])
+    assert {row["label"]: len(row["runs"]) for row in content["tables"][0]["rows"]}["ce"] == 1
+    later = CliRunner().invoke(suite_app, ["status", *words])
+    assert f"failed: {name}" in later.stderr
+
+
+def test_status_knows_what_failed(tmp_path):
+    """The choice and the table are those that the run printed, not empty for want of a failed grid point."""
+    methods = {
+        "ldam": {
+            "overrides": ["loss=ldam", "data.num_rows=50"],
+            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
+        }
+    }
+    file = write(tmp_path, methods=methods, seeds=[0], baseline=None)
+    run_suite(load_suite(file), tmp_path)
+    content = json.loads(
+        CliRunner().invoke(suite_app, ["status", str(file), "--out", str(tmp_path), "--json"]).stdout
+    )
+    assert content["failed"] == ["ldam/lr=0.1,zero_counts=error/seed-0"]
+    assert [row["label"] for row in content["tables"][0]["rows"]] == ["ldam"]
+
+
+@pytest.mark.parametrize("method", ["ce", "ce_tau"])
+def test_only_what_is_chosen_is_tested(finished, method):
+    chosen = {row["method"]: row["grid_point"] for row in tuning(finished[1]) if row["chosen"] == "True"}
+    for path in (finished[1] / method).glob("*/seed-*"):
+        assert (path / "results_val.json").is_file()
+        assert (path / "results.json").is_file() == (path.parent.name == chosen[method])
+
+
+def test_figures_that_are_not_there_yet_or_never(tmp_path):
+    """Four classes have no top-5; that is known when all is trained."""
+    data = DATA | {"num_classes": 4, "num_genera": 2}
+    content = SUITE | {"base": BASE | {"data": data}, "methods": {"ce": {}}, "seeds": [0]}
+    del content["figures"]
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
+    result = CliRunner().invoke(
+        suite_app, ["run", str(tmp_path / "a.yaml"), "--out", str(tmp_path), "--json"]
+    )
+    assert result.exit_code == 0, result.exception
+    assert json.loads(result.stdout)["tables"][0]["figures"] == ["top1.micro"]
+
+
+def test_a_trained_run_is_not_lost_to_one_made_of_scores(tmp_path):
+    grid = {"optimiser.lr": [0.1]}
+    trained = {"ce": {"grid": grid}, "other": {"grid": grid, "overrides": ["loss=focal"]}}
+    run_suite(load_suite(write(tmp_path, methods=trained, seeds=[0], grid={})), tmp_path)
+    before = files_of(tmp_path / "tiny" / "other")
+    for other in ({"from": "ce", "grid": grid}, {"posterior": True, "grid": grid}):
+        suite = load_suite(
+            write(tmp_path, methods={"ce": {"grid": grid}, "other": other}, seeds=[0], grid={})
+        )
+        with pytest.raises(SuiteError, match=r"other.* was made with another recipe than the suite has now"):
+            run_suite(suite, tmp_path)
+    task = Task("x", str(tmp_path / "tiny/other/lr=0.1/seed-0"), make_recipe(BASE).model_dump(mode="json"))
+    assert "holds a network" in (do_task(replace(task, posterior=True)).failure or "")
+    after = files_of(tmp_path / "tiny" / "other")
+    assert {path: after[path] for path in before} == before
+
+
+def test_the_limit_is_not_taken_for_a_trained_run(tmp_path):
+    run_suite(
+        load_suite(write(tmp_path, methods={"a": {"posterior": True}}, seeds=[0], grid={}, baseline=None)),
+        tmp_path,
+    )
+    suite = load_suite(write(tmp_path, methods={"a": {}}, seeds=[0], grid={}, baseline=None))
+    with pytest.raises(SuiteError, match="made with another recipe"):
+        run_suite(suite, tmp_path)
 
 
 @pytest.mark.errors

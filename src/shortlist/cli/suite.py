@@ -56,7 +56,9 @@ def status(
     suite = load_suite(file)
     if markdown and as_json:
         raise ValueError("only one of --markdown and --json can be given")
-    _print_suite(SuiteState(suite, out.absolute() / suite.name), as_json, markdown)
+    state = SuiteState(suite, out.absolute() / suite.name)
+    state.note_failures()
+    _print_suite(state, as_json, markdown)
 
 
 @contextmanager
@@ -104,7 +106,8 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
     axes = list(state.suite.vary)
     if as_json:
         content = {"suite": state.suite.name, "folder": str(state.folder), "runs": total, "finished": done}
-        content |= {"failed": sorted(state.failed), "tuning": tuning_rows(state)}
+        content |= {"failed": sorted(state.failed), "unreadable": state.unreadable}
+        content |= {"tuning": tuning_rows(state)}
         tables = [
             {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(found)}
             for place, found in comparisons.items()
@@ -122,6 +125,8 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
         _print_table(found, title, markdown)
     for name in sorted(state.failed):
         typer.echo(f"failed: {name}", err=True)
+    for reason in state.unreadable.values():
+        typer.echo(f"left out: {reason}", err=True)
 
 
 def _print_table(comparison: Any, title: str, markdown: bool) -> None:

@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from shortlist._checks import check_k, check_scores, promote, refuse_second_derivative
+from shortlist._checks import can_read_values, check_k, check_scores, promote, refuse_second_derivative
 from shortlist.ops._counting import CountTree, slab_points
-from shortlist.ops._select import largest
+from shortlist.ops._select import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
 
@@ -69,10 +69,12 @@ def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"
 
 def _level(scores: Tensor, k: int) -> Tensor:
     """A level (n, 1) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed."""
-    top = largest(scores, k)[0]
-    finite = (top > -torch.inf).sum(-1, keepdim=True).clamp_min(1)  # masked rows may have fewer than k
-    level = top.gather(-1, finite - 1)
-    level = torch.where(torch.isneginf(level), torch.zeros_like(level), level)
+    unmasked = scores > -torch.inf
+    finite = unmasked.sum(-1, keepdim=True).clamp(1, k)  # masked rows may have fewer than k
+    level = kth_largest(scores, k)[:, None]
+    if not can_read_values(level) or level.isneginf().any():
+        least = torch.where(unmasked, scores, torch.inf).amin(-1, keepdim=True)
+        level = torch.where(level.isneginf(), torch.where(least.isinf(), 0.0, least), level)
     for _ in range(_LEVEL_STEPS):
         # The expected count changes by at most a factor exp(step), so that this never steps over the goal.
         expected = torch.sigmoid(scores - level).sum(-1, keepdim=True)

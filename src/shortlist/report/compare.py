@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shortlist.metrics import Figure, aggregate
+from shortlist.report.compare_rows import RowReader
 from shortlist.report.compare_tests import LEVEL, Difference, differences_to, tell_apart
-from shortlist.report.run_groups import Group, find_runs, group_runs, read_run
+from shortlist.report.run_groups import Group, alike_runs, find_runs, group_runs, read_run, why
 from shortlist.report.suite_figures import larger_is_better, predictor_of, size_of, value_of
 from shortlist.report.suite_plan import recipe_hash
 
@@ -31,11 +32,13 @@ class Best:
 
     Args:
         row: Label of the best.
-        second: Label of the second best.
+        second: Label of the second best: the next that is not level with the best.
         test: Name of the test, or why there is none.
         difference: Mean difference of the two; None without a test.
         p_value: Two-sided; None without a test.
-        significant: Whether the p-value is below 0.05.
+        significant: Whether the p-value is below 0.05 and the difference in favour of the best.
+        level: Labels of others with the very value of the best, such as the same scores at another
+            temperature; they share its place.
     """
 
     row: str
@@ -44,6 +47,12 @@ class Best:
     difference: float | None = None
     p_value: float | None = None
     significant: bool = False
+    level: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Labels of the best and of those level with it."""
+        return (self.row, *self.level)
 
 
 @dataclass(frozen=True)
@@ -78,21 +87,15 @@ def compare_runs(
     for path in dict.fromkeys(itertools.chain.from_iterable(map(find_runs, paths))):
         try:
             runs.append(read_run(path))
-        except (ValueError, OSError, KeyError) as error:
-            left_out[str(path)] = " ".join(str(error).split())
+        except Exception as error:  # any file of a run may be amiss, in any way
+            left_out[str(path)] = why(path, error)
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
     groups = []
     for group in group_runs(runs):
-        names = group.runs[0].results.figures().keys()
-        alike = [run for run in group.runs if run.results.figures().keys() == names]
-        for run in group.runs:
-            if run not in alike:
-                left_out[str(run.path)] = (
-                    f"{run.path} has other figures than {group.runs[0].path}, a run of the same recipe: "
-                    f"evaluate both anew"
-                )
+        alike, others = alike_runs(group.runs)
+        left_out |= others
         groups.append(Group(group.label, alike))
     return compare_groups(groups, figures, baseline=baseline, left_out=left_out)
 
@@ -111,12 +114,12 @@ def compare_groups(
     rows = [_row(group) for group in groups]
     known = list(dict.fromkeys(name for row in rows for name in row.figures))
     shown = _shown(figures, known)
-    best = {}
+    best, read = {}, RowReader()
     for name in shown:
-        found = _best(name, groups, rows)
+        found = _best(name, groups, rows, read)
         if found is not None:
             best[name] = found
-    differences = {} if baseline is None else differences_to(baseline, groups, shown)
+    differences = {} if baseline is None else differences_to(baseline, groups, shown, read)
     return Comparison(tuple(shown), tuple(rows), best, dict(left_out or {}), baseline, differences)
 
 
@@ -145,7 +148,7 @@ def _shown(figures: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(shown))
 
 
-def _best(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> Best | None:
+def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowReader) -> Best | None:
     """None where no row is better than another by the figure alone: sizes, and sets that promise coverage."""
     if size_of(name) == name or _promises(name, groups):
         return None
@@ -155,12 +158,17 @@ def _best(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> Best | Non
     if len(known) < 2:
         return None
     sign = -1 if larger_is_better(name) else 1
-    first, second = sorted(known, key=lambda i: sign * (values[i] or 0.0))[:2]
-    result = tell_apart(name, groups[first], groups[second])
+    first, *others = sorted(known, key=lambda i: sign * (values[i] or 0.0))
+    level = [i for i in others if values[i] == values[first]]
+    second = next((i for i in others if i not in level), others[0])
+    result = tell_apart(name, groups[first], groups[second], read)
     labels = rows[first].label, rows[second].label
+    same = tuple(rows[i].label for i in level if i != second)
     if isinstance(result, str):
-        return Best(*labels, result)
-    return Best(*labels, result.test, result.difference, result.p_value, result.p_value < LEVEL)
+        return Best(*labels, result, level=same)
+    # the seeds that both have may say the opposite of the means over all
+    significant = result.p_value < LEVEL and sign * result.difference < 0
+    return Best(*labels, result.test, result.difference, result.p_value, significant, same)
 
 
 def _promises(name: str, groups: Sequence[Group]) -> bool:

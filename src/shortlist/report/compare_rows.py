@@ -1,5 +1,6 @@
 """Tests over test rows, for methods with too few seeds."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.class_table import GROUPS
+from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics._rows import RowNumbers, look_at_rows
 from shortlist.metrics.ranks import topk_hits
 from shortlist.predictors import load
@@ -16,51 +17,72 @@ from shortlist.report.significance import PairedTest, mcnemar_test, paired_boots
 from shortlist.report.suite_figures import predictor_of
 from shortlist.train.runs import Run
 
-__all__ = ["compare_over_rows"]
+__all__ = ["RowReader", "compare_over_rows", "counts_of"]
 
 
-def compare_over_rows(name: str, first: Sequence[Path], second: Sequence[Path]) -> PairedTest | str:
+class RowReader:
+    """Looks at the test rows of a run once, however many figures are tested."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[RowNumbers, ClassTable]] = {}
+
+    def __call__(self, path: Path) -> tuple[RowNumbers, ClassTable]:
+        """Numbers of its test rows, and its classes."""
+        if path not in self._known:
+            self._known[path] = _look(path)
+        return self._known[path]
+
+
+def compare_over_rows(
+    name: str, first: Sequence[Path], second: Sequence[Path], read: RowReader | None = None
+) -> PairedTest | str:
     """Test a figure of two groups of runs over their common test rows; the reason if that cannot be.
 
     Yes-or-no figures of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
     """
+    read = read or RowReader()
     try:
-        sides = [[(_look(path, name), path) for path in paths] for paths in (first, second)]
-    except ValueError as error:
-        return f"no test: {error}"
-    rows = sides[0][0][0]
-    if any(not torch.equal(other.target, rows.target) for side in sides for other, _ in side):
+        sides = [[read(path) for path in paths] for paths in (first, second)]
+        columns = [[_column(name, rows) for rows, _ in side] for side in sides]
+    except Exception as error:  # any file of a run may be amiss, in any way
+        return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
+    (rows, table), average = sides[0][0], name.rpartition(".")[2]
+    every = [one for side in sides for one in side]
+    if any(not torch.equal(other.target, rows.target) for other, _ in every):
         return "no test: not the same test rows"
-    columns = [[_column(name, one) for one, _ in side] for side in sides]
+    if average in GROUPS and any(not torch.equal(other.groups(), table.groups()) for _, other in every):
+        return f"no test: not the same classes are {average}"
     if any(column is None for side in columns for column in side):
         return "no test: not a mean over test rows"
     values = [torch.stack([column for column in side if column is not None]) for side in columns]
-    average = name.rpartition(".")[2]
     if values[0].dtype == torch.bool and average not in ("macro", "balanced_error", *GROUPS):
         if len(values[0]) == len(values[1]) == 1:
             return mcnemar_test(values[0][0], values[1][0])
     means = [side.double().mean(0) for side in values]
     sign = -1 if name == "balanced_error" else 1
-    classes = _classes(average, Run(first[0]))
-    c = len(Run(first[0]).class_table)
-    found = paired_bootstrap_test(means[0], means[1], rows.target, classes=classes, num_classes=c)
+    classes = _classes(average, table)
+    found = paired_bootstrap_test(means[0], means[1], rows.target, classes=classes, num_classes=len(table))
+    if math.isnan(found.difference):
+        return "no test: no test rows of these classes"
     return found._replace(difference=sign * found.difference)
 
 
-def _look(path: Path, name: str) -> RowNumbers:
+def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
     from shortlist.train.scoring import adjust_scores, load_adjustment
 
     run = Run(path)
+    table = run.class_table
     scores, target = run.load_scores("test")
-    scores = adjust_scores(scores, load_adjustment(run), run.class_table.class_counts)
-    wanted = predictor_of(name)
-    predictors: dict[str, Any] = {
-        key: load(file) for key, file in run.predictor_paths().items() if key == wanted
-    }
-    if wanted is not None and not predictors:
-        raise ValueError(f"{path} has no predictor {wanted}")
-    return look_at_rows(scores, target, predictors, activation="softmax", ties="against", ignore_index=-100)
+    scores = adjust_scores(scores, load_adjustment(run), counts_of(table))
+    predictors: dict[str, Any] = {key: load(file) for key, file in run.predictor_paths().items()}
+    rows = look_at_rows(scores, target, predictors, activation="softmax", ties="against", ignore_index=-100)
+    return rows, table
+
+
+def counts_of(table: ClassTable) -> Tensor:
+    """Training counts; ones if there are none, which an adjustment of the scores does not notice."""
+    return table.class_counts if table.counts else torch.ones(len(table), dtype=torch.int64)
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
@@ -68,21 +90,22 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
     if name == "balanced_error":
         return topk_hits(rows.ranks, [1], ties="against")[:, 0]
     if name == "nll":
-        return None if rows.nll.isnan().any() else rows.nll
+        return rows.nll if rows.nll.isfinite().all() else None
     found = re.fullmatch(r"top(\d+)\.\w+", name)
     if found:
         return topk_hits(rows.ranks, [int(found[1])], ties="against")[:, 0]
     predictor = predictor_of(name)
     if predictor is None:
         return None
+    if predictor not in rows.hits:
+        raise ValueError(f"a run has no predictor {predictor}")
     if name == f"sets.{predictor}.empty_share":
         return rows.sizes[predictor] == 0
     return rows.hits[predictor] if name.startswith(f"sets.{predictor}.coverage.") else None
 
 
-def _classes(average: str, run: Run) -> Tensor | None:
+def _classes(average: str, table: ClassTable) -> Tensor | None:
     """The classes whose means are averaged; None for a mean over rows."""
-    table = run.class_table
     if average in ("macro", "balanced_error"):
         return torch.ones(len(table), dtype=torch.bool)
     return table.groups() == GROUPS.index(average) if average in GROUPS else None

@@ -23,7 +23,7 @@ def _heading(name: str) -> str:
 
 def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
     best = comparison.best.get(name)
-    return best is not None and best.significant and best.row == label
+    return best is not None and best.significant and label in best.rows
 
 
 def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
@@ -75,18 +75,21 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes = ["mean ± half the 95 % interval over seeds (for one run: over test rows)"]
     for name, best in comparison.best.items():
         if best.p_value is None:
-            notes.append(f"{name}: {best.row} before {best.second}, {best.test}")
+            notes.append(f"{name}: {', '.join(best.rows)} before {best.second}, {best.test}")
         else:
             sign = "bold" if best.significant else "not significant"
-            notes.append(
-                f"{name}: {best.row} before {best.second}, p = {best.p_value:.2g}, {best.test}: {sign}"
-            )
+            order = f"{', '.join(best.rows)} before {best.second}"
+            notes.append(f"{name}: {order}, p = {best.p_value:.2g}, {best.test}: {sign}")
     found = [one for column in comparison.differences.values() for one in column.values()]
     if found:
         tests = dict.fromkeys(one.test for one in found)
+        tested = [
+            sum(one.p_value is not None for one in column.values())
+            for column in comparison.differences.values()
+        ]
         notes.append(
             f"differences to {comparison.baseline}: mean of pairs, bold if p < 0.05 after Holm's correction "
-            f"for the {len(comparison.rows) - 1} methods of a column ({'; '.join(tests)})"
+            f"for the {max(tested)} methods of a column ({'; '.join(tests)})"
         )
     return notes + [f"left out: {reason}" for reason in comparison.left_out.values()]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import stdev
 
 from shortlist.metrics.aggregation import student_t_quantile
-from shortlist.report.compare_rows import compare_over_rows
+from shortlist.report.compare_rows import RowReader, compare_over_rows
 from shortlist.report.run_groups import Group
 from shortlist.report.significance import PairedTest, holm, paired_t_test
 from shortlist.report.suite_figures import size_of, value_of
@@ -35,14 +35,14 @@ class Difference:
     significant: bool
 
 
-def tell_apart(name: str, first: Group, second: Group) -> PairedTest | str:
+def tell_apart(name: str, first: Group, second: Group, read: RowReader | None = None) -> PairedTest | str:
     """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
     pairs = _pairs(name, first, second)
     if isinstance(pairs, str):
         return pairs
     if pairs is not None:
         return paired_t_test(*pairs)
-    return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs])
+    return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs], read)
 
 
 def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
@@ -52,14 +52,16 @@ def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[fl
     by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]
-    numbers = [[value for value in side if value is not None] for side in values]
-    if len(shared) < 3 or any(len(side) < len(shared) for side in numbers):
+    numbers = [[value for value in side if value is not None and math.isfinite(value)] for side in values]
+    if len(shared) < 3:
         return None
+    if any(len(side) < len(shared) for side in numbers):
+        return "no test: not a finite number in every run"
     return numbers[0], numbers[1]
 
 
 def differences_to(
-    baseline: str, groups: Sequence[Group], figures: Sequence[str]
+    baseline: str, groups: Sequence[Group], figures: Sequence[str], read: RowReader | None = None
 ) -> dict[str, dict[str, Difference]]:
     """For each figure but sizes, each other method's difference to the baseline's.
 
@@ -71,14 +73,14 @@ def differences_to(
         raise ValueError(f"baseline must be one of the methods ({', '.join(by_label)}), got {baseline!r}")
     base = by_label.pop(baseline)
     return {
-        name: _with_holm({label: _difference(name, group, base) for label, group in by_label.items()})
+        name: _with_holm({label: _difference(name, group, base, read) for label, group in by_label.items()})
         for name in figures
         if size_of(name) != name
     }
 
 
-def _difference(name: str, group: Group, base: Group) -> Difference:
-    found = tell_apart(name, group, base)
+def _difference(name: str, group: Group, base: Group, read: RowReader | None) -> Difference:
+    found = tell_apart(name, group, base, read)
     if isinstance(found, str):
         return Difference(None, None, None, found, False)
     pairs = _pairs(name, group, base)

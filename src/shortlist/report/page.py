@@ -1,7 +1,7 @@
 """One page about runs, to be opened in any browser without a network."""
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import Tensor
 from shortlist._files import write_text
 from shortlist.report import page_figures as figures
 from shortlist.report import page_tables as tables
+from shortlist.report.page_best import Leader, find_leaders, tests_part
 from shortlist.report.page_examples import confusion_figure, lists_figure
 from shortlist.report.page_html import Markup, bullets, details, document, joined, tag
 from shortlist.report.page_pictures import BUDGET, Pictures, open_pictures
@@ -141,13 +142,16 @@ def _experiment(
     number: int, experiment: Experiment, budget: int | None, remarks: list[str], steps: _Steps
 ) -> Markup:
     """All about the runs of one data set."""
-    parts: list[object] = [tag("h2", experiment.title, id=f"data-{number}"), *_summary(experiment)]
-    parts += [tag("h3", "Accuracy"), tables.score_table(experiment), tables.group_table(experiment) or ""]
+    columns = tables.score_columns(experiment) + tables.group_columns(experiment)
+    names = [name for _, name, _ in columns] + tables.set_names(experiment)
+    leaders = find_leaders(experiment, names)
+    parts: list[object] = [tag("h2", experiment.title, id=f"data-{number}"), *_summary(experiment, leaders)]
+    parts += [tag("h3", "Accuracy"), *tables.score_tables(experiment, leaders), tests_part(leaders)]
     parts.append(figures.accuracy_figure(f"accuracy-{number}", experiment))
     keys = experiment.first.results.sets
     if keys:
         parts.append(tag("h3", "Sets"))
-        parts += [tables.set_table(experiment, key) for key in keys]
+        parts += [tables.set_table(experiment, key, leaders) for key in keys]
     published, sources = tables.published_table(experiment)
     if published is not None:
         note = "Data set and loss are the paper's; what else is known to differ is listed."
@@ -168,13 +172,17 @@ def _no_curves() -> Markup:
     return tag("p", "No run has figures by epoch.")
 
 
-def _summary(experiment: Experiment) -> list[Markup]:
+def _summary(experiment: Experiment, leaders: Mapping[str, Leader]) -> list[Markup]:
     ks = list(experiment.first.results.scores.topk)
     k = max((k for k in ks if k <= 5), default=ks[-1])
     compared = [("top1.micro", "Top-1 accuracy"), (f"top{k}.micro", f"Top-{k} accuracy")]
     compared += [(f"top{k}.macro", f"Macro top-{k} accuracy (each class counts the same)")]
-    found = [compare_sentence(experiment.methods, name, words) for name, words in dict(compared).items()]
-    sentences = [sentence for sentence in found if sentence is not None] + set_sentences(experiment)
+    tests = {name: leader.test for name, leader in leaders.items()}
+    found = [
+        compare_sentence(experiment.methods, name, words, tests.get(name))
+        for name, words in dict(compared).items()
+    ]
+    sentences = [sentence for sentence in found if sentence is not None] + set_sentences(experiment, tests)
     return [
         tag("p", overview_sentence(experiment)),
         bullets(_with_lead(sentence) for sentence in sentences),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shortlist.class_table import ClassTable
 from shortlist.report.page_html import Markup, details, joined, table, tag
 from shortlist.report.page_pictures import Pictures
-from shortlist.report.page_rows import Candidate, MethodRows, ShortList
+from shortlist.report.page_rows import NUM_FIRST, Candidate, MethodRows, ShortList
 from shortlist.report.page_runs import Method
 from shortlist.report.page_words import count, percent
 
@@ -78,7 +78,11 @@ def lists_figure(name: str, method: Method, rows: MethodRows, pictures: Pictures
         "the highest probability (softmax of the scores) to the one where it got the lowest. The true class "
     )
     words += "is marked. "
-    words += f"A dot: the set of {key} holds the class." if key else "The run has no predictors."
+    words += (
+        f"A dot: the set of {key} holds the class."
+        if key
+        else f"The run has no predictors: these are the {NUM_FIRST} best scores."
+    )
     caption = tag("figcaption", tag("h4", "Short lists from easy to hard"), tag("p", words))
     return tag("figure", caption, tag("div", *cards, class_="cards"), id=name)
 
@@ -117,6 +121,8 @@ def _line(
         cells.append(tag("td", picture or "", class_="thumb"))
     badge = joined([" ", tag("span", "true", class_="badge")]) if is_true else ""
     place = "" if any(candidate.held_by) else f" (place {candidate.place}, in no set)"
+    if not letters:
+        place = "" if candidate.place <= NUM_FIRST else f" (place {candidate.place})"
     cells.append(tag("th", name, badge, place, scope="row"))
     cells.append(tag("td", percent(candidate.probability), class_="share"))
     for letter, held in zip(letters, candidate.held_by, strict=False):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.class_table import ClassTable
 from shortlist.metrics._rows import look_at_rows
 from shortlist.predictors import SetPredictor, load
+from shortlist.report.compare_rows import counts_of
 from shortlist.report.page_numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.report.page_runs import Method
 from shortlist.train.scoring import adjust_scores, load_adjustment
@@ -16,6 +16,7 @@ from shortlist.train.scoring import adjust_scores, load_adjustment
 __all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
 
 NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
+NUM_FIRST = 5  # classes of a list of a run without predictors
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class ShortList:
         row: Which one.
         true: Its class.
         sizes: Size of each predictor's set.
-        candidates: The classes of the sets, the best first, as many as are shown; the true one is always
-            among them, in its place.
+        candidates: The classes of the sets, the best first, as many as are shown (without predictors the
+            first few); the true one is always among them, in its place.
         more: How many classes of the sets are not among them.
     """
 
@@ -89,7 +90,7 @@ def look_at_method(method: Method) -> MethodRows:
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):
         scores, target = run.run.load_scores("test")
-        scores = adjust_scores(scores, load_adjustment(run.run), _counts(run.class_table))
+        scores = adjust_scores(scores, load_adjustment(run.run), counts_of(run.class_table))
         predictors = {name: load(path) for name, path in run.run.predictor_paths().items()}
         rows = look_at_rows(
             scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
@@ -117,11 +118,6 @@ def look_at_method(method: Method) -> MethodRows:
     )
 
 
-def _counts(table: ClassTable) -> Tensor:
-    """Training counts; ones if there are none, which an adjustment of the scores does not notice."""
-    return table.class_counts if table.counts else torch.ones(len(table), dtype=torch.int64)
-
-
 def _rows_taken_for(rows: _Pass, true: int, guess: int) -> list[int]:
     return ((rows.target == true) & (rows.guess == guess)).nonzero().flatten()[:NUM_EXAMPLES].tolist()
 
@@ -144,7 +140,7 @@ def short_list(
     order = scores.argsort(descending=True, stable=True)
     place = {index: number for number, index in enumerate(order.tolist(), start=1)}
     held = sets.any(0)
-    members = [index for index in order.tolist() if held[index]]
+    members = [index for index in order.tolist() if held[index]] if predictors else order[:NUM_FIRST].tolist()
     shown = members[:limit]
     if true not in shown:
         shown = [*members[: limit - 1], true]

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Figure, Results, aggregate
 from shortlist.predictors import load
+from shortlist.report.compare_rows import counts_of
 from shortlist.report.published import flatten
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run, RunError
+from shortlist.train.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Experiment", "LeftOut", "Method", "ReadRun", "group_runs", "read_runs"]
 
@@ -85,10 +89,21 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[ReadRun], list[LeftOut]
         seen.add(place)
         try:
             runs.append(_read(path))
-        except (ValueError, OSError, KeyError, TypeError, AttributeError) as error:  # any file may be amiss
+        except Exception as error:  # any file may be amiss, in any way
             message = " ".join(str(error).split()) or type(error).__name__
             left_out.append(LeftOut(str(path), message))
-    return runs, left_out
+    return _without_copies(runs, left_out), left_out
+
+
+def _without_copies(runs: Sequence[ReadRun], left_out: list[LeftOut]) -> list[ReadRun]:
+    """Each seed of a method once: a copy would pass for a run without any spread."""
+    kept: dict[str, ReadRun] = {}
+    for run in runs:
+        same = kept.setdefault(_key([*_keys(run), run.recipe.seed]), run)
+        if same is not run:
+            reason = f"it has the recipe and the seed of {same.run.path}"
+            left_out.append(LeftOut(str(run.run.path), reason))
+    return list(kept.values())
 
 
 def _read(path: str | Path) -> ReadRun:
@@ -97,11 +112,14 @@ def _read(path: str | Path) -> ReadRun:
     missing = [name for name in needed if not (run.path / name).is_file()]
     if missing:
         raise RunError(f"{' and '.join(missing)} missing; the run's state is {run.info().get('state')!r}")
+    if run.state != "finished":
+        raise RunError(f"not finished: its state is {run.state!r}")
     recipe, table = run.recipe, run.class_table
     results = Results.load(run.path / "results.json")
     if results.classes != len(table):
         raise RunError(f"results.json is of {results.classes} classes, class_table.json of {len(table)}")
     _check_scores(run, results)
+    adjust_scores(torch.zeros(1, len(table)), load_adjustment(run), counts_of(table))
     predictors = {name for name, path in run.predictor_paths().items() if load(path) is not None}
     if predictors != set(results.sets):
         raise RunError("results.json is not of the predictors that are there: evaluate the run again")
@@ -139,10 +157,7 @@ def group_runs(runs: Sequence[ReadRun]) -> list[Experiment]:
     """Runs of the same data together, and in these the runs that differ only by seed, in the given order."""
     experiments: dict[str, dict[str, list[ReadRun]]] = {}
     for run in runs:
-        content = run.recipe.model_dump(mode="json")
-        data = _key([content["data"], run.class_table.ids, run.results.rows])
-        rest = {key: value for key, value in content.items() if key not in _NO_METHOD}
-        method = _key([rest, sorted(run.results.figures()), _is_posterior(run)])
+        data, method = _keys(run)
         experiments.setdefault(data, {}).setdefault(method, []).append(run)
     found = []
     for methods in experiments.values():
@@ -153,6 +168,14 @@ def group_runs(runs: Sequence[ReadRun]) -> list[Experiment]:
         )
     titles = _titles([methods[0].runs[0] for methods in found])
     return [Experiment(title, methods) for title, methods in zip(titles, found, strict=True)]
+
+
+def _keys(run: ReadRun) -> tuple[str, str]:
+    """What is the same in all runs of an experiment, and in all runs of a method."""
+    content = run.recipe.model_dump(mode="json")
+    rest = {key: value for key, value in content.items() if key not in _NO_METHOD}
+    data = _key([content["data"], run.class_table.ids, run.results.rows])
+    return data, _key([rest, sorted(run.results.figures()), _is_posterior(run)])
 
 
 def _key(content: Any) -> str:

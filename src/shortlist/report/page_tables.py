@@ -1,22 +1,25 @@
 """The tables of a page: figures of methods and of their sets, published figures, recipes and versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from shortlist.metrics import Figure
+from shortlist.report.page_best import Leader
 from shortlist.report.page_html import Markup, details, joined, table, tag
 from shortlist.report.page_runs import Experiment, Method, ReadRun, differing_keys
-from shortlist.report.page_words import bounds, percent, size
+from shortlist.report.page_words import bounds, percent, points, size
 from shortlist.report.published import find_published, flatten
 
 __all__ = [
-    "group_table",
+    "group_columns",
     "published_table",
     "recipe_parts",
     "run_table",
-    "score_table",
+    "score_columns",
+    "score_tables",
+    "set_names",
     "set_table",
 ]
 
@@ -32,81 +35,90 @@ def cell(figure: Figure | None, *, share: bool = True, best: bool = False) -> Ma
 
 
 def _column(
-    methods: Sequence[Method], name: str, *, share: bool = True, lower: bool | None = False
+    methods: Sequence[Method], name: str, *, share: bool = True, leader: Leader | None = None
 ) -> list[Markup]:
-    """A figure of all methods; the best is bold, unless ``lower`` is None."""
-    of_methods = [m for m in methods if not m.is_limit]
-    values = [figure.value for m in of_methods if (figure := m.figures.get(name)) is not None]
-    known = [value for value in values if value is not None]
-    best = None if lower is None or len(set(known)) < 2 else (min if lower else max)(known)
-    column = []
-    for method in methods:
-        figure = method.figures.get(name)
-        is_best = figure is not None and figure.value == best and not method.is_limit
-        column.append(cell(figure, share=share, best=is_best))
-    return column
+    """A figure of all methods; the best is bold if a test tells it from the second best."""
+    best = leader.first if leader is not None and leader.test.significant else []
+    return [cell(m.figures.get(name), share=share, best=any(m is one for one in best)) for m in methods]
+
+
+Column = tuple[str, str, bool]
+"""Head, name of the figure, whether it is a share."""
 
 
 def _by_method(
-    caption: str, methods: Sequence[Method], columns: Sequence[tuple[str, str, bool, bool | None]]
+    caption: str,
+    methods: Sequence[Method],
+    columns: Sequence[Column],
+    leaders: Mapping[str, Leader] | None = None,
 ) -> Markup:
-    """A row for each method; columns are (head, name of the figure, is a share, lower is better)."""
-    made = [_column(methods, name, share=share, lower=lower) for _, name, share, lower in columns]
+    """A row for each method."""
+    found = leaders or {}
+    made = [_column(methods, name, share=share, leader=found.get(name)) for _, name, share in columns]
     heads = ["method", "runs", *(head for head, *_ in columns)]
     rows = [[m.label, len(m.runs), *(column[i] for column in made)] for i, m in enumerate(methods)]
     return table(caption, heads, rows)
 
 
-def score_table(experiment: Experiment) -> Markup:
+def score_columns(experiment: Experiment) -> list[Column]:
     """Figures of the scores."""
     ks = list(experiment.first.results.scores.topk)
-    columns: list[tuple[str, str, bool, bool | None]] = [
-        (f"top-{k}", f"top{k}.micro", True, False) for k in ks
-    ]
-    columns += [(f"macro top-{k}", f"top{k}.macro", True, False) for k in ks]
-    columns += [("balanced error", "balanced_error", True, True)]
-    columns += [("calibration error", "calibration_error", True, True), ("neg. log-lik.", "nll", False, True)]
-    caption = "Accuracy in percent: over rows, and macro, over classes. The best of each column is bold."
-    return _by_method(caption, experiment.methods, columns)
+    columns = [(f"top-{k}", f"top{k}.micro", True) for k in ks]
+    columns += [(f"macro top-{k}", f"top{k}.macro", True) for k in ks]
+    columns += [("balanced error", "balanced_error", True), ("calibration error", "calibration_error", True)]
+    return [*columns, ("neg. log-lik.", "nll", False)]
 
 
-def group_table(experiment: Experiment) -> Markup | None:
-    """Accuracy by how many training rows a class has."""
+def group_columns(experiment: Experiment) -> list[Column]:
+    """Accuracy by how many training rows a class has; none if these are not known."""
     groups = [name for name, group in experiment.first.results.groups.items() if group.present]
-    if not groups:
-        return None
     ks = [k for k in experiment.first.results.scores.topk if k in (1, 5)]
-    columns = [(f"top-{k}, {group}", f"top{k}.{group}", True, False) for k in ks for group in groups]
-    caption = (
-        "Macro accuracy in percent by training rows of the class: few below 20, medium to 100, many above."
-    )
-    return _by_method(caption, experiment.methods, columns)
+    return [(f"top-{k}, {group}", f"top{k}.{group}", True) for k in ks for group in groups]
 
 
-def set_table(experiment: Experiment, key: str) -> Markup:
+def score_tables(experiment: Experiment, leaders: Mapping[str, Leader]) -> list[Markup]:
+    """Figures of the scores, over all classes and by group."""
+    caption = "Accuracy in percent: over rows, and macro, over classes. "
+    caption += "Bold: the best, where a paired test tells it from the second best (p < 0.05)."
+    tables = [_by_method(caption, experiment.methods, score_columns(experiment), leaders)]
+    columns = group_columns(experiment)
+    if columns:
+        caption = "Macro accuracy in percent by training rows of the class: "
+        caption += "few below 20, medium to 100, many above."
+        tables.append(_by_method(caption, experiment.methods, columns, leaders))
+    return tables
+
+
+def set_names(experiment: Experiment) -> list[str]:
+    """Coverage over rows and over classes of each predictor; that of sets with a promise has no best."""
+    keys = experiment.first.results.sets
+    return [f"sets.{key}.coverage.{average}" for key in keys for average in ("micro", "macro")]
+
+
+def set_table(experiment: Experiment, key: str, leaders: Mapping[str, Leader]) -> Markup:
     """Figures of a predictor's sets."""
     methods = [m for m in experiment.methods if f"sets.{key}.size.micro" in m.figures]
     groups = [name for name, group in experiment.first.results.groups.items() if group.present]
     promised = experiment.first.results.sets[key].promised
     start = f"sets.{key}"
-    columns: list[tuple[str, str, bool, bool | None]] = [
-        ("coverage", f"{start}.coverage.micro", True, None),
-        ("macro", f"{start}.coverage.macro", True, None),
-        *((group, f"{start}.coverage.{group}", True, None) for group in groups),
+    columns: list[Column] = [
+        ("coverage", f"{start}.coverage.micro", True),
+        ("macro", f"{start}.coverage.macro", True),
+        *((group, f"{start}.coverage.{group}", True) for group in groups),
     ]
     runs = [run for method in methods for run in method.runs]
     if any(sum(number > 0 for number in run.results.sets[key].size_histogram) > 1 for run in runs):
         columns += [
-            ("mean size", f"{start}.size.micro", False, None),
-            *((f"size, {group}", f"{start}.size.{group}", False, None) for group in groups),
-            ("empty", f"{start}.empty_share", True, None),
+            ("mean size", f"{start}.size.micro", False),
+            *((f"size, {group}", f"{start}.size.{group}", False) for group in groups),
+            ("empty", f"{start}.empty_share", True),
         ]
     caption = f"{key}: share of sets that hold the true class, in percent"
     caption += ", and classes in a set" if len(columns) > 2 + len(groups) else " (always of the same size)"
     if promised is not None:
-        columns.append(("classes below promise", f"{start}.under_covered", True, None))
+        columns.append(("classes below promise", f"{start}.under_covered", True))
         caption += f"; promised {percent(promised, 0)} %"
-    return _by_method(caption, methods, columns)
+    return _by_method(caption, methods, columns, leaders)
 
 
 def published_table(experiment: Experiment) -> tuple[Markup | None, list[str]]:
@@ -118,7 +130,7 @@ def published_table(experiment: Experiment) -> tuple[Markup | None, list[str]]:
             own = method.figures.get(value.name)
             if own is None or own.value is None:
                 continue
-            difference = f"{100 * (own.value - value.value):+.1f}"
+            difference = points(own.value - value.value)
             source = f"{value.experiment.name}: {value.experiment.source}"
             note = value.experiment.note
             source += f" ({note})" if note else ""
@@ -132,7 +144,10 @@ def published_table(experiment: Experiment) -> tuple[Markup | None, list[str]]:
     if not rows:
         return None, []
     heads = ["method", "figure", "published", "ours", "difference", "called there", "what is not the same"]
-    return table("Published figures and ours, in percent", heads, rows, words=(0, 1, 5, 6)), sources
+    caption = "Published figures and ours, in percent; the difference is ours less theirs, in points"
+    if any(row[1] == "balanced_error" for row in rows):
+        caption += " (of an error, less is better)"
+    return table(caption, heads, rows, words=(0, 1, 5, 6)), sources
 
 
 def run_table(experiment: Experiment) -> Markup:

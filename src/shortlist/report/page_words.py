@@ -1,9 +1,10 @@
 """Sentences about the figures: nothing that the numbers do not say."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shortlist.metrics import Figure
+from shortlist.report.compare import Best
 from shortlist.report.page_runs import Experiment, Method
 
 __all__ = ["compare_sentence", "interval_sentence", "overview_sentence", "percent", "set_sentences"]
@@ -17,6 +18,16 @@ def percent(value: float | None, digits: int = 1) -> str:
         ('12.3', '–')
     """
     return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def points(difference: float) -> str:
+    """A difference of shares in percent points, with its sign.
+
+    Example:
+        >>> points(-0.0123)
+        '-1.2'
+    """
+    return f"{100 * difference:+.1f}"
 
 
 def size(value: float | None) -> str:
@@ -85,51 +96,70 @@ def interval_sentence(experiment: Experiment) -> str:
     return text
 
 
-def compare_sentence(methods: Sequence[Method], name: str, words: str, *, lower: bool = False) -> str | None:
-    """Which method has the best value of a figure, which follows, and whether their intervals overlap.
+def compare_sentence(methods: Sequence[Method], name: str, words: str, test: Best | None) -> str | None:
+    """Which method has the best value of a share, which follows, and whether a test tells them apart.
 
     Args:
         methods: Methods of one experiment.
-        name: Of the figure, as in ``Results.figures``.
+        name: Of the figure, as in ``Results.figures``; more of it is better.
         words: What to call it.
-        lower: Whether lower is better.
+        test: Of the best against the second best; None if there are no two.
     """
-    known = [(m.figures[name].value, m) for m in methods if name in m.figures and not m.is_limit]
-    ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
-    ranked.sort(key=lambda entry: entry[0] if lower else -entry[0])
-    if not ranked:
+    best, second = _ranked(methods, name)
+    if not best:
         return None
-    best = ranked[0][1]
     limits = [m.figures[name] for m in methods if m.is_limit and name in m.figures]
     possible = f" The data's own probabilities reach {with_interval(limits[0])}." if limits else ""
-    if len(ranked) == 1:
-        return f"{words} of {best.label}: {with_interval(best.figures[name])}.{possible}"
-    second = ranked[1][1]
-    first, other = best.figures[name], second.figures[name]
-    if first.value == other.value:
-        return f"{words}: {best.label} and {second.label} are level at {with_interval(first)}.{possible}"
-    text = f"{words}: {best.label} is {'lowest' if lower else 'highest'} with {with_interval(first)}, then "
-    text += f"{second.label} with {with_interval(other)}."
-    ends, others = bounds(first), bounds(other)
-    if ends is None or others is None:
-        return f"{text} Without intervals for both, nothing is said about chance.{possible}"
-    apart = ends[1] < others[0] if lower else ends[0] > others[1]
-    overlap = "Their intervals overlap: this does not settle which is better."
-    return f"{text} {'Their intervals do not overlap.' if apart else overlap}{possible}"
+    who, reached = _together(best), with_interval(best[0].figures[name])
+    if second is None and len(best) == 1:
+        return f"{words} of {who}: {reached}.{possible}"
+    if second is None:
+        return f"{words}: {who} are level at {reached}.{possible}"
+    text = f"{words}: {who} {'is' if len(best) == 1 else 'are'} highest with {reached}, "
+    text += f"then {second.label} with {with_interval(second.figures[name])}."
+    return text + ("" if test is None else f" {_tested(test)}") + possible
 
 
-def set_sentences(experiment: Experiment) -> list[str]:
-    """For each predictor: what it promises or is set to, and what came of it."""
+def _ranked(methods: Sequence[Method], name: str) -> tuple[list[Method], Method | None]:
+    """The methods that have the most of a figure, and the next one; the limit is no method."""
+    known = [(m.figures[name].value, m) for m in methods if name in m.figures and not m.is_limit]
+    ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
+    ranked.sort(key=lambda entry: -entry[0])
+    best = [m for value, m in ranked if value == ranked[0][0]]
+    return best, ranked[len(best)][1] if len(best) < len(ranked) else None
+
+
+def _together(methods: Sequence[Method]) -> str:
+    *others, last = [method.label for method in methods]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _tested(test: Best) -> str:
+    if test.p_value is None or test.difference is None:
+        return f"Nothing is said about chance ({test.test})."
+    numbers = f"{points(test.difference)} points, p = {test.p_value:.2g}, {test.test}"
+    if test.significant:
+        return f"The difference is significant ({numbers})."
+    return f"The difference may be chance ({numbers}): this does not settle which is better."
+
+
+def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str]:
+    """For each predictor: what it promises or is set to, what came of it, and the best without a promise.
+
+    Args:
+        experiment: Whose predictors.
+        tests: By figure, the best method against the second best.
+    """
     sentences = []
     for key in experiment.first.results.sets:
         methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.figures]
         section = experiment.first.recipe.predictors.get(key)
         if methods and (section is None or section.name != "topk"):  # that is top-K accuracy once more
-            sentences.append(_set_sentence(key, methods))
+            sentences.append(_set_sentence(key, methods, tests.get(f"sets.{key}.coverage.micro")))
     return sentences
 
 
-def _set_sentence(key: str, methods: Sequence[Method]) -> str:
+def _set_sentence(key: str, methods: Sequence[Method], test: Best | None) -> str:
     first = methods[0].runs[0]
     promised, section = first.results.sets[key].promised, first.recipe.predictors.get(key)
     wanted = None if section is None else section.options.get("k")
@@ -139,7 +169,13 @@ def _set_sentence(key: str, methods: Sequence[Method]) -> str:
         text = f"{key}: set to {wanted:g} classes on average. "
     else:
         text = f"{key}: "
-    return text + _reached(key, methods) + (_kept(key, methods, promised) if promised is not None else "")
+    text += _reached(key, methods)
+    if promised is not None:
+        return text + _kept(key, methods, promised)
+    best, second = _ranked(methods, f"sets.{key}.coverage.micro")
+    if test is None or second is None:
+        return text
+    return f"{text} Most often by {_together(best)}, then {second.label}. {_tested(test)}"
 
 
 def _reached(key: str, methods: Sequence[Method]) -> str:

@@ -17,6 +17,8 @@ _PLAIN: dict[str, Any] = {
     "reweighting": None,
     "second_stage": None,
     "adjust.tau": None,
+    "adjust.temperature": None,
+    "adjust.weight_normalisation": None,
     "sampler.name": "shuffle",
     "data.max_per_class": None,
     "data.long_tail": None,
@@ -184,13 +186,24 @@ def _agrees(value: Any, wanted: Any) -> bool:
 
 
 def _departures(flat: Mapping[str, Any], setting: Mapping[str, Any]) -> list[str]:
+    flat = {**flat, "pretrained": _pretrained(flat)}
     lines = []
     for key, wanted in setting.items():
         value = _lookup(flat, key, None)
         if not _agrees(value, wanted):
-            published = wanted[0].partition(":")[2] if isinstance(wanted, list) else wanted
-            lines.append(f"{key} {'not set' if value is None else value}, there {published}")
+            published = (
+                wanted[0].partition(":")[2] if key == "model.name" and isinstance(wanted, list) else wanted
+            )
+            lines.append(f"{key} {_shown(value)}, there {_shown(published)}")
     return lines
+
+
+def _pretrained(flat: Mapping[str, Any]) -> bool:
+    return any(flat.get(f"model.{key}") for key in ("weights", "pretrained", "weights_file"))
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:

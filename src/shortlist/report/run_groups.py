@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from shortlist.report.suite_plan import recipe_content, recipe_hash
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run, RunError
 
-__all__ = ["FinishedRun", "Group", "find_runs", "group_runs", "read_run"]
+__all__ = ["FinishedRun", "Group", "alike_runs", "find_runs", "group_runs", "read_run", "why"]
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,43 @@ def read_run(path: str | Path) -> FinishedRun:
     return FinishedRun(run.path, run.recipe, Results.load(file), info.get("scores_from"))
 
 
+def why(path: str | Path, error: Exception) -> str:
+    """Why a run is left out, in one line that names it."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return reason if str(path) in reason else f"{path}: {reason}"
+
+
+def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str, str]]:
+    """Runs of one recipe that a mean over seeds may be of, and by folder why others are left out.
+
+    They have the figures of the first, and each seed once: a copy would pass for a run without any spread.
+    """
+    kept: dict[int, FinishedRun] = {}
+    left_out = {}
+    names = runs[0].results.figures().keys()
+    for run in runs:
+        same = kept.setdefault(run.recipe.seed, run)
+        if run.results.figures().keys() != names:
+            left_out[str(run.path)] = (
+                f"{run.path} has other figures than {runs[0].path}, a run of the same recipe: "
+                f"evaluate both anew"
+            )
+            if same is run:
+                del kept[run.recipe.seed]
+        elif same is not run:
+            left_out[str(run.path)] = f"{run.path} has the recipe and the seed of {same.path}"
+    return list(kept.values()), left_out
+
+
 def find_runs(path: str | Path) -> list[Path]:
     """A run folder itself, the runs that count of a suite's folder, or all runs below another folder."""
     path = Path(path)
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
     if (path / "results.csv").is_file() and (path / "suite.yaml").is_file():
-        with (path / "results.csv").open(encoding="utf-8", newline="") as file:
-            return [path / row["run"] for row in csv.DictReader(file)]
+        with suppress(KeyError, TypeError, ValueError, csv.Error):  # no table of a suite: all that is there
+            with (path / "results.csv").open(encoding="utf-8", newline="") as file:
+                return [path / row["run"] for row in csv.DictReader(file)]
     found = []
     for place, folders, files in os.walk(path):  # takes no offence at folders that go while it looks
         folders[:] = [name for name in folders if not name.startswith(".")]  # runs in the making

@@ -50,6 +50,8 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
     """
     if len(first) != len(second) or len(first) < 2:
         raise ValueError(f"first and second must be pairs, at least 2, got {len(first)} and {len(second)}")
+    if not all(map(math.isfinite, (*first, *second))):
+        raise ValueError(f"first and second must be finite, got {list(first)} and {list(second)}")
     differences = [a - b for a, b in zip(first, second, strict=True)]
     mean, spread = fmean(differences), stdev(differences)
     name = f"paired t-test over {len(first)} seeds"

@@ -9,7 +9,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from shortlist.report.suite_figures import default_figures
 
-__all__ = ["Method", "Suite", "SuiteError", "Tuning", "load_suite"]
+__all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
+
+# of the table of results, beside axes and figures
+COLUMNS = (
+    "suite",
+    "method",
+    "grid_point",
+    "seed",
+    "run",
+    "recipe_hash",
+    "recipe",
+    "tuned_by",
+    "val",
+    "chosen",
+)
 
 Seed = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[\w.\-]+$")]
@@ -78,6 +92,10 @@ class Suite(_Part):
                 f"baseline must be one of the methods ({', '.join(self.methods)}), got {self.baseline!r}"
             )
         for axis, values in self.vary.items():
+            if axis in COLUMNS:
+                raise ValueError(
+                    f"vary.{axis} must be called otherwise: the results have a column of that name"
+                )
             if not values:
                 raise ValueError(f"vary.{axis} must have at least one value, got none")
         return self

@@ -70,6 +70,8 @@ class Task:
         recipe: The resolved recipe.
         source: Folder of the run whose scores are taken, if they are.
         posterior: Whether the scores are the data's exact log-probabilities.
+        test: Whether its test results are wanted: the grid point is chosen, or there is no choice.
+        made: Whether the run is there, and only its test results are missing.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Task:
     recipe: dict[str, Any]
     source: str | None = None
     posterior: bool = False
+    test: bool = True
+    made: bool = False
 
     @property
     def weight(self) -> float:
@@ -192,6 +196,11 @@ def resolve(
     assert isinstance(suite.base, dict)
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)
     overrides = [*cell.axis_overrides, *inherited, *cell.method.overrides, *point.overrides]
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("seed", "name"):
+            raise SuiteError(
+                f"{run_name(cell, point, seed)}: seeds and names are those of the suite, got {override!r}"
+            )
     try:
         return make_recipe(suite.base, [*overrides, f"seed={seed}", f"name={cell.name}"])
     except RecipeError as error:

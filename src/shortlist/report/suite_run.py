@@ -89,6 +89,7 @@ class _Tracker:
         self.work = total["trained"] + small * total["of scores"]
         self.before = self.now = done["trained"] + small * done["of scores"]
         self.running: dict[str, float] = {}
+        self.ended: set[str] = set()
         self._guard = threading.Lock()
         self._send(None)
 
@@ -107,9 +108,11 @@ class _Tracker:
     def end(self, task: Task, outcome: Outcome) -> None:
         with self._guard:
             self.running.pop(task.name, None)
-            self.now += task.weight
-            self.done += outcome.failure is None
-            self._send(outcome)
+            again = task.name in self.ended  # chosen after it was made: only its test results were missing
+            self.now += 0.0 if again else task.weight
+            self.done += outcome.failure is None and not again
+            self.ended.add(task.name)
+            self._send(None if again and outcome.failure is None else outcome)
 
     def _send(self, event: Outcome | None) -> None:
         if self.watch is None:
@@ -170,7 +173,9 @@ def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker) -
     while True:
         under_way = {task.name for task in running.values()}
         ready = [task for task in state.ready() if task.name not in under_way]
-        ready.sort(key=lambda task: task.weight)  # small ones first: others may wait for them
+        ready.sort(
+            key=lambda task: (not task.made, task.weight)
+        )  # small ones first: others may wait for them
         for task in ready[: jobs - len(running)]:
             tracker.begin(task)
             running[executor.submit(do_task, task)] = task

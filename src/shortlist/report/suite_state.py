@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shortlist.metrics import Results
+from shortlist.report.run_groups import why
 from shortlist.report.suite import Suite, SuiteError
 from shortlist.report.suite_figures import larger_is_better, value_of
 from shortlist.report.suite_plan import (
@@ -38,7 +39,8 @@ class SuiteState:
         self.suite, self.folder = suite, folder
         self.cells = plan_suite(suite)
         self.failed: set[str] = set()
-        self._finished: set[str] = set()
+        self.unreadable: dict[str, str] = {}  # why a run that is there cannot be used, by its name
+        self._finished: set[tuple[str, bool]] = set()
         self._choices: dict[tuple[str, ...], Choice] = {}
 
     def tuning_seeds(self, cell: Cell) -> list[int]:
@@ -65,9 +67,13 @@ class SuiteState:
         figures: dict[str, float | None] = {}
         for point in cell.points:
             names = [run_name(cell, point, seed) for seed in self.tuning_seeds(cell)]
-            if not all(name in self.failed or self.is_finished(cell, point, name) for name in names):
+            there = [self.is_finished(cell, point, name) for name in names]
+            if not all(found or name in self.failed for found, name in zip(there, names, strict=True)):
                 return None
-            values = [None if name in self.failed else self.validation_figure(cell, name) for name in names]
+            values = [
+                self.validation_figure(cell, name) if found else None
+                for found, name in zip(there, names, strict=True)
+            ]
             numbers = [value for value in values if value is not None]
             figures[point.label] = fmean(numbers) if len(numbers) == len(values) else None
         sign = 1 if larger_is_better(self.figure(cell)) else -1
@@ -95,45 +101,55 @@ class SuiteState:
         """The recipe of a run whose source, if it has one, is chosen."""
         return resolve(self.suite, cell, point, seed, self.source(cell))
 
-    def is_finished(self, cell: Cell, point: Point, name: str) -> bool:
-        """Whether a run is done, with what the choice needs; it must be of the recipe that is asked for."""
-        if name in self._finished:
+    def is_finished(self, cell: Cell, point: Point, name: str, *, tested: bool = False) -> bool:
+        """Whether a run is done, with what the choice needs, and if asked for with its test results.
+
+        It must be of the recipe that is asked for. One that cannot be read is not done; ``unreadable`` says
+        why.
+        """
+        if (name, tested) in self._finished:
             return True
         path = self.folder / name
         if not (path / "run.json").is_file():
             return False
-        run = Run.open(path)
-        planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
-        if recipe_content(run.recipe) != recipe_content(planned):
-            if not cell.method.trains:
-                return False  # its source's choice is another one now: it is made again in no time
-            raise SuiteError(
-                f"{path} was made with another recipe than the suite has now: rename the suite or choose "
-                f"another --out, or remove that folder"
-            )
-        if run.state != "finished" or not (path / "results_val.json").is_file():
+        try:
+            run = Run.open(path)
+            recipe, info = run.recipe, run.info()
+            planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
+            if _is_other(path, cell, info.get("scores_from"), recipe, planned):
+                return False
+            files = ["results_val.json", *(["results.json"] if tested else [])]
+            if info["state"] != "finished" or not all((path / file).is_file() for file in files):
+                return False
+            for file in files:
+                Results.load(path / file)
+        except SuiteError:
+            raise
+        except Exception as error:  # any file may be amiss, in any way
+            self.unreadable[name] = why(path, error)
             return False
-        self._finished.add(name)
+        self.unreadable.pop(name, None)
+        self._finished.add((name, tested))
         return True
 
-    def wanted(self, cell: Cell) -> list[tuple[Point, int]]:
-        """The runs of a cell that are known to be needed by now."""
-        wanted = [(point, seed) for point in cell.points for seed in self.tuning_seeds(cell)]
+    def wanted(self, cell: Cell) -> dict[tuple[Point, int], bool]:
+        """The runs of a cell that are known to be needed by now, and whether their test results are."""
+        wanted = {(point, seed): False for point in cell.points for seed in self.tuning_seeds(cell)}
         choice = self.choice(cell)
         if choice is not None:
-            wanted += [(choice.point, seed) for seed in self.suite.seeds]
-        return list(dict.fromkeys(wanted))
+            wanted |= {(choice.point, seed): True for seed in self.suite.seeds}
+        return wanted
 
     def ready(self) -> list[Task]:
-        """Runs that are missing and can be made now."""
+        """Runs that are missing and can be made now; of runs that are there, missing test results."""
         tasks = []
         for cell in self.cells:
             source = self.source(cell)
             if cell.method.source is not None and source is None:
                 continue
-            for point, seed in self.wanted(cell):
+            for (point, seed), tested in self.wanted(cell).items():
                 name = run_name(cell, point, seed)
-                if name in self.failed or self.is_finished(cell, point, name):
+                if name in self.failed or self.is_finished(cell, point, name, tested=tested):
                     continue
                 taken = None
                 if source is not None:
@@ -142,9 +158,19 @@ class SuiteState:
                         continue
                 recipe = self.recipe(cell, point, seed).model_dump(mode="json")
                 folder = None if taken is None else str(self.folder / taken)
+                made = tested and self.is_finished(cell, point, name)
                 path = str(self.folder / name)
-                tasks.append(Task(name, path, recipe, folder, cell.method.posterior))
+                tasks.append(Task(name, path, recipe, folder, cell.method.posterior, tested, made))
         return tasks
+
+    def note_failures(self) -> None:
+        """Count as failed what failed when it was last tried, for those who only look."""
+        for cell in self.cells:
+            for point in cell.points:
+                for seed in {*self.suite.seeds, *self.tuning_seeds(cell)}:
+                    name = run_name(cell, point, seed)
+                    if (self.folder / f"{name}.failure.txt").is_file():
+                        self.failed.add(name)
 
     def count(self) -> tuple[dict[str, int], dict[str, int]]:
         """By kind ("trained", "of scores"): runs in all, and runs that are finished."""
@@ -154,6 +180,20 @@ class SuiteState:
             seeds = self.tuning_seeds(cell)
             total[kind] += len(cell.points) * len(seeds) + len(set(self.suite.seeds) - set(seeds))
             known = cell.method.source is None or self.source(cell) is not None
-            for point, seed in self.wanted(cell) if known else []:
-                done[kind] += self.is_finished(cell, point, run_name(cell, point, seed))
+            for (point, seed), tested in (self.wanted(cell) if known else {}).items():
+                done[kind] += self.is_finished(cell, point, run_name(cell, point, seed), tested=tested)
         return total, done
+
+
+def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned: Recipe) -> bool:
+    """Whether a run is not the planned one; what was trained is not made again unasked."""
+    kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
+    wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
+    if kind == wanted and recipe_content(recipe) == recipe_content(planned):
+        return False
+    if "trained" in (kind, wanted):
+        raise SuiteError(
+            f"{path} was made with another recipe than the suite has now: rename the suite or choose "
+            f"another --out, or remove that folder"
+        )
+    return True  # its source's choice is another one now: it is made again in no time

@@ -9,7 +9,7 @@ from typing import Any
 from shortlist._files import replacing, write_text
 from shortlist.metrics import Results
 from shortlist.report.compare import Comparison, compare_groups
-from shortlist.report.run_groups import Group, read_run
+from shortlist.report.run_groups import Group, alike_runs, read_run
 from shortlist.report.suite_plan import recipe_hash, run_name
 from shortlist.report.suite_state import SuiteState
 from shortlist.train.runs import Run
@@ -44,7 +44,7 @@ def _chosen_runs(state: SuiteState) -> list[tuple[Any, Any, str]]:
             continue
         for seed in state.suite.seeds:
             name = run_name(cell, choice.point, seed)
-            if state.is_finished(cell, choice.point, name):
+            if state.is_finished(cell, choice.point, name, tested=True):
                 found.append((cell, choice.point, name))
     return found
 
@@ -100,12 +100,23 @@ def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[t
     for cell, _, name in _chosen_runs(state):
         place = groups.setdefault(cell.place, {})
         place.setdefault(cell.name, []).append(read_run(state.folder / name))
-    baseline = state.suite.baseline
     return {
-        place: compare_groups(
-            [Group(label, runs) for label, runs in methods.items()],
-            figures or state.suite.figures,
-            baseline=baseline if baseline in methods else None,  # not finished, or failed
-        )
+        place: _compare_methods(methods, figures or state.suite.figures, state.suite.baseline)
         for place, methods in groups.items()
     }
+
+
+def _compare_methods(methods: dict[str, list[Any]], figures: list[str], baseline: str | None) -> Comparison:
+    found, left_out = [], {}
+    for label, runs in methods.items():
+        alike, others = alike_runs(runs)
+        left_out |= others
+        found.append(Group(label, alike))
+    # those with the predictor may be missing yet, and few classes have no top-5
+    known = {name for runs in methods.values() for run in runs for name in run.results.figures()}
+    return compare_groups(
+        found,
+        [name for name in figures if name in known] or None,
+        baseline=baseline if baseline in methods else None,  # not finished, or failed
+        left_out=left_out,
+    )

@@ -27,7 +27,7 @@ from shortlist.train.recipe import Recipe, make_recipe
 from shortlist.train.runs import Run
 from shortlist.train.scoring import adjust_scores, calibrate_run, evaluate_run, load_adjustment
 
-__all__ = ["Outcome", "do_task", "start_worker", "validation_results"]
+__all__ = ["Outcome", "do_task", "final_results", "start_worker", "validation_results"]
 
 Tell = Callable[[tuple[str, float]], Any]
 
@@ -83,6 +83,9 @@ def _one_line(warning: warnings.WarningMessage) -> str:
 
 def _make(task: Task, folder: Path, tell: Tell | None) -> None:
     recipe = make_recipe(task.recipe)
+    if task.made:
+        final_results(Run.open(folder))
+        return
     if task.source is not None or task.posterior:
         _make_of_scores(task, folder, recipe)
         return
@@ -95,12 +98,16 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
             tell((task.name, done / max(1, total)))
 
     _clear_stillborn(folder)
-    run = resume(folder, report=report) if folder.exists() else train(recipe, folder, report=report)
+    what: dict[str, Any] = {"report": report, "test": False}  # until it is known to be chosen
+    run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
     validation_results(run)
+    if task.test:
+        final_results(run)
 
 
 def _clear_stillborn(folder: Path) -> None:
-    """Remove a folder in which a killed process had not even noted that it started."""
+    """Remove what a killed process left that had not even noted that it started."""
+    _clear_unfinished(folder)
     if folder.is_dir() and not (folder / "run.json").exists():
         for path in folder.iterdir():
             if path.name == "recipe.yaml" or path.name.startswith("."):
@@ -109,10 +116,19 @@ def _clear_stillborn(folder: Path) -> None:
             folder.rmdir()
 
 
+def _clear_unfinished(folder: Path) -> None:
+    """Runs are begun under another name; nobody else makes this one now."""
+    for left in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(left)
+
+
 def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
     """Under another name first: this run is whole or not there."""
-    for left in folder.parent.glob(f".{folder.name}.*.made"):
-        shutil.rmtree(left)
+    if (folder / "checkpoints").is_dir():
+        raise SuiteError(
+            f"{folder} holds a network, which would be lost: remove that folder, or keep it elsewhere"
+        )
+    _clear_unfinished(folder)
     run = Run.create(folder.with_name(f".{folder.name}.{os.getpid()}.made"), recipe)
     if task.source is not None:
         taken = os.path.relpath(task.source, folder)
@@ -121,8 +137,9 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         taken = "posterior"
         _save_posterior(run, recipe)
     calibrate_run(run, recipe)
-    evaluate_run(run)
     validation_results(run)
+    if task.test:
+        final_results(run)
     run.set_state("finished", scores_from=taken)
     shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
     run.path.rename(folder)
@@ -160,7 +177,7 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
 def validation_results(run: Run) -> Results:
     """Figures of the validation rows, which grid points are chosen by; made once."""
     path = run.path / "results_val.json"
-    if path.is_file():
+    with suppress(ValueError, OSError):  # not there, or not whole
         return Results.load(path)
     scores, target = run.load_scores("val")
     table = run.class_table
@@ -169,3 +186,10 @@ def validation_results(run: Run) -> Results:
     results = evaluate(scores, target, predictors, table, num_resamples=0)  # nobody looks at intervals here
     results.save(path)
     return results
+
+
+def final_results(run: Run) -> Results:
+    """Figures of the test rows; made once, of runs that were chosen."""
+    with suppress(ValueError, OSError):  # not there, or not whole
+        return Results.load(run.path / "results.json")
+    return evaluate_run(run)

@@ -48,7 +48,7 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
-def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None) -> Run:
+def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None, test: bool = True) -> Run:
     """Run a recipe in a new folder.
 
     Args:
@@ -56,24 +56,25 @@ def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None) -
         folder: Where to; must not exist. It is taken away again if there is nothing to resume in it, since
             the recipe or the data were found wanting before the first epoch was over.
         report: Called with (what, done, of how many, figures) as the run proceeds.
+        test: Whether to evaluate the test rows; their scores are kept in any case, for :func:`evaluate_run`.
     """
     if not is_first_process():
-        return _proceed(Run(folder), recipe, report)
+        return _proceed(Run(folder), recipe, report, test)
     run = Run.create(folder, recipe)
     try:
-        return _proceed(run, recipe, report)
+        return _proceed(run, recipe, report, test)
     except Exception:
         run.discard_if_untrained()
         raise
 
 
-def resume(folder: str | Path, *, report: Report | None = None) -> Run:
+def resume(folder: str | Path, *, report: Report | None = None, test: bool = True) -> Run:
     """Go on with a run from its last whole epoch, to the same numbers as without the stop."""
     run = Run.open(folder)
-    return _proceed(run, run.recipe, report)
+    return _proceed(run, run.recipe, report, test)
 
 
-def _proceed(run: Run, recipe: Recipe, report: Report | None) -> Run:
+def _proceed(run: Run, recipe: Recipe, report: Report | None, test: bool) -> Run:
     if not is_first_process():
         if not (run.path / "run.json").is_file() or run.state == "started":  # else there is nobody to join
             _fit(run, recipe, report)
@@ -86,7 +87,7 @@ def _proceed(run: Run, recipe: Recipe, report: Report | None) -> Run:
             run.set_state("trained")
         else:
             data = build_data(recipe)
-        _finish(run, recipe, data, report)
+        _finish(run, recipe, data, report, test)
     return run
 
 
@@ -270,7 +271,7 @@ def load_model(run: Run) -> nn.Module:
     return model.eval()
 
 
-def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> None:
+def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test: bool) -> None:
     """Scores of validation and test rows by the best epoch, predictors, results."""
     model = load_model(run)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
@@ -291,5 +292,6 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None) -> No
     with replacing(run.path / "model.safetensors") as temporary:
         save_file({key: value.contiguous() for key, value in model.cpu().state_dict().items()}, temporary)
     calibrate_run(run, recipe)
-    evaluate_run(run)
+    if test:
+        evaluate_run(run)
     run.set_state("finished")

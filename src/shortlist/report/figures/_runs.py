@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Generic, NamedTuple, TypeVar
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from shortlist.metrics.aggregation import student_t_quantile
 from shortlist.report.figures._frame import Numbers, Progress
-from shortlist.report.run_groups import FinishedRun, group_runs, read_run
+from shortlist.report.run_groups import FinishedRun, alike_runs, group_runs, read_run
 from shortlist.train.runs import Run, RunError
 from shortlist.train.scoring import adjust_scores, load_adjustment
 
@@ -90,8 +89,8 @@ def look_at_runs(
             finished = read_run(path)
             found[finished.path] = look(Run(finished.path))
             read.append(finished)
-        except (ValueError, OSError, KeyError, SafetensorError) as error:
-            left_out[str(path)] = " ".join(str(error).split())
+        except Exception as error:  # any file of a run may be amiss, in any way
+            left_out[str(path)] = " ".join(str(error).split()) or type(error).__name__
         if progress is not None:
             progress("reading runs", number + 1, len(paths))
     if not read:
@@ -99,7 +98,9 @@ def look_at_runs(
         raise ValueError(f"runs must hold at least one run that can be used, got {reasons}")
     methods = []
     for group in group_runs(read):
-        members = sorted(group.runs, key=lambda run: run.recipe.seed)
+        alike, others = alike_runs(group.runs)
+        left_out |= others
+        members = sorted(alike, key=lambda run: run.recipe.seed)
         methods.append(
             MethodRuns(
                 label=group.label,
