@@ -7,13 +7,24 @@ for m factors and k coefficients in about log2(m) vectorised steps. Coefficients
 that each step runs over long contiguous stretches.
 """
 
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-__all__ = ["CountTree", "slab_points"]
+__all__ = ["CountTree", "count_tree", "slab_points"]
 
 # Numbers in one slab of factors: small enough for the cache, large enough to hide the cost of a call.
 _SLAB = 1 << 18
+# Workspaces that a thread keeps for its next call, and the most numbers that each may hold.
+_KEPT, _KEPT_NUMBERS = 4, 1 << 20
+_kept = threading.local()
+
+Steps = list[tuple[Callable[..., Any], tuple[Tensor, ...]]]
+"""Calls and what they are made with, in turn."""
 
 
 def slab_points(num_factors: int) -> int:
@@ -30,6 +41,24 @@ def _level_shapes(num_factors: int, size: int) -> list[tuple[int, int]]:
     return shapes
 
 
+def count_tree(like: Tensor, num_factors: int, size: int, points: int) -> "CountTree":
+    """A workspace as :class:`CountTree` makes it, or the one that this thread had for the same shape.
+
+    To cut a workspace into the parts that each step works on takes several times as long as the steps if
+    these are short: a training loop, in which all batches but the last have one shape, does it once.
+    """
+    key = (num_factors, size, points, like.dtype, torch.is_inference_mode_enabled())
+    trees: OrderedDict[Any, CountTree] = _kept.__dict__.setdefault("trees", OrderedDict())
+    tree = trees.pop(key, None) if like.device.type == "cpu" else None
+    if tree is None:
+        tree = CountTree(like, num_factors, size, points)
+    if like.device.type == "cpu" and tree.memory.numel() <= _KEPT_NUMBERS:
+        trees[key] = tree
+        if len(trees) > _KEPT:
+            trees.popitem(last=False)
+    return tree
+
+
 class CountTree:
     """A workspace for products of (q_j + p_j z): memory is taken once and used for slab after slab.
 
@@ -44,10 +73,14 @@ class CountTree:
         self.size = size
         numbers = sum(degree * count for degree, count in _level_shapes(num_factors, size))
         self.memory = like.new_empty(2, numbers * points)
+        self.shape = (-1, -1)
         self.reset(num_factors, points)
 
     def reset(self, num_factors: int, points: int) -> None:
         """Choose the shape of the next product, no larger than the workspace was made for."""
+        if self.shape == (num_factors, points):
+            return
+        self.shape = (num_factors, points)
         shapes = _level_shapes(num_factors, self.size)
         sizes = [degree * count * points for degree, count in shapes]
         self.levels, self.gradients = (
@@ -57,6 +90,8 @@ class CountTree:
             ]
             for half in self.memory
         )
+        self._up: Steps | None = None
+        self._down: dict[int, Steps] = {}
 
     @property
     def factors(self) -> Tensor:
@@ -65,12 +100,10 @@ class CountTree:
 
     def multiply(self) -> Tensor:
         """The first ``size`` coefficients of the product of the factors, (size, points)."""
-        for level, out in zip(self.levels[:-1], self.levels[1:], strict=True):
-            degree, half = level.shape[0], level.shape[1] // 2
-            if level.shape[1] % 2:  # the odd factor out is carried up as it is
-                out[:degree, -1] = level[:, -1]
-                out[degree:, -1] = 0
-            _convolve(level[:, :half], level[:, half : 2 * half], out[:, :half])
+        if self._up is None:
+            pairs = zip(self.levels[:-1], self.levels[1:], strict=True)
+            self._up = [step for level, out in pairs for step in _step_up(level, out)]
+        _run(self._up)
         return self.levels[-1][:, 0]
 
     def gradient(self, seed: Tensor, part: int) -> Tensor:
@@ -80,41 +113,66 @@ class CountTree:
             seed: The derivative with respect to the coefficients, (size, points).
             part: Which half of the factors is asked for.
         """
-        above = seed[:, None]
         if len(self.levels) == 1:
-            return above[part]
+            return seed[part, None]
+        self.gradients[-1][:, 0] = seed
+        if part not in self._down:
+            self._down[part] = self._plan_down(part)
+        _run(self._down[part])
+        return self.gradients[0][0]
+
+    def _plan_down(self, part: int) -> Steps:
+        steps, above = [], self.gradients[-1]
         for level, below in zip(self.levels[-2:0:-1], self.gradients[-2:0:-1], strict=True):
-            _step_down(above, level, below)
+            steps += _step_down(above, level, below)
             above = below
-        asked = self.gradients[0][:1]
-        _step_down(above[part:], self.levels[0], asked)
-        return asked[0]
+        return steps + _step_down(above[part:], self.levels[0], self.gradients[0][:1])
 
 
-def _step_down(above: Tensor, level: Tensor, below: Tensor) -> None:
+def _run(steps: Steps) -> None:
+    for call, tensors in steps:
+        call(*tensors)
+
+
+def _step_up(level: Tensor, out: Tensor) -> Steps:
+    """From the coefficients of a level to those of the products of its halves."""
+    degree, half = level.shape[0], level.shape[1] // 2
+    steps = _convolve(level[:, :half], level[:, half : 2 * half], out[:, :half])
+    if level.shape[1] % 2:  # the odd factor out is carried up as it is
+        steps += [(Tensor.copy_, (out[:degree, -1], level[:, -1])), (Tensor.zero_, (out[degree:, -1],))]
+    return steps
+
+
+def _step_down(above: Tensor, level: Tensor, below: Tensor) -> Steps:
     """From the gradient of the products of a level's halves to that of the level's coefficients."""
     half = level.shape[1] // 2
-    _correlate(above[:, :half], level[:, half : 2 * half], below[:, :half])
-    _correlate(above[:, :half], level[:, :half], below[:, half : 2 * half])
+    steps = _correlate(above[:, :half], level[:, half : 2 * half], below[:, :half])
+    steps += _correlate(above[:, :half], level[:, :half], below[:, half : 2 * half])
     if level.shape[1] % 2:
-        below[:, -1] = above[: below.shape[0], -1]
+        steps.append((Tensor.copy_, (below[:, -1], above[: below.shape[0], -1])))
+    return steps
 
 
-def _convolve(left: Tensor, right: Tensor, out: Tensor) -> None:
+def _convolve(left: Tensor, right: Tensor, out: Tensor) -> Steps:
     """out_i = sum_j left_j right_{i-j}, as far as ``out`` is long."""
     degree, length = left.shape[0], out.shape[0]
-    torch.mul(left[:1], right, out=out[:degree])
-    out[degree:] = 0
+    steps: Steps = [(_multiply, (left[:1], right, out[:degree])), (Tensor.zero_, (out[degree:],))]
     for i in range(1, degree):
         reach = min(degree, length - i)
-        out[i : i + reach].addcmul_(left[i : i + 1], right[:reach])
+        steps.append((Tensor.addcmul_, (out[i : i + reach], left[i : i + 1], right[:reach])))
+    return steps
 
 
-def _correlate(gradient: Tensor, factor: Tensor, out: Tensor) -> None:
+def _correlate(gradient: Tensor, factor: Tensor, out: Tensor) -> Steps:
     """out_i = sum_j gradient_{i+j} factor_j: a product's gradient in one factor, given the other."""
     length = gradient.shape[0]
-    torch.mul(gradient[: out.shape[0]], factor[:1], out=out)
+    steps: Steps = [(_multiply, (gradient[: out.shape[0]], factor[:1], out))]
     for j in range(1, factor.shape[0]):
         reach = min(out.shape[0], length - j)
         if reach > 0:
-            out[:reach].addcmul_(gradient[j : j + reach], factor[j : j + 1])
+            steps.append((Tensor.addcmul_, (out[:reach], gradient[j : j + reach], factor[j : j + 1])))
+    return steps
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    torch.mul(left, right, out=out)

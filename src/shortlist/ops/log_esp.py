@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from shortlist._checks import can_read_values, check_k, check_scores, promote, refuse_second_derivative
-from shortlist.ops._counting import CountTree, slab_points
+from shortlist.ops._counting import count_tree, slab_points
 from shortlist.ops._select import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
@@ -90,7 +90,7 @@ def _solve(
     level = _level(scores, k)
     values, gradients = scores.new_zeros(3, n), scores.new_empty(len(mixtures), n, c)
     step = min(n, slab_points(c))
-    tree = CountTree(scores, c, k + 1, step)
+    tree = count_tree(scores, c, k + 1, step)
     for start in range(0, n, max(step, 1)):
         rows = slice(start, min(start + step, n))
         shifted = (scores[rows] - level[rows]).T.contiguous()
