@@ -424,3 +424,20 @@ def test_modules_refuse_zero_counts_wherever_these_are(monkeypatch):
 def test_no_counts_at_all():
     with pytest.raises(ValueError, match="class_counts must have at least one entry, got none"):
         class_priors(torch.tensor([]))
+
+
+@pytest.mark.filterwarnings("ignore:ldam_loss expects cosine scores")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [0.01, 1.0, 3.5, 50.0])
+def test_scaled_loss_of_tiny_shares_is_the_logarithm(gap, dtype):
+    """The share of the true class is below the smallest number where scale times gap is above 88 (708)."""
+    scores = torch.tensor([[gap, 0.0, -gap], [0.0, gap, 0.0]], dtype=dtype, requires_grad=True)
+    target = torch.tensor([1, 1])
+    loss = ldam_loss(
+        scores, target, class_counts=torch.ones(3), max_margin=1e-9, scale=30.0, reduction="none"
+    )
+    expected = torch.nn.functional.cross_entropy(30.0 * scores.double(), target, reduction="none")
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+    gradient = torch.autograd.grad(loss.sum(), scores)[0]
+    wanted = torch.autograd.grad(expected.sum(), scores)[0]
+    torch.testing.assert_close(gradient, wanted, rtol=1e-5, atol=1e-5)

@@ -114,8 +114,9 @@ def margin_rows(
 class _ScaledCrossEntropy(torch.autograd.Function):
     """Cross-entropy (n,) of scores times a scale, the true one changed first.
 
-    What is kept is the softmax, with which the gradient is one product: exponentials are taken once. Their
-    sum comes back from the largest, whose share of it is at least 1 / c.
+    What is kept is the softmax, with which the gradient is one product: exponentials are taken once. The loss
+    is the logarithm of the true class's share; where that is too small for a number, the sum of the
+    exponentials comes back from the largest, whose share of it is at least 1 / c.
     """
 
     @staticmethod
@@ -126,6 +127,9 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         share = moved.softmax(1)
         ctx.save_for_backward(share, target)
         ctx.scale = scale
+        true = share.gather(1, target).squeeze(1)
+        if can_read_values(true) and bool((true > torch.finfo(true.dtype).tiny).all()):
+            return -true.log()
         return moved.amax(1) - share.amax(1).log() - moved.gather(1, target).squeeze(1)
 
     @staticmethod
