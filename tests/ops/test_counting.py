@@ -50,8 +50,8 @@ def test_a_workspace_is_used_again_for_the_same_shape_only():
         count_tree(like, 10, 3, points)
     assert len(_kept.trees) == _KEPT
     assert count_tree(like, 10, 3, 4) is not first
-    large = count_tree(like, 1000, 6, 300)
-    assert count_tree(like, 1000, 6, 300) is not large  # too large to be kept
+    large = count_tree(like, 1000, 6, 400)
+    assert count_tree(like, 1000, 6, 400) is not large  # too large to be kept
 
 
 def test_threads_do_not_share_workspaces():
