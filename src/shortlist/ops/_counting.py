@@ -20,7 +20,7 @@ __all__ = ["CountTree", "count_tree", "slab_points"]
 # Numbers in one slab of factors: small enough for the cache, large enough to hide the cost of a call.
 _SLAB = 1 << 18
 # Workspaces that a thread keeps for its next call, and the most numbers that each may hold.
-_KEPT, _KEPT_NUMBERS = 2, 1 << 22
+_KEPT, _KEPT_NUMBERS = 4, 1 << 22
 _kept = threading.local()
 
 Steps = list[tuple[Callable[..., Any], tuple[Tensor, ...]]]
