@@ -35,7 +35,7 @@ def fit_tau(
     *,
     source_priors: Float[Tensor, " c"],
     grid: Float[Tensor, " g"] | None = None,
-    standard_errors: float = 1.0,
+    standard_errors: int | float = 1.0,
     ignore_index: int = -100,
 ) -> TauFit:
     r"""Strength of the adjustment that has a small balanced error on held-out rows.
