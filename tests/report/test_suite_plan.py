@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shortlist.report.suite import SuiteError, load_suite
+from shortlist.report.suite import Method, Suite, SuiteError, load_suite
 from shortlist.report.suite_plan import plan_suite, recipe_hash, resolve, run_name
 from shortlist.report.suite_state import SuiteState
 from shortlist.train.recipe import make_recipe
@@ -95,3 +95,9 @@ def test_suites_that_come_with_it(file, tmp_path):
     ]
     assert baselines
     assert all(len(cell.points) > 1 for cell in plan_suite(suite) if cell.method.trains)
+
+
+@pytest.mark.errors
+def test_a_suite_whose_base_was_not_read_is_refused():
+    with pytest.raises(SuiteError, match=r"base must be a recipe here, .* got the file 'base.yaml'"):
+        plan_suite(Suite(name="a", base="base.yaml", methods={"ce": Method()}))

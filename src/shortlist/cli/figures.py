@@ -33,6 +33,7 @@ def figures(
     For example: shortlist figures level_sets -o level_sets.svg; shortlist figures class_size runs/long_tail.
     """
     from shortlist.report.figures import load_figure, write_figure
+    from shortlist.train.recipe import read_setting
 
     if name is None:
         _list_figures()
@@ -45,7 +46,7 @@ def figures(
         raise ValueError(f"{name} is not made from runs, got {runs[0]}")
     if figure.takes_runs and not runs and numbers is None:
         raise ValueError(f"{name} is made from runs: name at least one run folder")
-    options = _options(option or [])
+    options = dict(read_setting(setting, example="k=2") for setting in option or [])
     figure.check_options(options)
     if numbers is not None:
         if runs or options:
@@ -65,7 +66,7 @@ def _list_figures() -> None:
 
     for name, about in FIGURES.items():
         figure = load_figure(name)
-        words = [*(["RUNS..."] if figure.takes_runs else [])]
+        words = ["RUNS..."] if figure.takes_runs else []
         words += [f"{key}={_shown(value)}" for key, value in figure.options().items()]
         typer.echo(f"{name}: {about}\n    {' '.join(words)}")
 
@@ -74,32 +75,14 @@ def _shown(value: Any) -> str:
     return "null" if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def _options(texts: list[str]) -> dict[str, Any]:
-    import yaml
-
-    options = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise ValueError(f"--set wants KEY=VALUE, as in k=2, got {text!r}")
-        try:
-            options[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--set {key}: {value!r} is not a YAML value") from error
-    return options
-
-
 def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
     import torch
-    from rich.console import Console
 
+    from shortlist.cli._shown import progress_report
     from shortlist.report.run_groups import find_runs
 
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
     if runs:
         options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
-    console = Console(stderr=True)
-    with console.status("measuring") as status:
-        return figure.measure(
-            **options, progress=lambda what, done, total: status.update(f"{what}: {done} of {total}")
-        )
+    with progress_report() as report:
+        return figure.measure(**options, progress=lambda what, done, total: report(what, done, total, {}))

@@ -193,7 +193,8 @@ def resolve(
     suite: Suite, cell: Cell, point: Point, seed: int, source: tuple[Cell, Point] | None = None
 ) -> Recipe:
     """The recipe of a run; ``source`` is the cell, and its chosen point, whose scores are taken."""
-    assert isinstance(suite.base, dict)
+    if not isinstance(suite.base, dict):
+        raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)
     overrides = [*cell.axis_overrides, *inherited, *cell.method.overrides, *point.overrides]
     for override in overrides:

@@ -16,7 +16,15 @@ from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.train import sections as s
 
-__all__ = ["Recipe", "RecipeError", "load_recipe", "load_variant", "make_recipe", "save_recipe"]
+__all__ = [
+    "Recipe",
+    "RecipeError",
+    "load_recipe",
+    "load_variant",
+    "make_recipe",
+    "read_setting",
+    "save_recipe",
+]
 
 _FILE_NAME = r"^[\w.\-]+$"
 _NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
@@ -164,15 +172,26 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Re
         raise RecipeError("\n".join(_lines(error, Recipe, ""))) from error
 
 
-def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
-    key, equals, text = override.partition("=")
-    path = key.strip().split(".")
-    if not equals or not all(path):
-        raise RecipeError(f"--set wants KEY=VALUE, as in loss.k=3, got {override!r}")
+def read_setting(setting: str, *, example: str = "loss.k=3") -> tuple[str, Any]:
+    """Key and value of what is given with ``--set``; the value is YAML.
+
+    Example:
+        >>> read_setting("loss.distribution=[0.5, 0.5]")
+        ('loss.distribution', [0.5, 0.5])
+    """
+    key, equals, text = setting.partition("=")
+    key = key.strip()
+    if not equals or not all(key.split(".")):
+        raise RecipeError(f"--set wants KEY=VALUE, as in {example}, got {setting!r}")
     try:
-        value = yaml.safe_load(text)
+        return key, yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {key}: {text!r} is not a YAML value") from error
+
+
+def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
+    key, value = read_setting(override)
+    path = key.split(".")
     named = path[-1] in _NAMED and isinstance(value, str)
     if named:
         path, value = [*path, "name"], value
