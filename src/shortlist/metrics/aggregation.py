@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from shortlist._checks import check_k, check_number
 from shortlist.metrics.results import Figure, Results
 
-__all__ = ["Aggregate", "aggregate", "student_t_quantile"]
+__all__ = ["Aggregate", "aggregate", "central_share", "mean_with_interval", "student_t_quantile"]
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,21 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
             raise ValueError(
                 f"results must all have the same figures, got {different[0]!r} in only some of them"
             )
-    figures = {name: _mean([run[name].value for run in runs], level) for name in runs[0]}
+    figures = {}
+    for name in runs[0]:
+        values = [run[name].value for run in runs]
+        numbers = [value for value in values if value is not None]
+        figures[name] = Figure(None) if len(numbers) < len(runs) else mean_with_interval(numbers, level=level)
     return Aggregate(len(runs), level, figures)
 
 
-def _mean(values: Sequence[float | None], level: float) -> Figure:
-    numbers = [value for value in values if value is not None]
-    if len(numbers) < len(values):
-        return Figure(None)
+def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Figure:
+    """Mean of at least one number with its t-interval; there is none for one number, or infinite ones.
+
+    Example:
+        >>> mean_with_interval([1.0, 3.0])  # 2 -+ 12.706 / 2 * 2
+        Figure(value=2.0, low=-10.706..., high=14.706...)
+    """
     mean = fmean(numbers)
     if len(numbers) == 1 or not all(map(math.isfinite, numbers)):
         return Figure(mean)
@@ -81,11 +88,11 @@ def student_t_quantile(q: float, degrees: int) -> float:
     check_k(degrees, name="degrees")
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _central_share(middle, degrees) < 2 * q - 1 else (low, middle)
+        low, high = (middle, high) if central_share(middle, degrees) < 2 * q - 1 else (low, middle)
     return math.sqrt(degrees) * math.tan(low)
 
 
-def _central_share(angle: float, degrees: int) -> float:
+def central_share(angle: float, degrees: int) -> float:
     """Chance that ``|T| <= sqrt(degrees) * tan(angle)``."""
     odd = degrees % 2
     square = math.cos(angle) ** 2

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import stdev
+from dataclasses import dataclass, replace
 
-from shortlist.metrics.aggregation import student_t_quantile
+from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.report.compare_rows import RowReader, compare_over_rows
 from shortlist.report.run_groups import Group
 from shortlist.report.significance import PairedTest, holm, paired_t_test
@@ -38,8 +37,16 @@ class Difference:
 def tell_apart(name: str, first: Group, second: Group, read: RowReader | None = None) -> PairedTest | str:
     """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
     pairs = _pairs(name, first, second)
-    if isinstance(pairs, str):
-        return pairs
+    return pairs if isinstance(pairs, str) else _test(pairs, name, first, second, read)
+
+
+def _test(
+    pairs: tuple[list[float], list[float]] | None,
+    name: str,
+    first: Group,
+    second: Group,
+    read: RowReader | None,
+) -> PairedTest | str:
     if pairs is not None:
         return paired_t_test(*pairs)
     return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs], read)
@@ -80,28 +87,21 @@ def differences_to(
 
 
 def _difference(name: str, group: Group, base: Group, read: RowReader | None) -> Difference:
-    found = tell_apart(name, group, base, read)
+    pairs = _pairs(name, group, base)
+    found = pairs if isinstance(pairs, str) else _test(pairs, name, group, base, read)
     if isinstance(found, str):
         return Difference(None, None, None, found, False)
-    pairs = _pairs(name, group, base)
     half = None
     if isinstance(pairs, tuple):
-        differences = [a - b for a, b in zip(*pairs, strict=True)]
-        half = (
-            student_t_quantile(0.975, len(differences) - 1) * stdev(differences) / math.sqrt(len(differences))
-        )
+        interval = mean_with_interval([a - b for a, b in zip(*pairs, strict=True)])
+        half = ((interval.high or 0.0) - (interval.low or 0.0)) / 2
     return Difference(found.difference, half, found.p_value, found.test, False)
 
 
 def _with_holm(found: Mapping[str, Difference]) -> dict[str, Difference]:
     """Several methods against one baseline are several chances to be taken in."""
-    tested = [label for label, one in found.items() if one.p_value is not None]
-    adjusted = dict(zip(tested, holm([found[label].p_value or 0.0 for label in tested]), strict=True))
-    return {
-        label: one
-        if label not in adjusted
-        else Difference(
-            one.value, one.half_width, adjusted[label], one.test, significant=adjusted[label] < LEVEL
-        )
-        for label, one in found.items()
+    p_values = {label: one.p_value for label, one in found.items() if one.p_value is not None}
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return dict(found) | {
+        label: replace(found[label], p_value=p, significant=p < LEVEL) for label, p in adjusted.items()
     }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_k
-from shortlist.metrics.aggregation import _central_share as central_share
+from shortlist.metrics.aggregation import central_share
 from shortlist.metrics.bootstrap import resample
 
 __all__ = ["PairedTest", "holm", "mcnemar_test", "paired_bootstrap_test", "paired_t_test"]

@@ -1,15 +1,14 @@
 """What the figures of runs share: reading runs, taking them together by method, means over seeds."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from shortlist.metrics.aggregation import student_t_quantile
+from shortlist.metrics import Figure
+from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.report.figures._frame import Numbers, Progress
 from shortlist.report.run_groups import FinishedRun, alike_runs, group_runs, read_run
 from shortlist.train.runs import Run, RunError
@@ -60,13 +59,8 @@ def mean_over_seeds(values: Sequence[float | None]) -> Mean:
         Mean(value=0.5, low=None, high=None)
     """
     known = [value for value in values if value is not None]
-    if not known:
-        return Mean(None, None, None)
-    mean = fmean(known)
-    if len(known) == 1:
-        return Mean(mean, None, None)
-    half = student_t_quantile(0.975, len(known) - 1) * stdev(known) / math.sqrt(len(known))
-    return Mean(mean, mean - half, mean + half)
+    found = mean_with_interval(known) if known else Figure(None)
+    return Mean(found.value, found.low, found.high)
 
 
 def look_at_runs(
