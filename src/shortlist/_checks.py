@@ -96,8 +96,8 @@ def check_scores(scores: Tensor, *, name: str = "logits") -> None:
         raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}")
 
 
-def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> bool:
-    """Require class indices (n,) in [0, c) or equal to ``ignore_index``.
+def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) -> bool:
+    """Require class indices (n,) in [0, c) or equal to ``ignore_index``, if there is one.
 
     Returns:
         Whether it is known that no row is ignored.
@@ -114,10 +114,13 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int) -> bool:
     if n:
         low, high = target.aminmax()
         if int(low) >= 0 and int(high) < c:
-            return not int(low) <= ignore_index <= int(high)
-    outside = ((target < 0) | (target >= c)) & (target != ignore_index)
+            return ignore_index is None or not int(low) <= ignore_index <= int(high)
+    outside = (target < 0) | (target >= c)
+    if ignore_index is not None:
+        outside &= target != ignore_index
     if outside.any():
-        raise ValueError(f"target must be in [0, {c}) or {ignore_index}, got {int(target[outside][0])}")
+        bound = f"in [0, {c})" if ignore_index is None else f"in [0, {c}) or {ignore_index}"
+        raise ValueError(f"target must be {bound}, got {int(target[outside][0])}")
     return False
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from shortlist.ops import log_esp, log_esp_ratio
+from shortlist.ops.log_esp import log_esp_gap
 from tests import references
 
 
@@ -82,6 +83,30 @@ def test_masked_scores():
     assert (ratio == -torch.inf)[0]
     (gradient,) = torch.autograd.grad(high[0] + low[0], scores)
     assert torch.isfinite(gradient).all() and gradient[0, 1] == 0
+
+
+def test_gap_is_the_ratio_of_the_others_less_the_target():
+    scores = torch.randn(6, 9, dtype=torch.float64).mul(5).requires_grad_()
+    with torch.no_grad():
+        scores[1, 3:5] = -torch.inf
+    target = torch.randint(3, (6,))
+    want = []
+    for row, true in zip(scores, target.tolist(), strict=True):
+        others = torch.cat([row[:true], row[true + 1 :]])
+        want.append(log_esp_ratio(0.3 * (others - row[true])[None], k=4)[0])
+    got = log_esp_gap(scores, target, k=4, scale=0.3)
+    torch.testing.assert_close(got, torch.stack(want))
+    upstream = torch.randn(6, dtype=torch.float64)
+    gradients = [torch.autograd.grad(value @ upstream, scores)[0] for value in (got, torch.stack(want))]
+    torch.testing.assert_close(*gradients)
+
+
+def test_gap_of_masked_scores():
+    scores = torch.tensor([[1.0, -torch.inf, 2.0, 0.0], [3.0, 1.0] + [-torch.inf] * 2], requires_grad=True)
+    gap = log_esp_gap(scores, torch.tensor([1, 0]), k=2, scale=0.5)
+    assert gap.tolist() == [torch.inf, -torch.inf]  # the target is masked; there are no two others
+    (gradient,) = torch.autograd.grad(gap.sum(), scores)
+    assert (gradient == 0).all()
 
 
 def test_nan_is_not_hidden():

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn.functional import cross_entropy, log_softmax, pad
 
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
@@ -98,18 +98,16 @@ def ranked_topk_loss(
         check_k(candidates, c, name="candidates", up_to=True)
         check_k(length, candidates, name="length of distribution", up_to=True)
 
-    def log_chance(logits: Tensor, chances: Tensor) -> Tensor:
-        ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
-        return _log_chance(logits, chances.to(logits), top1, ranks)
+    ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
         rows = chances.to(target.device)[target] if per == "class" else chances
         if candidates is not None:
             logits, target = _keep_candidates(logits, target, candidates)
-        return -log_chance(logits, rows).gather(1, target[:, None])[:, 0]
+        return _loss(logits, rows.to(logits), top1, ranks, target)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return -log_chance(logits, chances)
+        return _loss(logits, chances.to(logits), top1, ranks, None)
 
     return class_loss(
         logits,
@@ -146,26 +144,26 @@ def _check_distribution(
     return given
 
 
-def _log_chance(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict) -> Tensor:
-    """Log of each class's chance (n, c) to be among the first k, k drawn by ``chances`` (K,) or (n, K)."""
-    length = chances.shape[-1]
+def _loss(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict, target: Tensor | None) -> Tensor:
+    """The loss (n,) of the target, or (n, c) of each class as the target; chances of k (K,) or (n, K)."""
     if top1 == "sort":
-        return _guarded_log(_within(logits, chances, ranks))
-    if length == 1:
-        return log_softmax(logits, dim=-1)
-    first = chances[..., :1]
-    later = torch.cat([torch.zeros_like(first), chances[..., 1:]], dim=-1)
-    within = _within(logits, later, ranks)
-    log_softmax_ = log_softmax(logits, dim=-1)
+        return -_guarded_log(_within(logits, chances, ranks, target))
+    all_classes = target is None
+    plain = -log_softmax(logits, -1) if all_classes else cross_entropy(logits, target, reduction="none")
+    if chances.shape[-1] == 1:
+        return plain
+    first = chances[..., :1] if all_classes else chances[..., 0]
+    later = torch.cat([torch.zeros_like(chances[..., :1]), chances[..., 1:]], dim=-1)
+    within = _within(logits, later, ranks, target)
     if top1 == "softmax":
-        return _guarded_log(first * log_softmax_.exp() + within)
-    return first * log_softmax_ + (1 - first) * _guarded_log(within)
+        return -_guarded_log(first * torch.exp(-plain) + within)
+    return first * plain - (1 - first) * _guarded_log(within)
 
 
-def _within(logits: Tensor, chances: Tensor, ranks: dict) -> Tensor:
+def _within(logits: Tensor, chances: Tensor, ranks: dict, target: Tensor | None) -> Tensor:
     """Sum over k of chances[k] sum_{r <= k} P[r, :]: rank r is weighted by the chance that k >= r."""
     at_least = chances.flip(-1).cumsum(-1).flip(-1)
-    return relaxed_topk(logits, k=chances.shape[-1], rank_weights=at_least, **ranks)
+    return relaxed_topk(logits, k=chances.shape[-1], rank_weights=at_least, target=target, **ranks)
 
 
 def _guarded_log(chance: Tensor) -> Tensor:
@@ -179,8 +177,10 @@ def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[T
     others = largest(others, candidates - 1)[1] if candidates > 1 else index[:, :0]
     kept = logits.gather(1, torch.cat([index, others], dim=1))
     # where fewer others are left than candidates, the true class may come again: it counts once
-    again = torch.cat([torch.zeros_like(index, dtype=torch.bool), others == index], dim=1)
-    return kept.masked_fill(again, -torch.inf), torch.zeros_like(target)
+    again = others == index
+    if not (can_read_values(again) and not again.any()):
+        kept = kept.masked_fill(pad(again, (1, 0)), -torch.inf)
+    return kept, torch.zeros_like(target)
 
 
 class RankedTopKLoss(ClassLoss):

@@ -1,6 +1,5 @@
 """Smooth top-k loss (Berrada, Zisserman, Kumar, ICLR 2018), exact everywhere."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -8,7 +7,7 @@ from torch.nn.functional import logsigmoid
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
 from shortlist.losses._margins import table_of_nonzero
-from shortlist.ops.log_esp import log_esp_ratio
+from shortlist.ops.log_esp import log_esp_gap
 
 __all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
 
@@ -70,13 +69,8 @@ def smooth_topk_loss(
     check_number("margin", margin)
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        index = target[:, None]
-        true = logits.gather(1, index)
-        # a masked true class has an infinite loss, and no gradient that is not a number
-        finite = true.clamp_min(torch.finfo(logits.dtype).min / 4)
-        others = ((logits - finite) / (k * temperature)).scatter(1, index, -torch.inf)
-        rows = -temperature * logsigmoid(-(log_esp_ratio(others, k=k) + margin / temperature))
-        return torch.where(torch.isneginf(true[:, 0]), torch.inf, rows)
+        ratio = log_esp_gap(logits, target, k=k, scale=1 / (k * temperature))
+        return -temperature * logsigmoid(-(ratio + margin / temperature))
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         return table_of_nonzero(of_target, logits, share)

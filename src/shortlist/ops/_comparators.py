@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -21,7 +22,15 @@ def _gaussian(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cauchy(v: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.atan(v) / math.pi + 0.5, 1 / (math.pi * (1 + v * v))
+    # the usual choice, on small tensors: as few operations as can be
+    half, pi = _constant(0.5, v.dtype, v.device), _constant(math.pi, v.dtype, v.device)
+    chance = torch.add(half, torch.atan(v), alpha=1 / math.pi)
+    return chance, torch.addcmul(pi, v, v, value=math.pi).reciprocal_()
+
+
+@lru_cache(maxsize=32)
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 def _reciprocal(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,13 +58,11 @@ COMPARATORS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
 }
 
 
-def mix(gap: Tensor, slope: Tensor, comparator: str, art_lambda: float) -> tuple[Tensor, Tensor]:
-    """The weight F(slope gap) that a wire gives to its partner, and its derivative in the gap."""
-    v = gap * slope
-    if comparator == "logistic_phi":
-        size = gap.abs()
-        power = (size + _GUARD).pow(-art_lambda)
-        slope = slope * power * (1 - art_lambda * size / (size + _GUARD))
-        v = v * power
-    chance, derivative = COMPARATORS[comparator](v)
-    return chance, derivative * slope
+def mix(v: Tensor, comparator: str, steepness: float, art_lambda: float) -> tuple[Tensor, Tensor]:
+    """The weight F(v) that goes to the partner of a wire, v = steepness * gap, and its derivative in v."""
+    if comparator != "logistic_phi":
+        return COMPARATORS[comparator](v)
+    size = v.abs() / steepness
+    power = (size + _GUARD).pow(-art_lambda)
+    chance, derivative = _logistic(v * power)
+    return chance, derivative * power * (1 - art_lambda * size / (size + _GUARD))

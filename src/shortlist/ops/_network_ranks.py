@@ -1,7 +1,7 @@
 """Relaxed ranks by soft comparators on the wires of a network.
 
-A wire with value x and partner x' takes ``x + w (x' - x)``, where ``w = F(steepness (x' - x))`` if it is to
-take the larger value and ``F(steepness (x - x'))`` if the smaller. A layer is thus a sparse linear map, and
+A wire with value x, steepness times a score, and partner x' takes ``x + w (x' - x)``, where ``w = F(x' - x)``
+if it is to take the larger value and ``F(x - x')`` if the smaller. A layer is thus a sparse linear map, and
 the rows of the product of all layers that belong to the top wires are the relaxed ranks. They are built from
 the outputs back to the inputs, as a flow over the wires for each row wanted: in layer t,
 
@@ -56,8 +56,10 @@ class _Stretch:
         self.kept = []
         for partner, sign in self.layers:
             gap = wires.index_select(0, partner).sub_(wires)
-            w, slope = mix(gap, sign.to(wires.dtype) * steepness, comparator, art_lambda)
+            sign = sign.to(wires.dtype)
+            w, slope = mix(gap * sign, comparator, steepness, art_lambda)
             wires = torch.addcmul(wires, w, gap)
+            slope.mul_(sign)
             self.kept.append((w, gap.mul_(slope).add_(w), slope) if derivatives else (w, w, w))
         return wires
 
@@ -111,7 +113,7 @@ def _ranks(
     """The ranks (rows, n, c); of a shallow network also what it kept (3, T, c, n) and its flows."""
     k = weights.shape[-1]
     inputs, stretches = _stretches(scores, k, network, comparator, steepness, art_lambda)
-    wires, starts = scores.T[inputs], []
+    wires, starts = scores.T[inputs].mul_(steepness), []
     keep = with_gradient and len(stretches) == 1
     for stretch in stretches:
         starts.append(wires)
@@ -154,14 +156,14 @@ def _ranks_gradient(
         of_wires = stretches[0].wires_gradient(of_wires, stretches[0].gradient_forward(gradient, known)[1])
     else:
         starts, ends, gradients = _boundaries(
-            scores.T[inputs], _top_flow(scores, weights), gradient, stretches
+            scores.T[inputs].mul_(steepness), _top_flow(scores, weights), gradient, stretches
         )
         for stretch in reversed(stretches):
             stretch.run(starts.pop(), derivatives=True)
             of_weights = stretch.gradient_forward(gradients.pop(), stretch.flow_back(ends.pop()))[1]
             of_wires = stretch.wires_gradient(of_wires, of_weights)
             stretch.kept = []
-    return torch.empty_like(of_wires).index_copy_(0, inputs, of_wires).T.contiguous()
+    return torch.empty_like(of_wires).index_copy_(0, inputs, of_wires).T.contiguous().mul_(steepness)
 
 
 def _boundaries(

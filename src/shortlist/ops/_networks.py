@@ -1,16 +1,16 @@
 """Sorting and selection networks as lists of comparators (Petersen et al., ICML 2022; Batcher 1968).
 
 A comparator (a, b) of wires sends the smaller value to wire a and the larger to wire b. All networks here
-sort
-upwards: the largest value ends on the last wire.
+sort upwards: the largest value ends on the last wire.
 """
 
 from functools import lru_cache
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
-__all__ = ["NETWORKS", "comparator_layers", "network_depth", "wire_layers"]
+__all__ = ["NETWORKS", "comparator_layers", "network_depth", "pair_layers", "wire_layers"]
 
 # A layer is (2, comparators): the wires of the smaller values, and those of the larger.
 
@@ -123,6 +123,14 @@ def comparator_layers(network: str, n: int, k: int) -> list[Tensor]:
     return NETWORKS[network](n, k)
 
 
+def _inputs(network: str, n: int) -> Tensor:
+    """The input on each wire."""
+    inputs = torch.arange(n)
+    if network == "bitonic":
+        inputs[_bitonic_start(n)] = torch.arange(n)
+    return inputs
+
+
 @lru_cache(maxsize=32)
 def wire_layers(
     network: str, n: int, k: int, device: torch.device
@@ -132,9 +140,6 @@ def wire_layers(
     The direction is 1 for a wire that takes the larger value, else -1. A wire without a comparator is its own
     partner. Layers that repeat are held once.
     """
-    inputs = torch.arange(n)
-    if network == "bitonic":
-        inputs[_bitonic_start(n)] = torch.arange(n)
     known: dict[int, tuple[Tensor, Tensor]] = {}
     layers = comparator_layers(network, n, k)
     for layer in layers:
@@ -142,4 +147,35 @@ def wire_layers(
             partner, sign = torch.arange(n), torch.ones(n, 1)
             partner[layer[0]], partner[layer[1]], sign[layer[0]] = layer[1], layer[0], -1.0
             known[id(layer)] = partner.to(device), sign.to(device)
-    return inputs.to(device), [known[id(layer)] for layer in layers]
+    return _inputs(network, n).to(device), [known[id(layer)] for layer in layers]
+
+
+@lru_cache(maxsize=32)
+def pair_layers(
+    network: str, n: int, k: int, device: torch.device
+) -> tuple[Tensor, list[tuple[int, Tensor, Tensor]]]:
+    """The input at each place (n,), and per layer its number of comparators and the way (n,) on, and back.
+
+    A layer with p comparators finds the smaller outputs in places 0..p-1, the larger ones in places p..2p-1,
+    and the other wires behind. "On" says where the next layer's places stand in this one, after the last
+    layer where the wires do, "back" the reverse. Layers that repeat are held once.
+    """
+    layers = comparator_layers(network, n, k)
+    orders = {id(layer): _pairs_first(layer, n) for layer in layers}
+    wires, known, steps = torch.arange(n), {}, []
+    for layer, following in zip_longest(layers, layers[1:]):
+        key = id(layer), id(following)
+        if key not in known:
+            places = orders[id(layer)].argsort()
+            on = places[wires if following is None else orders[id(following)]]
+            known[key] = layer.shape[1], on.to(device), on.argsort().to(device)
+        steps.append(known[key])
+    first = orders[id(layers[0])] if layers else wires
+    return _inputs(network, n)[first].to(device), steps
+
+
+def _pairs_first(layer: Tensor, n: int) -> Tensor:
+    """The wire at each place (n,), see :func:`pair_layers`."""
+    single = torch.ones(n, dtype=torch.bool)
+    single[layer.flatten()] = False
+    return torch.cat([layer[0], layer[1], single.nonzero().squeeze(1)])

@@ -83,11 +83,13 @@ def kth_largest(scores: Tensor, k: int) -> Tensor:
 
 
 def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
-    """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of tens."""
-    groups = scores.shape[1] // 10
+    """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of groups."""
+    c = scores.shape[1]
+    size = 10 if c >= 40 * k else 4
+    groups = c // size
     if groups < 4 * k:
         return kth_largest(scores, k)[:, None]
-    maxima = scores[:, : 10 * groups].unflatten(1, (10, groups)).amax(1)
+    maxima = scores[:, : size * groups].unflatten(1, (size, groups)).amax(1)
     return maxima.topk(k, dim=1).values[:, -1:]
 
 
@@ -116,14 +118,12 @@ def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor,
     if not can_read_values(scores) or n == 0:
         return scores, None
     keep = ~(scores < bound)  # the k-th itself stays, even where the reach is lost to rounding
-    if 2 * int(keep.count_nonzero()) > n * c:
-        return scores, None
-    flat = keep.reshape(-1).nonzero().squeeze(1)
-    row = torch.div(flat, c, rounding_mode="floor")
-    counts = row.bincount(minlength=n)
+    counts = keep.sum(1)
     m = max(int(counts.max()), at_least)
     if 2 * m > c:
         return scores, None
+    flat = keep.reshape(-1).nonzero().squeeze(1)
+    row = torch.div(flat, c, rounding_mode="floor")
     start = torch.arange(0, n * m, m) - (counts.cumsum(0) - counts)
     place = torch.arange(flat.numel()) + start[row]
     packed, index = scores.new_full((n * m,), -torch.inf), torch.zeros(n * m, dtype=torch.int64)

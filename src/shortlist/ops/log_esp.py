@@ -67,6 +67,15 @@ def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"
     return _log_esp_ratio(scores, k, scores.requires_grad)[0]
 
 
+def log_esp_gap(scores: Tensor, target: Tensor, *, k: int, scale: float) -> Tensor:
+    """:func:`log_esp_ratio` (n,) of ``scale * (scores - the target's score)`` of all classes but the target.
+
+    For losses: gradients are filled once. Where the target's score is ``-inf`` it is ``inf``, where fewer
+    than k others are left ``-inf``, both without a gradient.
+    """
+    return _log_esp_gap(scores, target, k, scale, scores.requires_grad)[0]
+
+
 def _level(scores: Tensor, k: int) -> Tensor:
     """A level (n, 1) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed."""
     unmasked = scores > -torch.inf
@@ -125,8 +134,30 @@ def _log_esp(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tenso
     return values[:2].clone(), gradients
 
 
+@torch.library.custom_op("shortlist::log_esp_gap", mutates_args=())
+def _log_esp_gap(
+    scores: Tensor, target: Tensor, k: int, scale: float, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    index = target[:, None]
+    true = scores.gather(1, index)
+    masked = true.isneginf()
+    others = scores.sub(true.masked_fill_(masked, 0)).mul_(scale).scatter_(1, index, -torch.inf)
+    values, gradients = _solve(others, k, [(-1.0, 1.0)] if with_gradient else [], ratio_only=True)
+    value = values[2].masked_fill(masked[:, 0], torch.inf)
+    if with_gradient:
+        # a common shift of the scores shifts the ratio: without the target's, the gradients add up to 1
+        gradients[0].mul_(scale).scatter_(1, index, -scale).masked_fill_(value[:, None].isinf(), 0)
+    return value, gradients.flatten(0, 1)
+
+
 @_log_esp_ratio.register_fake
 def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    n, c = scores.shape
+    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
+
+
+@_log_esp_gap.register_fake
+def _(scores: Tensor, target: Tensor, k: int, scale: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
 
@@ -146,10 +177,16 @@ def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, Non
     return upstream[:, None] * ctx.saved_tensors[0], None, None
 
 
+def _gap_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+    refuse_second_derivative("log_esp_ratio")
+    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None
+
+
 def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
     refuse_second_derivative("log_esp")
     return (upstream[:, :, None] * ctx.saved_tensors[0]).sum(0), None, None
 
 
 _log_esp_ratio.register_autograd(_ratio_backward, setup_context=_save_gradient)
+_log_esp_gap.register_autograd(_gap_backward, setup_context=_save_gradient)
 _log_esp.register_autograd(_both_backward, setup_context=_save_gradient)

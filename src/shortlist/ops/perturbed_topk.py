@@ -104,8 +104,11 @@ def perturbed_gap(
     if places is None:
         return _expected_gap(scores, target, k, noise_std, TOLERANCE, NUM_NODES, scores.requires_grad)[0]
     index, drawn = places
+    draws = index.shape[1]
     both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
-    return (both[:, :-1] + drawn).mean(1) - both[:, -1]
+    share = scores.new_full((draws + 1,), 1 / draws)
+    share[-1] = -1.0
+    return both @ share + drawn.mean(1)
 
 
 def _prepare(

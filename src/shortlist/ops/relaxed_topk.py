@@ -6,8 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number, check_scores, promote
+from shortlist._checks import (
+    can_read_values,
+    check_choice,
+    check_k,
+    check_number,
+    check_scores,
+    check_target,
+    promote,
+)
 from shortlist.ops._comparators import COMPARATORS
+from shortlist.ops._network_column import network_column
 from shortlist.ops._network_ranks import network_ranks
 from shortlist.ops._networks import NETWORKS
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
@@ -29,6 +38,7 @@ def relaxed_topk(
     comparator: Comparator = "cauchy",
     art_lambda: float = 0.25,
     rank_weights: Tensor | None = None,
+    target: Tensor | None = None,
 ) -> Tensor:
     r"""The first k rows of a relaxed permutation matrix, from the largest score down.
 
@@ -58,9 +68,11 @@ def relaxed_topk(
         art_lambda: For ``logistic_phi``, the power of the difference that its argument is divided by.
         rank_weights: If given, (k,) or (n, k), the weighted sum over ranks is returned in place of the rows.
             For the networks this is k times cheaper than the rows.
+        target: If given too, class indices (n,): the weighted sum is returned for this class of each row
+            only, cheaper again.
 
     Returns:
-        A tensor (n, k, c), or (n, c) with ``rank_weights``.
+        A tensor (n, k, c); (n, c) with ``rank_weights``; (n,) with ``rank_weights`` and ``target``.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -86,20 +98,46 @@ def relaxed_topk(
         raise ValueError(
             f"rank_weights must have shape ({k},) or ({n}, {k}), got {tuple(rank_weights.shape)}"
         )
+    if target is not None:
+        if rank_weights is None:
+            raise ValueError("target needs rank_weights: it is of their sum that one class is taken")
+        check_target(target, scores, ignore_index=None)
     scores = promote(scores)
     masked = torch.isneginf(scores)
-    scores = _lower_masked(scores, masked)
+    nothing_masked = can_read_values(masked) and not masked.any()
+    scores = scores if nothing_masked else _lower_masked(scores, masked)
     if method in NETWORKS:
-        weights = torch.eye(k, device=scores.device) if rank_weights is None else rank_weights[None]
-        flow = network_ranks(
-            scores, weights, network=method, comparator=comparator, steepness=steepness, art_lambda=art_lambda
-        )
-        ranks = flow.transpose(0, 1) if rank_weights is None else flow[0]
+        options = {"network": method, "comparator": comparator}
+        options |= {"steepness": steepness, "art_lambda": art_lambda}
+        ranks = _by_network(scores, k, rank_weights, target, options)
     else:
-        ranks = _SORTS[method](scores, k, 1 / steepness, masked)
-        if rank_weights is not None:
-            ranks = (rank_weights.detach().to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
+        ranks = _by_sort(_SORTS[method](scores, k, 1 / steepness, masked), rank_weights, target)
+    if nothing_masked:
+        return ranks
+    if target is not None:
+        return ranks.masked_fill(_of_target(masked, target), 0)
     return ranks.masked_fill(masked if rank_weights is not None else masked[:, None], 0)
+
+
+def _by_network(
+    scores: Tensor, k: int, weights: Tensor | None, target: Tensor | None, options: dict
+) -> Tensor:
+    if weights is None:
+        return network_ranks(scores, torch.eye(k, device=scores.device), **options).transpose(0, 1)
+    if target is None:
+        return network_ranks(scores, weights[None], **options)[0]
+    return network_column(scores, target, weights, **options)
+
+
+def _by_sort(ranks: Tensor, weights: Tensor | None, target: Tensor | None) -> Tensor:
+    if weights is None:
+        return ranks
+    weighted = (weights.detach().to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
+    return weighted if target is None else _of_target(weighted, target)
+
+
+def _of_target(rows: Tensor, target: Tensor) -> Tensor:
+    return rows.gather(1, target[:, None]).squeeze(1)
 
 
 def _lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
