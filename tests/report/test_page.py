@@ -571,6 +571,14 @@ def test_in_a_browser(browser, page, tmp_path, width, scheme):
     view.goto((tmp_path / "report.html").as_uri())
     view.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
     assert view.evaluate("document.documentElement.scrollWidth") <= width
+    # scrolled to the right, a wide table still says whose numbers they are
+    heads = view.evaluate(
+        "[...document.querySelectorAll('.scroll')].map(part => { part.scrollLeft = 9999; return ["
+        "part.scrollLeft, part.querySelector('tbody th').getBoundingClientRect().left "
+        "- part.getBoundingClientRect().left] })"
+    )
+    assert any(scrolled > 0 for scrolled, _ in heads) or width > 390
+    assert all(abs(left) < 1 for _, left in heads)
     figures = view.locator("figure")
     assert figures.count() == 2 + 2 * len(FIGURES)
     for i in range(figures.count()):
