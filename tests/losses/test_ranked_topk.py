@@ -99,6 +99,22 @@ def test_all_classes_as_candidates_only_reorder_a_sort():
         )
 
 
+def test_a_later_batch_leaves_the_results_of_an_earlier_one_alone():
+    """They share a workspace."""
+    scores, target = torch.randn(2, 9, 30), torch.randint(30, (2, 9))
+    leaves = [part.clone().requires_grad_() for part in scores]
+    losses = [ranked_topk_loss(leaf, y, candidates=8) for leaf, y in zip(leaves, target, strict=True)]
+    with torch.inference_mode():
+        ranked_topk_loss(scores[0].clone(), target[1], candidates=8)
+    sum(losses).backward()
+    for part, leaf, y, loss in zip(scores, leaves, target, losses, strict=True):
+        alone = part.double().requires_grad_()
+        want = ranked_topk_loss(alone, y, candidates=8)
+        want.backward()
+        torch.testing.assert_close(loss.double(), want, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(leaf.grad.double(), alone.grad, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.errors
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from shortlist.ops import log_esp_ratio
-from shortlist.ops._counting import _KEPT, CountTree, _kept, count_tree
+from shortlist.ops._counting import CountTree, count_tree
+from shortlist.ops._workspaces import _KEPT, _of_thread
 
 
 def fill(tree: CountTree, chance: torch.Tensor) -> None:
@@ -48,7 +49,7 @@ def test_a_workspace_is_used_again_for_the_same_shape_only():
     assert count_tree(like, 10, 3, 5) is not first
     for points in range(20, 20 + _KEPT):
         count_tree(like, 10, 3, points)
-    assert len(_kept.trees) == _KEPT
+    assert len(_of_thread.spaces) == _KEPT
     assert count_tree(like, 10, 3, 4) is not first
     large = count_tree(like, 1000, 6, 400)
     assert count_tree(like, 1000, 6, 400) is not large  # too large to be kept

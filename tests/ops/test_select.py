@@ -38,6 +38,28 @@ def test_largest_with_ties_nan_and_infinities():
     assert kth_largest(scores, 3)[1].isnan()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("c", "k"), [(1, 1), (7, 7), (150, 15), (511, 51)])
+def test_largest_of_short_rows_is_topk(c, k, dtype):
+    scores = (torch.randint(-9, 9, (5, 6, c)) / 4).to(dtype)  # many ties, 0 among them
+    scores[0, 0, ::2] = -0.0
+    scores[0, 1] = -torch.inf
+    scores[0, 2, c // 2] = torch.inf
+    values, indices = largest(scores, k)
+    assert values.dtype == dtype and torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(-1, indices), values)
+    assert all(len(set(row)) == k for row in indices.flatten(0, 1).tolist())
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_nan_of_either_sign_come_first_in_short_rows(sign):
+    scores = torch.randn(2, 100)
+    scores[1, 40] = torch.copysign(torch.tensor(torch.nan), torch.tensor(sign))
+    values, indices = largest(scores, 7)
+    assert values[1, 0].isnan() and indices[1, 0] == 40
+    assert torch.equal(values[0], scores[0].topk(7).values)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(("c", "k"), [(1, 1), (7, 7), (30, 6), (63, 1), (64, 1), (150, 6), (511, 51)])
 def test_kth_largest_is_the_last_of_topk(c, k, dtype):

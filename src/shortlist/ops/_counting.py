@@ -7,21 +7,18 @@ for m factors and k coefficients in about log2(m) vectorised steps. Coefficients
 that each step runs over long contiguous stretches.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shortlist.ops._workspaces import kept
+
 __all__ = ["CountTree", "count_tree", "slab_points"]
 
 # Numbers in one slab of factors: small enough for the cache, large enough to hide the cost of a call.
 _SLAB = 1 << 18
-# Workspaces that a thread keeps for its next call, and the most numbers that each may hold.
-_KEPT, _KEPT_NUMBERS = 4, 1 << 22
-_kept = threading.local()
 
 Steps = list[tuple[Callable[..., Any], tuple[Tensor, ...]]]
 """Calls and what they are made with, in turn."""
@@ -42,21 +39,15 @@ def _level_shapes(num_factors: int, size: int) -> list[tuple[int, int]]:
 
 
 def count_tree(like: Tensor, num_factors: int, size: int, points: int) -> "CountTree":
-    """A workspace as :class:`CountTree` makes it, or the one that this thread had for the same shape.
+    """A workspace as :class:`CountTree` makes it, or the one that this thread had for the same shape."""
+    numbers = 2 * points * _numbers(num_factors, size)
+    key = (CountTree, num_factors, size, points)
+    return kept(like, key, numbers, lambda: CountTree(like, num_factors, size, points))
 
-    To cut a workspace into the parts that each step works on takes several times as long as the steps if
-    these are short: a training loop, in which all batches but the last have one shape, does it once.
-    """
-    key = (num_factors, size, points, like.dtype, torch.is_inference_mode_enabled())
-    trees: OrderedDict[Any, CountTree] = _kept.__dict__.setdefault("trees", OrderedDict())
-    tree = trees.pop(key, None) if like.device.type == "cpu" else None
-    if tree is None:
-        tree = CountTree(like, num_factors, size, points)
-    if like.device.type == "cpu" and tree.memory.numel() <= _KEPT_NUMBERS:
-        trees[key] = tree
-        if len(trees) > _KEPT:
-            trees.popitem(last=False)
-    return tree
+
+def _numbers(num_factors: int, size: int) -> int:
+    """In all levels of the tree, at one point."""
+    return sum(degree * count for degree, count in _level_shapes(num_factors, size))
 
 
 class CountTree:
@@ -71,8 +62,7 @@ class CountTree:
 
     def __init__(self, like: Tensor, num_factors: int, size: int, points: int) -> None:
         self.size = size
-        numbers = sum(degree * count for degree, count in _level_shapes(num_factors, size))
-        self.memory = like.new_empty(2, numbers * points)
+        self.memory = like.new_empty(2, _numbers(num_factors, size) * points)
         self.shape = (-1, -1)
         self.reset(num_factors, points)
 

@@ -20,14 +20,13 @@ from torch import Tensor
 from shortlist._checks import refuse_second_derivative
 from shortlist.ops._comparators import mix
 from shortlist.ops._networks import pair_layers
+from shortlist.ops._workspaces import kept
 
 __all__ = ["network_column"]
 
 _STRETCH = 48
 
 Layers = list[tuple[int, Tensor, Tensor]]
-Kept = list[tuple[Tensor, Tensor, Tensor]]  # of each layer the differences of states, w and its derivative
-Mix = tuple[str, float, float]  # the arguments of mix
 
 
 def network_column(
@@ -46,35 +45,48 @@ def network_column(
     return _column(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient)[0]
 
 
-def _run(state: Tensor, layers: Layers, options: Mix, *, keep: bool) -> tuple[Tensor, Kept]:
-    """The state (c, 2, n) after the layers; it is overwritten."""
-    kept: Kept = []
-    for pairs, on, _ in layers:
-        low, high = state[:pairs], state[pairs : 2 * pairs]
-        gap = low - high
-        w, slope = mix(gap[:, :1], *options)
-        step = gap * w
-        low.sub_(step)
-        high.add_(step)
-        state = state.index_select(0, on)
-        if keep:
-            kept.append((gap, w, slope))
-    return state, kept
+class _Sweep:
+    """The memory of a stretch of layers, cut into what each layer works on, and the sweeps over it.
 
+    The state (c, 2, n) is written to ``start`` and taken from ``end``, its gradient the other way round.
+    """
 
-def _run_back(gradient: Tensor, layers: Layers, kept: Kept) -> Tensor:
-    """The gradient (c, 2, n) of the state before the layers, from that after them; uses up what was kept."""
-    for pairs, _, back in reversed(layers):
-        gap, w, slope = kept.pop()
-        gradient = gradient.index_select(0, back)
-        low, high = gradient[:pairs], gradient[pairs : 2 * pairs]
-        of_step = high - low
-        of_w = gap.mul_(of_step)
-        of_gap = of_step.mul_(w)
-        of_gap[:, :1].addcmul_(of_w[:, :1].add_(of_w[:, 1:]), slope)
-        low.add_(of_gap)
-        high.sub_(of_gap)
-    return gradient
+    def __init__(self, like: Tensor, layers: Layers, n: int) -> None:
+        self.start, self.end = (like.new_empty(len(layers[0][1]), 2, n) for _ in range(2))
+        self.layers = []
+        for pairs, on, back in layers:
+            gap, step = like.new_empty(2, pairs, 2, n)
+            low, high = self.start[:pairs], self.start[pairs : 2 * pairs]
+            parts = low, high, gap, gap[:, :1], gap[:, 1:], step, step[:, :1]
+            self.layers.append((self.start, self.end, on, back, parts))
+            self.start, self.end = self.end, self.start
+        self.start, self.end = self.layers[0][0], self.start
+        self.mixed: list[tuple[Tensor, Tensor]] = []
+
+    def run(self, comparator: str, steepness: float, art_lambda: float) -> None:
+        """From the state at the start to that at the end."""
+        self.mixed = []
+        for before, after, on, _, (low, high, gap, gap_of_values, _, step, _) in self.layers:
+            torch.sub(low, high, out=gap)
+            w, slope = mix(gap_of_values, comparator, steepness, art_lambda)
+            torch.mul(gap, w, out=step)
+            low.sub_(step)
+            high.add_(step)
+            torch.index_select(before, 0, on, out=after)
+            self.mixed.append((w, slope))
+
+    def run_back(self) -> None:
+        """From the gradient at the end to that at the start, after :meth:`run`, which it can follow once."""
+        for before, after, _, back, parts in reversed(self.layers):
+            low, high, gap, of_w, of_w_by_chances, step, step_of_values = parts
+            w, slope = self.mixed.pop()
+            torch.index_select(after, 0, back, out=before)
+            torch.sub(high, low, out=step)
+            gap.mul_(step)
+            step.mul_(w)
+            step_of_values.addcmul_(of_w.add_(of_w_by_chances), slope)
+            low.add_(step)
+            high.sub_(step)
 
 
 # Opaque to torch.compile, which would unroll the layers.
@@ -92,28 +104,39 @@ def _column(
     with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """The chance (n,), and its gradient (n, c) if wanted."""
-    (n, c), k, options = scores.shape, weights.shape[-1], (comparator, steepness, art_lambda)
+    (n, c), k = scores.shape, weights.shape[-1]
     inputs, layers = pair_layers(network, c, k, scores.device)
     stretches = [layers[i : i + _STRETCH] for i in range(0, len(layers), _STRETCH)]
-    one = len(stretches) == 1
-    state = scores.new_zeros(c, 2, n)
+
+    def sweep_from(state: Tensor, stretch: Layers) -> _Sweep:
+        numbers = 2 * state.numel() + 4 * n * sum(pairs for pairs, _, _ in stretch)
+        if len(stretches) == 1:
+            sweep = kept(scores, (_Sweep, network, n, c, k), numbers, lambda: _Sweep(scores, stretch, n))
+        else:
+            sweep = _Sweep(scores, stretch, n)
+        sweep.start.copy_(state)
+        sweep.run(comparator, steepness, art_lambda)
+        return sweep
+
+    state = scores.new_empty(c, 2, n)
     torch.mul(scores.T.index_select(0, inputs), steepness, out=state[:, 0])
     state[:, 1] = target == inputs[:, None]
-    starts, kept = [], []
+    starts, sweep = [], None
     for stretch in stretches:
-        starts.append(state.clone() if with_gradient and not one else state)
-        state, kept = _run(state, stretch, options, keep=with_gradient and one)
+        starts.append(state)
+        sweep = sweep_from(state, stretch)
+        state = sweep.end
     top = weights.T.flip(0) if weights.ndim == 2 else weights.flip(0)[:, None]  # the first rank is last
     value = (state[c - k :, 1] * top).sum(0)
     if not with_gradient:
         return value, scores.new_empty(0, c)
     gradient = torch.zeros_like(state)
     gradient[c - k :, 1] = top
-    for stretch in reversed(stretches):
-        start = starts.pop()
-        if not one:
-            kept = _run(start, stretch, options, keep=True)[1]
-        gradient = _run_back(gradient, stretch, kept)
+    for stretch, start in zip(reversed(stretches), reversed(starts), strict=True):
+        sweep = sweep_from(start, stretch) if sweep is None else sweep
+        sweep.end.copy_(gradient)
+        sweep.run_back()
+        gradient, sweep = sweep.start, None
     out = scores.new_empty(n, c)
     out.T.index_copy_(0, inputs, gradient[:, 0])
     return value, out.mul_(steepness)

@@ -17,15 +17,23 @@ __all__ = [
     "pack_above",
 ]
 
+# The bits of minus infinity, in the order of :func:`_sorted_as_integers`.
+_MINUS_INFINITY = -2139095041
+
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and indices of the k largest scores of the last axis, descending; NaN counts as largest.
 
-    The same as ``scores.topk(k)``. On the CPU the scores are first folded into groups whose maxima are found
-    by one vectorised pass: the k largest scores lie in the k groups with the largest maxima, so only those
-    are searched.
+    The same as ``scores.topk(k)``. On the CPU short rows are sorted as integers that hold score and class; in
+    long ones the scores are first folded into groups whose maxima are found by one vectorised pass: the k
+    largest scores lie in the k groups with the largest maxima, so only those are searched.
     """
     c = scores.shape[-1]
+    if _is_short(scores, k) and scores.dtype != torch.float64:
+        order = _sorted_as_integers(promote(scores.detach()).numpy(), k)
+        if order is not None:
+            indices = torch.from_numpy(order)
+            return scores.gather(-1, indices), indices
     fold = _group_size(c, k) if can_read_values(scores) else 1
     if fold == 1:
         return scores.topk(k, dim=-1)
@@ -41,6 +49,30 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return scores.gather(-1, indices), indices
 
 
+def _is_short(scores: Tensor, k: int) -> bool:
+    """Whether NumPy selects faster: PyTorch's ``topk`` is slow where it partitions, see :func:`_group_size`.
+
+    There it mispredicts a branch for most scores; NumPy's sorting has no branches to predict.
+    """
+    return scores.shape[-1] < min(64 * k, 512) and can_read_values(scores)
+
+
+def _sorted_as_integers(scores: np.ndarray, k: int) -> np.ndarray | None:
+    """Where the k largest of each row of float32 stand; equal ones in the order of classes.
+
+    The bits of a float, taken as an integer, are in the float's order but for negative ones, whose order they
+    reverse; below them goes the class. None if there are NaN that this order has last.
+    """
+    c = scores.shape[-1]
+    bits = scores.view(np.int32)
+    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64) << 32
+    keys |= np.arange(c - 1, -1, -1)
+    keys.sort(axis=-1)
+    if (keys[..., 0] < _MINUS_INFINITY << 32).any():
+        return None
+    return c - 1 - (keys[..., : -k - 1 : -1] & 0xFFFFFFFF)
+
+
 def _group_size(c: int, k: int) -> int:
     """How many scores to fold into one, 1 for none; from timings of PyTorch's CPU ``topk``.
 
@@ -54,31 +86,29 @@ def _group_size(c: int, k: int) -> int:
 def kth_largest_index(scores: Tensor, k: int) -> Tensor:
     """Where the k-th largest score of the last axis stands; where a NaN stands, if there is one."""
     scores = scores.detach()
-    if scores.shape[-1] < min(64 * k, 512) and can_read_values(scores):
-        found = _kth_by_partition(scores.reshape(-1, scores.shape[-1]), k)
-        if found is not None:
-            return found.view(scores.shape[:-1])
+    kth = _kth_by_partition(scores, k)
+    if kth is not None:
+        rows = promote(scores).numpy()
+        return torch.from_numpy((rows == kth[..., None]).argmax(-1))
     values, indices = largest(scores, k)
     # NaN sorts first: it must not give way to the k-th number behind it
     return torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
 
 
-def _kth_by_partition(scores: Tensor, k: int) -> Tensor | None:
-    """Where the k-th largest score of each row (n, c) stands, by NumPy; None if there are NaN.
-
-    Where PyTorch's CPU ``topk`` partitions (see :func:`_group_size`), it mispredicts a branch for most
-    scores; NumPy's partition has no branches to predict, and takes a quarter of the time on short rows.
-    """
-    c = scores.shape[1]
-    rows = promote(scores).numpy()
-    first = np.partition(rows, c - k, axis=1)[:, c - k :]  # NaN count as largest there too
-    if np.isnan(first).any():
+def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
+    """The k-th largest scores of short rows, by NumPy; None for other rows, or if there are NaN."""
+    if not _is_short(scores, k):
         return None
-    return torch.from_numpy((rows == first[:, :1]).argmax(1))
+    c = scores.shape[-1]
+    first = np.partition(promote(scores).numpy(), c - k, axis=-1)[..., c - k :]  # NaN count as largest there
+    return None if np.isnan(first).any() else first[..., 0]
 
 
 def kth_largest(scores: Tensor, k: int) -> Tensor:
     """The k-th largest score of the last axis, NaN if any score is NaN."""
+    kth = None if scores.requires_grad else _kth_by_partition(scores, k)
+    if kth is not None:
+        return torch.from_numpy(np.ascontiguousarray(kth)).to(scores.dtype)
     return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
 
 

@@ -76,18 +76,25 @@ def log_esp_gap(scores: Tensor, target: Tensor, *, k: int, scale: float) -> Tens
     return _log_esp_gap(scores, target, k, scale, scores.requires_grad)[0]
 
 
-def _level(scores: Tensor, k: int) -> Tensor:
-    """A level (n, 1) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed."""
-    unmasked = scores > -torch.inf
-    finite = unmasked.sum(-1, keepdim=True).clamp(1, k)  # masked rows may have fewer than k
-    level = kth_largest(scores, k)[:, None]
+def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
+    """A level (n,) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed.
+
+    Args:
+        scores: Scores (n, c).
+        columns: The same, (c, n).
+        k: Size of the subsets.
+    """
+    level, goal = kth_largest(scores, k), k - 0.5
     if not can_read_values(level) or level.isneginf().any():
-        least = torch.where(unmasked, scores, torch.inf).amin(-1, keepdim=True)
+        unmasked = columns > -torch.inf
+        goal = unmasked.sum(0).clamp(1, k) - 0.5  # masked rows may have fewer than k
+        least = torch.where(unmasked, columns, torch.inf).amin(0)
         level = torch.where(level.isneginf(), torch.where(least.isinf(), 0.0, least), level)
+    chance = torch.empty_like(columns)
     for _ in range(_LEVEL_STEPS):
         # The expected count changes by at most a factor exp(step), so that this never steps over the goal.
-        expected = torch.sigmoid(scores - level).sum(-1, keepdim=True)
-        level = level + torch.log(expected.clamp_min(1e-30) / (finite - 0.5))  # 0 where all is masked
+        expected = torch.sub(columns, level, out=chance).sigmoid_().sum(0)
+        level = level + torch.log(expected.clamp_min(1e-30) / goal)  # 0 where all is masked
     return level
 
 
@@ -96,18 +103,19 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     """Log e_{k-1}, log e_k, their difference (3, n); gradients (len, n, c) of mixtures of the first two."""
     n, c = scores.shape
-    level = _level(scores, k)
     values, gradients = scores.new_zeros(3, n), scores.new_empty(len(mixtures), n, c)
     step = min(n, slab_points(c))
     tree = count_tree(scores, c, k + 1, step)
     for start in range(0, n, max(step, 1)):
         rows = slice(start, min(start + step, n))
-        shifted = (scores[rows] - level[rows]).T.contiguous()
+        columns = scores[rows].T.clone(memory_format=torch.contiguous_format)
+        theta = _level(scores[rows], columns, k)
+        shifted = columns.sub_(theta)
         tree.reset(c, shifted.shape[1])
         torch.sigmoid(shifted, out=tree.factors[1])
-        torch.sigmoid(shifted.neg(), out=tree.factors[0])
+        torch.neg(shifted, out=tree.factors[0]).sigmoid_()
         chance = tree.multiply()[-2:]
-        theta, logs = level[rows, 0], chance.log()
+        logs = chance.log()
         values[2, rows] = torch.where(chance[1] == 0, -torch.inf, logs[1] - logs[0] + theta)
         if not ratio_only:
             values[:2, rows] = logs - logsigmoid(-shifted).sum(0) + torch.stack([(k - 1) * theta, k * theta])

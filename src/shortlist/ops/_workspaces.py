@@ -1,0 +1,42 @@
+"""Memory that a thread keeps from one call to the next.
+
+To take memory and to cut it into the parts that each step works on takes several times as long as the steps
+if these are short. A training loop, in which all batches but the last have one shape, does it once.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["kept"]
+
+# Workspaces that a thread keeps, and the most numbers that each may hold.
+_KEPT, _KEPT_NUMBERS = 4, 1 << 22
+_of_thread = threading.local()
+
+T = TypeVar("T")
+
+
+def kept(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
+    """What ``make`` returns, or what it did when this thread last asked for the same; on the CPU only.
+
+    Args:
+        like: A tensor of the type and on the device that the workspace is for.
+        key: What else it depends on.
+        numbers: How many numbers it holds: large ones are not kept.
+        make: Makes it.
+    """
+    if like.device.type != "cpu" or numbers > _KEPT_NUMBERS:
+        return make()
+    # a tensor made in inference mode must not be written to outside
+    key = (key, like.dtype, torch.is_inference_mode_enabled())
+    spaces: OrderedDict[Any, T] = _of_thread.__dict__.setdefault("spaces", OrderedDict())
+    space = spaces.pop(key, None)
+    spaces[key] = space = make() if space is None else space
+    if len(spaces) > _KEPT:
+        spaces.popitem(last=False)
+    return space
