@@ -6,16 +6,16 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax, pad
+from torch.nn.functional import pad
 
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._ranked_rows import Top1, ranked_rows
 from shortlist.ops._select import largest
-from shortlist.ops.relaxed_topk import Comparator, Relaxation, relaxed_topk
+from shortlist.ops.relaxed_topk import Comparator, Relaxation
 
 __all__ = ["RankedTopKLoss", "ranked_topk_loss"]
 
-Top1 = Literal["softmax", "softmax_ce", "sort"]
 Per = Literal["batch", "class", "row"]
 
 
@@ -89,7 +89,7 @@ def ranked_topk_loss(
         2022, equation 5 and section 4.
     """
     c = logits.shape[-1]
-    check_choice("top1", top1, get_args(Top1))
+    _check_options(candidates, top1, method, steepness, comparator, art_lambda)
     chances = _check_distribution(distribution, per, logits)
     length = chances.shape[-1]
     if candidates is None:
@@ -104,10 +104,10 @@ def ranked_topk_loss(
         rows = chances.to(target.device)[target] if per == "class" else chances
         if candidates is not None:
             logits, target = _keep_candidates(logits, target, candidates)
-        return _loss(logits, rows.to(logits), top1, ranks, target)
+        return ranked_rows(logits, target, rows.to(logits), top1, ranks)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return _loss(logits, chances.to(logits), top1, ranks, None)
+        return ranked_rows(logits, None, chances.to(logits), top1, ranks)
 
     return class_loss(
         logits,
@@ -118,6 +118,18 @@ def ranked_topk_loss(
         ignore_index=ignore_index,
         reduction=reduction,
     )
+
+
+def _check_options(
+    candidates: int | None, top1: str, method: str, steepness: float, comparator: str, art_lambda: float
+) -> None:
+    check_choice("top1", top1, get_args(Top1))
+    check_choice("method", method, get_args(Relaxation))
+    check_choice("comparator", comparator, get_args(Comparator))
+    check_number("steepness", steepness, above=0.0)
+    check_number("art_lambda", art_lambda, low=0.0, below=1.0)
+    if candidates is not None:
+        check_k(candidates, name="candidates")
 
 
 def _check_distribution(
@@ -142,32 +154,6 @@ def _check_distribution(
                 f"distribution must be >= 0 and add up to 1, got least entry {least} and sum {worst}"
             )
     return given
-
-
-def _loss(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict, target: Tensor | None) -> Tensor:
-    """The loss (n,) of the target, or (n, c) of each class as the target; chances of k (K,) or (n, K)."""
-    if top1 == "sort":
-        return -_guarded_log(_within(logits, chances, ranks, target))
-    all_classes = target is None
-    plain = -log_softmax(logits, -1) if all_classes else cross_entropy(logits, target, reduction="none")
-    if chances.shape[-1] == 1:
-        return plain
-    first = chances[..., :1] if all_classes else chances[..., 0]
-    later = torch.cat([torch.zeros_like(chances[..., :1]), chances[..., 1:]], dim=-1)
-    within = _within(logits, later, ranks, target)
-    if top1 == "softmax":
-        return -_guarded_log(first * torch.exp(-plain) + within)
-    return first * plain - (1 - first) * _guarded_log(within)
-
-
-def _within(logits: Tensor, chances: Tensor, ranks: dict, target: Tensor | None) -> Tensor:
-    """Sum over k of chances[k] sum_{r <= k} P[r, :]: rank r is weighted by the chance that k >= r."""
-    at_least = chances.flip(-1).cumsum(-1).flip(-1)
-    return relaxed_topk(logits, k=chances.shape[-1], rank_weights=at_least, target=target, **ranks)
-
-
-def _guarded_log(chance: Tensor) -> Tensor:
-    return torch.log(chance * (1 - 2e-7) + 1e-7)
 
 
 def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[Tensor, Tensor]:
@@ -204,13 +190,7 @@ class RankedTopKLoss(ClassLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_choice("top1", top1, get_args(Top1))
-        check_choice("method", method, get_args(Relaxation))
-        check_choice("comparator", comparator, get_args(Comparator))
-        check_number("steepness", steepness, above=0.0)
-        check_number("art_lambda", art_lambda, low=0.0, below=1.0)
-        if candidates is not None:
-            check_k(candidates, name="candidates")
+        _check_options(candidates, top1, method, steepness, comparator, art_lambda)
         chances = _check_distribution(distribution, "batch" if per == "row" else per)
         self.register_buffer("distribution", chances)
         self.per: Per = per

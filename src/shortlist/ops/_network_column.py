@@ -22,7 +22,7 @@ from shortlist.ops._comparators import mix
 from shortlist.ops._networks import pair_layers
 from shortlist.ops._workspaces import kept
 
-__all__ = ["network_column"]
+__all__ = ["column_and_gradient", "network_column"]
 
 _STRETCH = 48
 
@@ -42,7 +42,9 @@ def network_column(
     """Sum over ranks r of weights[..., r] P[r, target] of each row, (n,), for weights (k,) or (n, k)."""
     weights = weights.detach().to(scores.dtype)
     with_gradient = scores.requires_grad
-    return _column(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient)[0]
+    return column_and_gradient(
+        scores, target, weights, network, comparator, steepness, art_lambda, with_gradient
+    )[0]
 
 
 class _Sweep:
@@ -93,7 +95,7 @@ class _Sweep:
 
 
 @torch.library.custom_op("shortlist::network_column", mutates_args=())
-def _column(
+def column_and_gradient(
     scores: Tensor,
     target: Tensor,
     weights: Tensor,
@@ -142,7 +144,7 @@ def _column(
     return value, out.mul_(steepness)
 
 
-@_column.register_fake
+@column_and_gradient.register_fake
 def _(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient):
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
@@ -157,4 +159,4 @@ def _backward(ctx, upstream: Tensor, _: Tensor):
     return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None, None
 
 
-_column.register_autograd(_backward, setup_context=_save_gradient)
+column_and_gradient.register_autograd(_backward, setup_context=_save_gradient)

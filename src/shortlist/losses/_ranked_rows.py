@@ -1,0 +1,91 @@
+"""Rows of the ranked top-k loss, from a distribution over k and relaxed ranks."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax
+
+from shortlist._checks import can_read_values, refuse_second_derivative
+from shortlist.ops._network_column import column_and_gradient
+from shortlist.ops._networks import NETWORKS
+from shortlist.ops.relaxed_topk import relaxed_topk
+
+__all__ = ["Top1", "ranked_rows"]
+
+Top1 = Literal["softmax", "softmax_ce", "sort"]
+
+# As in the original, a chance x enters the logarithm as x * _KEEP + _GUARD.
+_GUARD = 1e-7
+_KEEP = 1 - 2e-7
+
+
+def ranked_rows(
+    logits: Tensor, target: Tensor | None, chances: Tensor, top1: Top1, ranks: dict[str, Any]
+) -> Tensor:
+    """The loss (n,) of the target, or (n, c) of each class as the target; chances of k (K,) or (n, K)."""
+    by_network = ranks["method"] in NETWORKS and (chances.shape[-1] > 1 or top1 == "sort")
+    if target is not None and by_network and _is_plain(logits):
+        return _NetworkRows.apply(logits, target, chances, top1, ranks)
+    if top1 == "sort":
+        return -_guarded_log(_within(logits, chances, top1, ranks, target))
+    all_classes = target is None
+    plain = -log_softmax(logits, -1) if all_classes else cross_entropy(logits, target, reduction="none")
+    if chances.shape[-1] == 1:
+        return plain
+    first = chances[..., :1] if all_classes else chances[..., 0]
+    within = _within(logits, chances, top1, ranks, target)
+    if top1 == "softmax":
+        return -_guarded_log(first * torch.exp(-plain) + within)
+    return first * plain - (1 - first) * _guarded_log(within)
+
+
+def _is_plain(logits: Tensor) -> bool:
+    """Whether there is a gradient to compute, nothing to trace, and no class that is masked."""
+    return logits.requires_grad and can_read_values(logits) and not logits.isneginf().any()
+
+
+def _within(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict, target: Tensor | None) -> Tensor:
+    weights = _rank_weights(chances, top1)
+    return relaxed_topk(logits, k=weights.shape[-1], rank_weights=weights, target=target, **ranks)
+
+
+def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
+    """Rank r counts with the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
+    at_least = chances.flip(-1).cumsum(-1).flip(-1)
+    if top1 != "sort":
+        at_least[..., 0] -= chances[..., 0]
+    return at_least
+
+
+def _guarded_log(chance: Tensor) -> Tensor:
+    return torch.log(chance * _KEEP + _GUARD)
+
+
+class _NetworkRows(torch.autograd.Function):
+    """The same for a target, of finite scores by a network, with its gradient from the same pass.
+
+    Its operations are so small that differentiating them one by one takes as long as the network.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, chances: Tensor, top1: Top1, ranks: dict) -> Tensor:
+        options = ranks["method"], ranks["comparator"], ranks["steepness"], ranks["art_lambda"]
+        within, gradient = column_and_gradient(logits, target, _rank_weights(chances, top1), *options, True)
+        index, first = target[:, None], chances[..., 0].expand(len(target))
+        log_share = log_softmax(logits, -1)
+        log_true = log_share.gather(1, index)[:, 0]
+        of_plain = log_share.exp_().scatter_add_(1, index, logits.new_full(index.shape, -1.0))
+        in_sum = torch.exp(log_true) * first if top1 == "softmax" else torch.zeros_like(log_true)
+        kept = within.add_(in_sum).mul_(_KEEP).add_(_GUARD)
+        rows, slope = -kept.log(), -_KEEP / kept
+        factor = -in_sum * slope
+        if top1 == "softmax_ce":
+            rows, slope, factor = torch.lerp(rows, -log_true, first), (1 - first) * slope, first
+        ctx.save_for_backward(gradient.mul_(slope[:, None]).addcmul_(of_plain, factor[:, None]))
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative("ranked_topk_loss")
+        return gradients[0][:, None] * ctx.saved_tensors[0], None, None, None, None
