@@ -1,23 +1,28 @@
 """Training throughput of the demonstration's network with each loss, beside cross-entropy.
 
-Each loss is trained as ``shortlist train`` trains it, by the demonstration's recipe on its data, for a few
-epochs at a time, on one thread, with cross-entropy right before it; an epoch counts with its batches, steps
-and checkpoint but without validation, except for the first of each turn. The ratio is the median over turns
-of the ratios of the median epochs.
+Each loss is trained as ``shortlist train`` trains it, by the demonstration's recipe on its data and on one
+thread, but in every second step with cross-entropy of the same scores: the machine's pace drifts by several
+percent within seconds, so that whole epochs, one with each, tell less. A step counts from the end of the step
+before, with its batch; those of the first epoch and the first ones of the others do not. The ratio is that of
+the medians.
 """
 
 import argparse
 import ctypes
 import tempfile
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
+from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from shortlist.train import fit
 from shortlist.train.demo import BASE
-from shortlist.train.fit import train
+from shortlist.train.module import SetClassifier, predicted_scores
 from shortlist.train.recipe import Recipe, make_recipe
 
 PLAIN = "cross_entropy"
@@ -48,17 +53,33 @@ def make(name: str, epochs: int) -> Recipe:
     return make_recipe(BASE, [*loss, f"epochs={epochs}", f"validate_every={epochs}", "optimiser.lr=0.01"])
 
 
-def epoch_seconds(recipe: Recipe) -> list[float]:
-    """How long each epoch of a run took, from last step to last step, but for the first."""
-    ends: list[float] = []
+class EverySecond(SetClassifier):
+    """Uses its loss in steps 1, 3, ..., and cross-entropy in steps 0, 2, ..."""
+
+    def _loss_of(self, output: Any, target: Tensor, rows: Tensor) -> Tensor:
+        if self.global_step % 2:
+            return super()._loss_of(output, target, rows)
+        return cross_entropy(predicted_scores(output), target)
+
+
+def step_seconds(recipe: Recipe) -> tuple[list[float], list[float]]:
+    """How long the steps with cross-entropy took, and those with the recipe's loss."""
+    ends: dict[int, float] = {}
+    epoch_steps = 0
 
     def note_time(what: str, done: int, total: int, figures: dict[str, float]) -> None:
-        if what == "training" and done % (total // recipe.epochs) == 0:
-            ends.append(perf_counter())
+        nonlocal epoch_steps
+        if what == "training":
+            ends[done], epoch_steps = perf_counter(), total // recipe.epochs
 
-    with tempfile.TemporaryDirectory() as folder:
-        train(recipe, Path(folder) / "run", report=note_time)
-    return [later - earlier for earlier, later in pairwise(ends)]
+    with tempfile.TemporaryDirectory() as folder, patch.object(fit, "SetClassifier", EverySecond):
+        fit.train(recipe, Path(folder) / "run", report=note_time)
+    plain, with_loss = [], []
+    for done, end in ends.items():
+        step = done - 1
+        if step > epoch_steps and step % epoch_steps:
+            (with_loss if step % 2 else plain).append(end - ends[step])
+    return plain, with_loss
 
 
 def keep_freed_memory() -> None:
@@ -76,25 +97,27 @@ def keep_freed_memory() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=3, help="of each loss")
-    parser.add_argument("--epochs", type=int, default=4, help="of a turn, the first of which is not counted")
+    parser.add_argument(
+        "--epochs", type=int, default=9, help="of each loss, the first of which does not count"
+    )
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    images = BASE["data"]["train_images"]
     for name in options.losses:
-        plain, ratios = [], []
-        for _ in range(options.turns):  # the machine's pace drifts: what is compared is measured together
-            before, with_loss = (median(epoch_seconds(make(n, options.epochs))) for n in (PLAIN, name))
-            plain.append(before)
-            ratios.append(with_loss / before)
-        seconds, ratio = median(plain), median(ratios)
+        plain, with_loss = step_seconds(make(name, options.epochs))
+        before, after = median(plain), median(with_loss)
+        error = after / before * sum(spread(times) ** 2 for times in (plain, with_loss)) ** 0.5
+        both = f"{1e3 * after:.1f} ms, with cross-entropy {1e3 * before:.1f} ms"
         print(
-            f"{name:28} {ratio:.3f}x ({min(ratios):.3f} to {max(ratios):.3f}), "
-            f"{images / (seconds * ratio):5.0f} images/s, cross-entropy {images / seconds:5.0f}",
-            flush=True,
+            f"{name:28} {after / before:.3f}x (standard error {error:.3f}), a step takes {both}", flush=True
         )
+
+
+def spread(times: list[float]) -> float:
+    """Relative standard error of a median, from the middle half of the times."""
+    low, middle, high = quantiles(times, n=4)
+    return 1.2533 * (high - low) / 1.349 / middle / len(times) ** 0.5
 
 
 if __name__ == "__main__":
