@@ -1,7 +1,6 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -139,7 +138,7 @@ def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
             if file.is_file() and len(file.read_text().splitlines()) > lines_wanted:
                 break
             time.sleep(0.005)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         run = Run.open(folder)
         lines = len((folder / "epochs.csv").read_text().splitlines()) - 1
