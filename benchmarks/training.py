@@ -102,6 +102,8 @@ def main() -> None:
     )
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
     options = parser.parse_args()
+    if options.epochs < 2:
+        parser.error(f"argument --epochs: must be >= 2, got {options.epochs}")
     torch.set_num_threads(1)
     keep_freed_memory()
     for name in options.losses:

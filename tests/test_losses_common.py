@@ -345,6 +345,26 @@ def test_autocast(name):
     assert loss.dtype == torch.float32 and torch.isfinite(head.weight.grad).all()
 
 
+@each
+def test_autocast_rounds_nothing_inside(name):
+    """No step of a loss may be one that autocast takes in half precision."""
+    results = []
+    for enabled in (False, True):
+        leaf, target = batch(name, torch.float32)
+        leaf = (10 * leaf.detach() + 50).requires_grad_()
+        for num_samples in [{}, *([{"num_samples": 3}] if "noised" in name else [])]:
+            torch.manual_seed(1)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                loss = LOSSES[name](**(options(name) | num_samples))(leaf, target)
+            results.append((loss.detach(), torch.autograd.grad(loss, leaf)[0]))
+    half = len(results) // 2
+    assert all(
+        torch.equal(*pair)
+        for a, b in zip(results[:half], results[half:], strict=True)
+        for pair in zip(a, b, strict=True)
+    )
+
+
 def train_on_half(rank: int, store: str, results) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     assert torch.distributed.get_world_size() == 2

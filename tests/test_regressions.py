@@ -1,6 +1,8 @@
 """Cases that were once wrong, each kept small."""
 
 import math
+import shutil
+import warnings
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from shortlist.losses import (
     NoisedTopKLoss,
     RankedTopKLoss,
     SmoothTopKLoss,
+    convex_topk_hinge_loss,
     imbalanced_noised_topk_loss,
     noised_topk_loss,
     ranked_topk_loss,
@@ -20,6 +23,7 @@ from shortlist.losses import (
 )
 from shortlist.ops import _networks, log_esp_ratio, perturbed_topk, relaxed_topk, sparse_top
 from shortlist.ops._networks import comparator_layers, network_depth, wire_layers
+from shortlist.ops._select import kth_largest, kth_largest_index
 from tests import references
 
 INF = math.inf
@@ -193,3 +197,74 @@ def test_bounds_that_were_missing():
         perturbed_topk(scores, k=2, noise_std=1.0, tolerance=1.0)
     with pytest.raises(ValueError, match=r"art_lambda must be < 1, got 5\.0"):
         relaxed_topk(scores, k=2, art_lambda=5.0)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a compiler")
+def test_ranked_loss_with_candidates_compiles_without_a_gradient():
+    scores, target = torch.randn(32, 50), torch.randint(50, (32,))
+    compiled = torch.compile(lambda s, y: ranked_topk_loss(s, y, candidates=8))
+    torch.testing.assert_close(compiled(scores, target), ranked_topk_loss(scores, target, candidates=8))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("options", [{"method": "softsort"}, {"method": "softsort", "candidates": 8}])
+def test_transforms_of_losses_that_select(options):
+    scores, target = torch.randn(4, 20), torch.randint(20, (4,))
+
+    def losses(row, true):
+        return (
+            ranked_topk_loss(row[None], true[None], **options)
+            + convex_topk_hinge_loss(row[None], true[None], k=3)
+            + topk_hinge_loss(row[None], true[None], k=3)
+        )
+
+    want = torch.stack([losses(row, true) for row, true in zip(scores, target, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(losses)(scores, target), want)
+    leaf = scores.clone().requires_grad_()
+    sum(losses(row, true) for row, true in zip(leaf, target, strict=True)).backward()
+    gradients = torch.func.vmap(torch.func.grad(losses))(scores, target)
+    torch.testing.assert_close(gradients, leaf.grad)
+
+
+def test_a_trace_selects_anew():
+    first, second = torch.randn(2, 4, 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tracing itself, and of the checks
+        traced = torch.jit.trace(lambda s: relaxed_topk(s, k=3, method="softsort"), first)
+    torch.testing.assert_close(traced(second), relaxed_topk(second, k=3, method="softsort"))
+
+
+@pytest.mark.parametrize("method", ["splitter", "bitonic", "odd_even"])
+@pytest.mark.parametrize("top1", ["softmax", "softmax_ce", "sort"])
+def test_classes_masked_by_the_least_number(method, top1):
+    scores, target = torch.randn(5, 12), torch.randint(6, (5,))
+    results = []
+    for mask in (-INF, torch.finfo(torch.float32).min, torch.finfo(torch.bfloat16).min):
+        leaf = scores.clone()
+        leaf[:, 6:9] = mask
+        leaf.requires_grad_()
+        loss = ranked_topk_loss(leaf, target, distribution=[0.2, 0.3, 0.5], method=method, top1=top1)
+        results.append((loss.detach(), torch.autograd.grad(loss, leaf)[0]))
+    for loss, gradient in results[1:]:
+        torch.testing.assert_close(loss, results[0][0])
+        torch.testing.assert_close(gradient, results[0][1])
+
+
+def test_a_distribution_is_a_constant():
+    scores, target = torch.randn(3, 8, requires_grad=True), torch.tensor([0, 1, 2])
+    chances = torch.tensor([0.5, 0.5], requires_grad=True)
+    module = RankedTopKLoss(distribution=chances)
+    ranked_topk_loss(scores, target, distribution=chances).backward()
+    assert chances.grad is None
+    assert not ranked_topk_loss(scores.detach(), target, distribution=chances).requires_grad
+    with torch.no_grad():
+        chances.zero_()
+    assert module.distribution.tolist() == [0.5, 0.5]
+
+
+def test_kth_of_one_row():
+    row = torch.randn(10)
+    assert kth_largest_index(row, 3).shape == kth_largest(row, 3).shape == ()
+    assert kth_largest(row, 3) == row.sort(descending=True).values[2] == row[kth_largest_index(row, 3)]

@@ -5,6 +5,8 @@ import numbers
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.jit._trace import is_tracing
 
 __all__ = [
     "can_read_values",
@@ -22,12 +24,17 @@ __all__ = [
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's values costs nothing: on the CPU, outside ``torch.compile``.
+    """Whether looking at a tensor's values costs nothing: on the CPU, where nothing is traced or transformed.
 
     On an accelerator it would wait for the device; there, an index out of range fails in the gather that uses
     it.
     """
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not is_tracing()
+        and not is_functorch_wrapped_tensor(tensor)
+    )
 
 
 def promote(scores: Tensor) -> Tensor:

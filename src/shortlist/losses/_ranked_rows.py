@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from shortlist._checks import can_read_values, refuse_second_derivative
 from shortlist.ops._network_column import column_and_gradient
 from shortlist.ops._networks import NETWORKS
-from shortlist.ops.relaxed_topk import relaxed_topk
+from shortlist.ops.relaxed_topk import is_masked, relaxed_topk
 
 __all__ = ["Top1", "ranked_rows"]
 
@@ -42,7 +42,7 @@ def ranked_rows(
 
 def _is_plain(logits: Tensor) -> bool:
     """Whether there is a gradient to compute, nothing to trace, and no class that is masked."""
-    return logits.requires_grad and can_read_values(logits) and not logits.isneginf().any()
+    return logits.requires_grad and can_read_values(logits) and not is_masked(logits).any()
 
 
 def _within(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict, target: Tensor | None) -> Tensor:
@@ -54,7 +54,7 @@ def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
     """Rank r counts with the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
     at_least = chances.flip(-1).cumsum(-1).flip(-1)
     if top1 != "sort":
-        at_least[..., 0] -= chances[..., 0]
+        at_least[..., 0] = at_least[..., 1]
     return at_least
 
 

@@ -6,10 +6,9 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, own_copy
 from shortlist.losses._ranked_rows import Top1, ranked_rows
 from shortlist.ops._select import largest
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
@@ -48,8 +47,8 @@ def ranked_topk_loss(
       from scratch
     - ``top1="sort"``: the formula above as it is
 
-    As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds the loss by
-    16.1.
+    As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds all but the
+    cross-entropies by 16.1. There is no second derivative with a network, nor a gradient of the distribution.
 
     Defaults and what to sweep: the steepness, by factors of 2; ``candidates`` 16 for 1,000 classes and 50
     above 10,000; the distribution ``[.5, 0, 0, 0, .5]`` or ``[.2] * 5``.
@@ -138,7 +137,9 @@ def _check_distribution(
     """As a tensor; its number of rows is checked if the logits are given."""
     check_choice("per", per, get_args(Per))
     given = (
-        distribution if isinstance(distribution, Tensor) else torch.tensor(distribution, dtype=torch.float64)
+        distribution.detach()
+        if isinstance(distribution, Tensor)
+        else torch.tensor(distribution, dtype=torch.float64)
     )
     shape, axis = {"batch": ("(K,)", None), "class": ("(c, K)", 1), "row": ("(n, K)", 0)}[per]
     wrong_length = (
@@ -165,7 +166,7 @@ def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[T
     # where fewer others are left than candidates, the true class may come again: it counts once
     again = others == index
     if not (can_read_values(again) and not again.any()):
-        kept = kept.masked_fill(pad(again, (1, 0)), -torch.inf)
+        kept = kept.masked_fill(torch.cat([torch.zeros_like(index, dtype=torch.bool), again], 1), -torch.inf)
     return kept, torch.zeros_like(target)
 
 
@@ -192,7 +193,7 @@ class RankedTopKLoss(ClassLoss):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         _check_options(candidates, top1, method, steepness, comparator, art_lambda)
         chances = _check_distribution(distribution, "batch" if per == "row" else per)
-        self.register_buffer("distribution", chances)
+        self.register_buffer("distribution", own_copy(chances))
         self.per: Per = per
         self.top1: Top1 = top1
         self.method: Relaxation = method

@@ -65,8 +65,8 @@ class _Sweep:
         self.start, self.end = self.layers[0][0], self.start
         self.mixed: list[tuple[Tensor, Tensor]] = []
 
-    def run(self, comparator: str, steepness: float, art_lambda: float) -> None:
-        """From the state at the start to that at the end."""
+    def run(self, comparator: str, steepness: float, art_lambda: float, *, keep: bool) -> None:
+        """From the state at the start to that at the end, keeping what :meth:`run_back` needs if asked to."""
         self.mixed = []
         for before, after, on, _, (low, high, gap, gap_of_values, _, step, _) in self.layers:
             torch.sub(low, high, out=gap)
@@ -75,7 +75,8 @@ class _Sweep:
             low.sub_(step)
             high.add_(step)
             torch.index_select(before, 0, on, out=after)
-            self.mixed.append((w, slope))
+            if keep:
+                self.mixed.append((w, slope))
 
     def run_back(self) -> None:
         """From the gradient at the end to that at the start, after :meth:`run`, which it can follow once."""
@@ -117,7 +118,7 @@ def column_and_gradient(
         else:
             sweep = _Sweep(scores, stretch, n)
         sweep.start.copy_(state)
-        sweep.run(comparator, steepness, art_lambda)
+        sweep.run(comparator, steepness, art_lambda, keep=with_gradient)
         return sweep
 
     state = scores.new_empty(c, 2, n)

@@ -58,7 +58,7 @@ def _is_short(scores: Tensor, k: int) -> bool:
 
 
 def _sorted_as_integers(scores: np.ndarray, k: int) -> np.ndarray | None:
-    """Where the k largest of each row of float32 stand; equal ones in the order of classes.
+    """Where the k largest of each row of float32 stand; equal ones in the order of classes, -0 after 0.
 
     The bits of a float, taken as an integer, are in the float's order but for negative ones, whose order they
     reverse; below them goes the class. None if there are NaN that this order has last.
@@ -89,7 +89,7 @@ def kth_largest_index(scores: Tensor, k: int) -> Tensor:
     kth = _kth_by_partition(scores, k)
     if kth is not None:
         rows = promote(scores).numpy()
-        return torch.from_numpy((rows == kth[..., None]).argmax(-1))
+        return torch.from_numpy(np.asarray((rows == kth[..., None]).argmax(-1)))
     values, indices = largest(scores, k)
     # NaN sorts first: it must not give way to the k-th number behind it
     return torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
@@ -108,7 +108,7 @@ def kth_largest(scores: Tensor, k: int) -> Tensor:
     """The k-th largest score of the last axis, NaN if any score is NaN."""
     kth = None if scores.requires_grad else _kth_by_partition(scores, k)
     if kth is not None:
-        return torch.from_numpy(np.ascontiguousarray(kth)).to(scores.dtype)
+        return torch.from_numpy(np.array(kth)).to(scores.dtype)
     return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
 
 

@@ -186,7 +186,7 @@ def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, Non
 
 
 def _gap_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
-    refuse_second_derivative("log_esp_ratio")
+    refuse_second_derivative("smooth_topk_loss")
     return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None
 
 

@@ -108,7 +108,7 @@ def perturbed_gap(
     both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
     share = scores.new_full((draws + 1,), 1 / draws)
     share[-1] = -1.0
-    return both @ share + drawn.mean(1)
+    return (both * share).sum(1) + drawn.mean(1)  # a product of matrices would be rounded under autocast
 
 
 def _prepare(

@@ -21,7 +21,7 @@ from shortlist.ops._network_ranks import network_ranks
 from shortlist.ops._networks import NETWORKS
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
 
-__all__ = ["Comparator", "Relaxation", "relaxed_topk"]
+__all__ = ["Comparator", "Relaxation", "is_masked", "relaxed_topk"]
 
 Relaxation = Literal["neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "splitter"]
 Comparator = Literal["logistic", "logistic_phi", "gaussian", "cauchy", "reciprocal", "optimal"]
@@ -58,8 +58,8 @@ def relaxed_topk(
     =============  ====================================================================================
 
     Args:
-        scores: Scores (n, c); ``-inf`` marks a class that cannot be ranked: it is taken as far below all
-            others and gets chance 0.
+        scores: Scores (n, c); ``-inf``, or anything below -1e30, marks a class that cannot be ranked: it is
+            taken as far below all others and gets chance 0.
         k: Number of ranks, ``1 <= k <= c``.
         method: Which relaxation.
         steepness: Inverse temperature.
@@ -69,7 +69,7 @@ def relaxed_topk(
         rank_weights: If given, (k,) or (n, k), the weighted sum over ranks is returned in place of the rows.
             For the networks this is k times cheaper than the rows.
         target: If given too, class indices (n,): the weighted sum is returned for this class of each row
-            only, cheaper again.
+            only, cheaper again; with the networks it has no second derivative.
 
     Returns:
         A tensor (n, k, c); (n, c) with ``rank_weights``; (n,) with ``rank_weights`` and ``target``.
@@ -103,7 +103,7 @@ def relaxed_topk(
             raise ValueError("target needs rank_weights: it is of their sum that one class is taken")
         check_target(target, scores, ignore_index=None)
     scores = promote(scores)
-    masked = torch.isneginf(scores)
+    masked = is_masked(scores)
     nothing_masked = can_read_values(masked) and not masked.any()
     scores = scores if nothing_masked else _lower_masked(scores, masked)
     if method in NETWORKS:
@@ -138,6 +138,11 @@ def _by_sort(ranks: Tensor, weights: Tensor | None, target: Tensor | None) -> Te
 
 def _of_target(rows: Tensor, target: Tensor) -> Tensor:
     return rows.gather(1, target[:, None]).squeeze(1)
+
+
+def is_masked(scores: Tensor) -> Tensor:
+    """Which classes cannot be ranked; some mask with the least number of their type."""
+    return scores < -1e30
 
 
 def _lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
