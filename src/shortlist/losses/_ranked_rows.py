@@ -1,5 +1,6 @@
 """Rows of the ranked top-k loss, from a distribution over k and relaxed ranks."""
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -20,21 +21,46 @@ _GUARD = 1e-7
 _KEEP = 1 - 2e-7
 
 
+def with_rank_weights(chances: Tensor, top1: Top1, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The chances of k, (K,) or (n, K), and the weights of ranks that follow, of the type of the scores."""
+    if chances.ndim == 1 and can_read_values(chances):
+        return _known_rank_weights(tuple(chances.tolist()), top1, like.dtype, like.device)
+    chances = chances.to(like)
+    return chances, _rank_weights(chances, top1)
+
+
+@lru_cache(maxsize=32)
+def _known_rank_weights(
+    chances: tuple[float, ...], top1: Top1, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The few numbers are the same in each step: they are not computed anew."""
+    made = torch.tensor(chances, dtype=dtype, device=device)
+    return made, _rank_weights(made, top1)
+
+
 def ranked_rows(
-    logits: Tensor, target: Tensor | None, chances: Tensor, top1: Top1, ranks: dict[str, Any]
+    logits: Tensor,
+    target: Tensor | None,
+    chances: Tensor,
+    weights: Tensor,
+    top1: Top1,
+    ranks: dict[str, Any],
 ) -> Tensor:
-    """The loss (n,) of the target, or (n, c) of each class as the target; chances of k (K,) or (n, K)."""
+    """The loss (n,) of the target, or (n, c) of each class as the target.
+
+    Chances and weights are those of :func:`with_rank_weights`.
+    """
     by_network = ranks["method"] in NETWORKS and (chances.shape[-1] > 1 or top1 == "sort")
     if target is not None and by_network and _is_plain(logits):
-        return _NetworkRows.apply(logits, target, chances, top1, ranks)
+        return _NetworkRows.apply(logits, target, chances, weights, top1, ranks)
     if top1 == "sort":
-        return -_guarded_log(_within(logits, chances, top1, ranks, target))
+        return -_guarded_log(_within(logits, weights, ranks, target))
     all_classes = target is None
     plain = -log_softmax(logits, -1) if all_classes else cross_entropy(logits, target, reduction="none")
     if chances.shape[-1] == 1:
         return plain
     first = chances[..., :1] if all_classes else chances[..., 0]
-    within = _within(logits, chances, top1, ranks, target)
+    within = _within(logits, weights, ranks, target)
     if top1 == "softmax":
         return -_guarded_log(first * torch.exp(-plain) + within)
     return first * plain - (1 - first) * _guarded_log(within)
@@ -45,15 +71,14 @@ def _is_plain(logits: Tensor) -> bool:
     return logits.requires_grad and can_read_values(logits) and not is_masked(logits).any()
 
 
-def _within(logits: Tensor, chances: Tensor, top1: Top1, ranks: dict, target: Tensor | None) -> Tensor:
-    weights = _rank_weights(chances, top1)
+def _within(logits: Tensor, weights: Tensor, ranks: dict, target: Tensor | None) -> Tensor:
     return relaxed_topk(logits, k=weights.shape[-1], rank_weights=weights, target=target, **ranks)
 
 
 def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
     """Rank r counts with the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
     at_least = chances.flip(-1).cumsum(-1).flip(-1)
-    if top1 != "sort":
+    if top1 != "sort" and chances.shape[-1] > 1:
         at_least[..., 0] = at_least[..., 1]
     return at_least
 
@@ -69,9 +94,11 @@ class _NetworkRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, chances: Tensor, top1: Top1, ranks: dict) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, chances: Tensor, weights: Tensor, top1: Top1, ranks: dict
+    ) -> Tensor:
         options = ranks["method"], ranks["comparator"], ranks["steepness"], ranks["art_lambda"]
-        within, gradient = column_and_gradient(logits, target, _rank_weights(chances, top1), *options, True)
+        within, gradient = column_and_gradient(logits, target, weights, *options, True)
         index, first = target[:, None], chances[..., 0].expand(len(target))
         log_share = log_softmax(logits, -1)
         log_true = log_share.gather(1, index)[:, 0]
@@ -88,4 +115,4 @@ class _NetworkRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative("ranked_topk_loss")
-        return gradients[0][:, None] * ctx.saved_tensors[0], None, None, None, None
+        return gradients[0][:, None] * ctx.saved_tensors[0], None, None, None, None, None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, own_copy
-from shortlist.losses._ranked_rows import Top1, ranked_rows
+from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
 from shortlist.ops._select import largest
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 
@@ -103,10 +103,10 @@ def ranked_topk_loss(
         rows = chances.to(target.device)[target] if per == "class" else chances
         if candidates is not None:
             logits, target = _keep_candidates(logits, target, candidates)
-        return ranked_rows(logits, target, rows.to(logits), top1, ranks)
+        return ranked_rows(logits, target, *with_rank_weights(rows, top1, logits), top1, ranks)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return ranked_rows(logits, None, chances.to(logits), top1, ranks)
+        return ranked_rows(logits, None, *with_rank_weights(chances, top1, logits), top1, ranks)
 
     return class_loss(
         logits,
@@ -148,8 +148,11 @@ def _check_distribution(
     if given.ndim != (1 if axis is None else 2) or given.shape[-1] < 1 or wrong_length:
         raise ValueError(f"distribution must have shape {shape} for per={per!r}, got {tuple(given.shape)}")
     if can_read_values(given):
-        least, sums = float(given.min()), given.sum(-1).flatten()
-        worst = float(sums[(sums - 1).abs().argmax()])
+        if given.ndim == 1:
+            least, worst = min(given.tolist()), sum(given.tolist())
+        else:
+            least, sums = float(given.min()), given.sum(-1)
+            worst = float(sums[(sums - 1).abs().argmax()])
         if not (least >= 0 and abs(worst - 1) < 1e-4):
             raise ValueError(
                 f"distribution must be >= 0 and add up to 1, got least entry {least} and sum {worst}"

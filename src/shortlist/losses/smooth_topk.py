@@ -2,12 +2,11 @@
 
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss
 from shortlist.losses._margins import table_of_nonzero
-from shortlist.ops.log_esp import log_esp_gap
+from shortlist.ops.log_esp import smooth_topk_rows
 
 __all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
 
@@ -69,8 +68,7 @@ def smooth_topk_loss(
     check_number("margin", margin)
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        ratio = log_esp_gap(logits, target, k=k, scale=1 / (k * temperature))
-        return -temperature * logsigmoid(-(ratio + margin / temperature))
+        return smooth_topk_rows(logits, target, k=k, temperature=temperature, margin=margin)
 
     def of_all(logits: Tensor, share: Tensor) -> Tensor:
         return table_of_nonzero(of_target, logits, share)

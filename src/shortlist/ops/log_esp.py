@@ -11,7 +11,7 @@ from shortlist.ops._select import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
 
-_LEVEL_STEPS = 3
+_LEVEL_STEPS = 2
 
 
 def log_esp(scores: Float[Tensor, "n c"], *, k: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
@@ -67,13 +67,14 @@ def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"
     return _log_esp_ratio(scores, k, scores.requires_grad)[0]
 
 
-def log_esp_gap(scores: Tensor, target: Tensor, *, k: int, scale: float) -> Tensor:
-    """:func:`log_esp_ratio` (n,) of ``scale * (scores - the target's score)`` of all classes but the target.
+def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: float, margin: float) -> Tensor:
+    """The smooth top-k loss (n,): ``T softplus(r + margin / T)`` at temperature T.
 
-    For losses: gradients are filled once. Where the target's score is ``-inf`` it is ``inf``, where fewer
-    than k others are left ``-inf``, both without a gradient.
+    r is :func:`log_esp_ratio` of ``(scores - the target's score) / (k T)`` of all classes but the target.
+    Where the target's score is ``-inf`` the loss is ``inf``, where fewer than k others are left it is 0, both
+    without a gradient.
     """
-    return _log_esp_gap(scores, target, k, scale, scores.requires_grad)[0]
+    return _smooth_topk(scores, target, k, temperature, margin, scores.requires_grad)[0]
 
 
 def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
@@ -142,20 +143,22 @@ def _log_esp(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tenso
     return values[:2].clone(), gradients
 
 
-@torch.library.custom_op("shortlist::log_esp_gap", mutates_args=())
-def _log_esp_gap(
-    scores: Tensor, target: Tensor, k: int, scale: float, with_gradient: bool
+@torch.library.custom_op("shortlist::smooth_topk", mutates_args=())
+def _smooth_topk(
+    scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    index = target[:, None]
+    index, scale = target[:, None], 1 / (k * temperature)
     true = scores.gather(1, index)
     masked = true.isneginf()
     others = scores.sub(true.masked_fill_(masked, 0)).mul_(scale).scatter_(1, index, -torch.inf)
     values, gradients = _solve(others, k, [(-1.0, 1.0)] if with_gradient else [], ratio_only=True)
-    value = values[2].masked_fill(masked[:, 0], torch.inf)
+    lead = values[2].add_(margin / temperature).masked_fill_(masked[:, 0], torch.inf)
+    rows = logsigmoid(-lead).mul_(-temperature)
     if with_gradient:
-        # a common shift of the scores shifts the ratio: without the target's, the gradients add up to 1
-        gradients[0].mul_(scale).scatter_(1, index, -scale).masked_fill_(value[:, None].isinf(), 0)
-    return value, gradients.flatten(0, 1)
+        # a common shift of the scores shifts the ratio: without the target's, its gradients add up to 1
+        gradients[0].scatter_(1, index, -1.0).mul_((torch.sigmoid(lead) * (temperature * scale))[:, None])
+        gradients[0].masked_fill_(lead[:, None].isinf(), 0)
+    return rows, gradients.flatten(0, 1)
 
 
 @_log_esp_ratio.register_fake
@@ -164,8 +167,10 @@ def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
 
 
-@_log_esp_gap.register_fake
-def _(scores: Tensor, target: Tensor, k: int, scale: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
+@_smooth_topk.register_fake
+def _(
+    scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
 
@@ -185,9 +190,9 @@ def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, Non
     return upstream[:, None] * ctx.saved_tensors[0], None, None
 
 
-def _gap_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+def _smooth_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     refuse_second_derivative("smooth_topk_loss")
-    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None
+    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None
 
 
 def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
@@ -196,5 +201,5 @@ def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None
 
 
 _log_esp_ratio.register_autograd(_ratio_backward, setup_context=_save_gradient)
-_log_esp_gap.register_autograd(_gap_backward, setup_context=_save_gradient)
+_smooth_topk.register_autograd(_smooth_backward, setup_context=_save_gradient)
 _log_esp.register_autograd(_both_backward, setup_context=_save_gradient)
