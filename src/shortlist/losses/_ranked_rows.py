@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from shortlist._checks import can_read_values, refuse_second_derivative
+from shortlist._checks import can_read_values
 from shortlist.ops._network_column import column_and_gradient
 from shortlist.ops._networks import NETWORKS
+from shortlist.ops._ready_made import ready_made
 from shortlist.ops.relaxed_topk import is_masked, relaxed_topk
 
 __all__ = ["Top1", "ranked_rows"]
@@ -52,7 +53,8 @@ def ranked_rows(
     """
     by_network = ranks["method"] in NETWORKS and (chances.shape[-1] > 1 or top1 == "sort")
     if target is not None and by_network and _is_plain(logits):
-        return _NetworkRows.apply(logits, target, chances, weights, top1, ranks)
+        rows, gradient = _by_network(logits, target, chances, weights, top1, ranks)
+        return ready_made(logits, rows, gradient, "ranked_topk_loss")
     if top1 == "sort":
         return -_guarded_log(_within(logits, weights, ranks, target))
     all_classes = target is None
@@ -87,32 +89,24 @@ def _guarded_log(chance: Tensor) -> Tensor:
     return torch.log(chance * _KEEP + _GUARD)
 
 
-class _NetworkRows(torch.autograd.Function):
-    """The same for a target, of finite scores by a network, with its gradient from the same pass.
+@torch.no_grad()
+def _by_network(
+    logits: Tensor, target: Tensor, chances: Tensor, weights: Tensor, top1: Top1, ranks: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """The rows for a target, of unmasked scores by a network, and their gradient (n, c) from the same pass.
 
-    Its operations are so small that differentiating them one by one takes as long as the network.
+    The operations are so small that differentiating them one by one takes as long as the network.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, target: Tensor, chances: Tensor, weights: Tensor, top1: Top1, ranks: dict
-    ) -> Tensor:
-        options = ranks["method"], ranks["comparator"], ranks["steepness"], ranks["art_lambda"]
-        within, gradient = column_and_gradient(logits, target, weights, *options, True)
-        index, first = target[:, None], chances[..., 0].expand(len(target))
-        log_share = log_softmax(logits, -1)
-        log_true = log_share.gather(1, index)[:, 0]
-        of_plain = log_share.exp_().scatter_add_(1, index, logits.new_full(index.shape, -1.0))
-        in_sum = torch.exp(log_true) * first if top1 == "softmax" else torch.zeros_like(log_true)
-        kept = within.add_(in_sum).mul_(_KEEP).add_(_GUARD)
-        rows, slope = -kept.log(), -_KEEP / kept
-        factor = -in_sum * slope
-        if top1 == "softmax_ce":
-            rows, slope, factor = torch.lerp(rows, -log_true, first), (1 - first) * slope, first
-        ctx.save_for_backward(gradient.mul_(slope[:, None]).addcmul_(of_plain, factor[:, None]))
-        return rows
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative("ranked_topk_loss")
-        return gradients[0][:, None] * ctx.saved_tensors[0], None, None, None, None, None
+    options = ranks["method"], ranks["comparator"], ranks["steepness"], ranks["art_lambda"]
+    within, gradient = column_and_gradient(logits, target, weights, *options, with_gradient=True)
+    index, first = target[:, None], chances[..., 0].expand(len(target))
+    log_share = log_softmax(logits, -1)
+    log_true = log_share.gather(1, index)[:, 0]
+    of_plain = log_share.exp_().scatter_add_(1, index, logits.new_full(index.shape, -1.0))
+    in_sum = torch.exp(log_true) * first if top1 == "softmax" else torch.zeros_like(log_true)
+    kept = within.add_(in_sum).mul_(_KEEP).add_(_GUARD)
+    rows, slope = -kept.log(), -_KEEP / kept
+    factor = -in_sum * slope
+    if top1 == "softmax_ce":
+        rows, slope, factor = torch.lerp(rows, -log_true, first), (1 - first) * slope, first
+    return rows, gradient.mul_(slope[:, None]).addcmul_(of_plain, factor[:, None])

@@ -42,9 +42,7 @@ def network_column(
     """Sum over ranks r of weights[..., r] P[r, target] of each row, (n,), for weights (k,) or (n, k)."""
     weights = weights.detach().to(scores.dtype)
     with_gradient = scores.requires_grad
-    return column_and_gradient(
-        scores, target, weights, network, comparator, steepness, art_lambda, with_gradient
-    )[0]
+    return _column(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient)[0]
 
 
 class _Sweep:
@@ -92,10 +90,6 @@ class _Sweep:
             high.sub_(step)
 
 
-# Opaque to torch.compile, which would unroll the layers.
-
-
-@torch.library.custom_op("shortlist::network_column", mutates_args=())
 def column_and_gradient(
     scores: Tensor,
     target: Tensor,
@@ -145,7 +139,11 @@ def column_and_gradient(
     return value, out.mul_(steepness)
 
 
-@column_and_gradient.register_fake
+# Opaque to torch.compile, which would unroll the layers.
+_column = torch.library.custom_op("shortlist::network_column", column_and_gradient, mutates_args=())
+
+
+@_column.register_fake
 def _(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient):
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
@@ -160,4 +158,4 @@ def _backward(ctx, upstream: Tensor, _: Tensor):
     return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None, None
 
 
-column_and_gradient.register_autograd(_backward, setup_context=_save_gradient)
+_column.register_autograd(_backward, setup_context=_save_gradient)

@@ -7,6 +7,7 @@ from torch.nn.functional import logsigmoid
 
 from shortlist._checks import can_read_values, check_k, check_scores, promote, refuse_second_derivative
 from shortlist.ops._counting import count_tree, slab_points
+from shortlist.ops._ready_made import ready_made
 from shortlist.ops._select import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
@@ -74,7 +75,11 @@ def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: flo
     Where the target's score is ``-inf`` the loss is ``inf``, where fewer than k others are left it is 0, both
     without a gradient.
     """
-    return _smooth_topk(scores, target, k, temperature, margin, scores.requires_grad)[0]
+    if torch.compiler.is_compiling() or not scores.requires_grad:
+        return _smooth_topk_op(scores, target, k, temperature, margin, scores.requires_grad)[0]
+    with torch.no_grad():
+        rows, gradient = _smooth_topk(scores, target, k, temperature, margin, with_gradient=True)
+    return ready_made(scores, rows, gradient, "smooth_topk_loss")
 
 
 def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
@@ -143,7 +148,6 @@ def _log_esp(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tenso
     return values[:2].clone(), gradients
 
 
-@torch.library.custom_op("shortlist::smooth_topk", mutates_args=())
 def _smooth_topk(
     scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
@@ -161,13 +165,16 @@ def _smooth_topk(
     return rows, gradients.flatten(0, 1)
 
 
+_smooth_topk_op = torch.library.custom_op("shortlist::smooth_topk", _smooth_topk, mutates_args=())
+
+
 @_log_esp_ratio.register_fake
 def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
     n, c = scores.shape
     return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
 
 
-@_smooth_topk.register_fake
+@_smooth_topk_op.register_fake
 def _(
     scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
@@ -201,5 +208,5 @@ def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None
 
 
 _log_esp_ratio.register_autograd(_ratio_backward, setup_context=_save_gradient)
-_smooth_topk.register_autograd(_smooth_backward, setup_context=_save_gradient)
+_smooth_topk_op.register_autograd(_smooth_backward, setup_context=_save_gradient)
 _log_esp.register_autograd(_both_backward, setup_context=_save_gradient)
