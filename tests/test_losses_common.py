@@ -334,6 +334,19 @@ def test_sampled_noise_compiles_without_a_break():
 
 
 @each
+def test_rows_may_be_changed_in_place(name):
+    gradients = []
+    for in_place in (True, False):
+        leaf, target = batch(name)
+        leaf.requires_grad_()
+        loss = LOSSES[name](**(options(name) | {"reduction": "none"}))
+        rows = loss(leaf, target)
+        changed = rows.mul_(2) if in_place else 2 * rows
+        gradients.append(torch.autograd.grad(changed.sum(), leaf)[0])
+    torch.testing.assert_close(*gradients)
+
+
+@each
 def test_autocast(name):
     logits, target = batch(name, torch.float32)
     head = torch.nn.Linear(C, C)

@@ -25,7 +25,7 @@ class _ReadyMade(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Tensor, name: str) -> Tensor:
         ctx.save_for_backward(gradient)
         ctx.name = name
-        return value
+        return value.clone()  # an input that is returned as it is could not be changed in place
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
