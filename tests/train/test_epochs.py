@@ -163,6 +163,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore it
     )
     deadline = time.monotonic() + 120
     while not (folder / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
