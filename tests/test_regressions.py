@@ -264,6 +264,18 @@ def test_a_distribution_is_a_constant():
     assert module.distribution.tolist() == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("method", ["softsort", "splitter"])
+def test_inference_leaves_nothing_that_training_cannot_use(method):
+    scores, target = torch.randn(3, 8), torch.tensor([0, 1, 2])
+    options = {"distribution": [0.3, 0.3, 0.4], "steepness": 1.7, "method": method}
+    with torch.inference_mode():
+        want = ranked_topk_loss(scores.clone(), target, **options)
+    leaf = scores.clone().requires_grad_()
+    loss = ranked_topk_loss(leaf, target, **options)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), want.clone())
+
+
 def test_kth_of_one_row():
     row = torch.randn(10)
     assert kth_largest_index(row, 3).shape == kth_largest(row, 3).shape == ()

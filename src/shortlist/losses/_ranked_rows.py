@@ -35,8 +35,9 @@ def _known_rank_weights(
     chances: tuple[float, ...], top1: Top1, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """The few numbers are the same in each step: they are not computed anew."""
-    made = torch.tensor(chances, dtype=dtype, device=device)
-    return made, _rank_weights(made, top1)
+    with torch.inference_mode(False):  # what is made there could not be used in training
+        made = torch.tensor(chances, dtype=dtype, device=device)
+        return made, _rank_weights(made, top1)
 
 
 def ranked_rows(
