@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
@@ -14,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from shortlist import losses
 from shortlist.losses import LOSSES
+from tests.processes import in_two_processes
 
 N, C = 6, 9
 COUNTS = torch.tensor([500, 200, 100, 50, 30, 10, 5, 2, 1])
@@ -378,12 +378,9 @@ def test_autocast_rounds_nothing_inside(name):
     )
 
 
-def train_on_half(rank: int, store: str, results) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    assert torch.distributed.get_world_size() == 2
-    for name in NAMES:
-        results[rank, name] = gradient_of_head(name, slice(rank * N // 2, (rank + 1) * N // 2), parallel=True)
-    torch.distributed.destroy_process_group()
+def train_on_half(rank: int) -> dict:
+    half = slice(rank * N // 2, (rank + 1) * N // 2)
+    return {name: gradient_of_head(name, half, parallel=True) for name in NAMES}
 
 
 def gradient_of_head(name: str, rows: slice, parallel: bool) -> torch.Tensor:
@@ -396,13 +393,11 @@ def gradient_of_head(name: str, rows: slice, parallel: bool) -> torch.Tensor:
 
 
 def test_two_processes_with_half_the_batch_each_equal_one(tmp_path):
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(train_on_half, args=(str(tmp_path / "store"), results), nprocs=2)
-        for name in NAMES:
-            want = gradient_of_head(name, slice(0, N), parallel=False)
-            for rank in (0, 1):
-                torch.testing.assert_close(results[rank, name], want, rtol=1e-9, atol=1e-12)
+    results = in_two_processes(train_on_half, tmp_path)
+    for name in NAMES:
+        want = gradient_of_head(name, slice(0, N), parallel=False)
+        for result in results:
+            torch.testing.assert_close(result[name], want, rtol=1e-9, atol=1e-12)
 
 
 BAD = [

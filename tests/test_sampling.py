@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import nn
 from torch.utils.data import DataLoader
 
 from shortlist.losses import LOSSES
 from shortlist.sampling import ClassBalancedSampler, DeferredReweighting, deferred_weights
+from tests.processes import in_two_processes
 
 # classes 1 and 4 have no image; the others have 60, 5, 1 and 34, in mixed order
 TARGET = torch.tensor([0] * 60 + [2] * 5 + [3] * 1 + [5] * 34)[
@@ -174,31 +174,19 @@ def test_a_million_images_of_ten_thousand_classes():
     assert 100 * 0.9 < counts.var() < 100 * 1.1  # that of a binomial, mean 100
 
 
-def draw_in_process(rank: int, store: str, results) -> None:
-    early = sampler()  # built before the processes know of each other
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    assert torch.distributed.get_world_size() == 2
+def draw_in_process(rank: int, early: ClassBalancedSampler) -> dict:
     late = sampler()
-    results[rank, "length"] = len(late)
-    results[rank, "early"] = list(early)
-    results[rank, "late"] = list(itertools.islice(late, 20))
+    first = list(itertools.islice(late, 20))
     resumed = sampler()
     resumed.load_state_dict(late.state_dict())
-    results[rank, "rest"] = list(resumed)
-    torch.distributed.barrier()  # else one may leave while the other still connects
-    torch.distributed.destroy_process_group()
+    return {"length": len(late), "early": list(early), "late": first + list(resumed)}
 
 
 def test_two_processes_find_their_shards(tmp_path):
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(draw_in_process, args=(str(tmp_path / "store"), results), nprocs=2)
-        results = dict(results)
     want = list(sampler(num_samples=102))
-    for rank in (0, 1):
-        assert results[rank, "length"] == 51
-        assert results[rank, "early"] == want[rank::2]
-        assert results[rank, "late"] + results[rank, "rest"] == want[rank::2]
+    # the early one is built before the processes know of each other
+    for rank, result in enumerate(in_two_processes(draw_in_process, tmp_path, before=sampler)):
+        assert result == {"length": 51, "early": want[rank::2], "late": want[rank::2]}
 
 
 @pytest.mark.errors

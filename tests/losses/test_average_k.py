@@ -7,7 +7,6 @@ import pickle
 import numpy
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch.autograd import gradcheck
 from torch.nn.functional import binary_cross_entropy, cross_entropy
 
@@ -25,6 +24,7 @@ from shortlist.losses import (
 )
 from shortlist.losses._global_batch import largest_in_batch
 from tests.conftest import tensor
+from tests.processes import in_two_processes
 
 
 def heads(n=6, c=8, seed=0, dtype=torch.float64):
@@ -550,45 +550,39 @@ def masked_average_k(rows: slice) -> torch.Tensor:
     return leaf.grad
 
 
-def on_part(rank: int, store: str, results) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    assert torch.distributed.get_world_size() == 2
-    for name in CASES:  # parts of unequal size
-        results[rank, name] = gradients(name, slice(0, 6) if rank == 0 else slice(6, N), parallel=True)
-    part = slice(0, 6) if rank == 0 else slice(6, N)
-    results[rank, "whole"] = train_whole(part, parallel=True)
-    results[rank, "whole bfloat16"] = train_whole(part, parallel=True, dtype=torch.bfloat16)
-    results[rank, "masked"] = masked_average_k(part)
-    # tied entries: any will do, but no more than wanted in all
-    results[rank, "ties"] = len(largest_in_batch(torch.zeros(3 + rank, 2), wanted=torch.tensor(9), most=9)[0])
-    results[rank, "few ties"] = len(
-        largest_in_batch(torch.tensor([[3.0, 1.0, 1.0], [2.0, 1.0, rank]]), wanted=torch.tensor(5), most=5)[0]
-    )
-    torch.distributed.destroy_process_group()
+def on_part(rank: int) -> dict:
+    part = slice(0, 6) if rank == 0 else slice(6, N)  # of unequal size
+    return {name: gradients(name, part, parallel=True) for name in CASES} | {
+        "whole": train_whole(part, parallel=True),
+        "whole bfloat16": train_whole(part, parallel=True, dtype=torch.bfloat16),
+        "masked": masked_average_k(part),
+        # tied entries: any will do, but no more than wanted in all
+        "ties": number_chosen(torch.zeros(3 + rank, 2), 9),
+        "few ties": number_chosen(torch.tensor([[3.0, 1.0, 1.0], [2.0, 1.0, rank]]), 5),
+    }
+
+
+def number_chosen(scores: torch.Tensor, wanted: int) -> int:
+    return len(largest_in_batch(scores, wanted=torch.tensor(wanted), most=wanted)[0])
 
 
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path):
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(on_part, args=(str(tmp_path / "store"), results), nprocs=2)
-        assert (results[0, "ties"], results[1, "ties"]) == (6, 3)
-        assert (results[0, "few ties"], results[1, "few ties"]) == (3, 2)
-        start = train_whole(slice(0, N), parallel=False, steps=0)
-        want = train_whole(slice(0, N), parallel=False)
-        assert all((one - two).abs().max() > 0.02 for one, two in zip(want, start, strict=True))
-        for rank in (0, 1):
-            torch.testing.assert_close(results[rank, "whole"], want, rtol=0, atol=1e-6)
-        for one, two in zip(results[0, "whole bfloat16"], results[1, "whole bfloat16"], strict=True):
-            assert one.equal(two)  # rounded alike
-        # each process has the gradient of its rows, times 2 as they are to be averaged
-        masked = (results[0, "masked"] + results[1, "masked"]) / 2
-        torch.testing.assert_close(masked, masked_average_k(slice(0, N)))
-        for name in CASES:
-            want = gradients(name, slice(0, N), parallel=False)
-            for rank in (0, 1):
-                got = results[rank, name]
-                torch.testing.assert_close(got[0], want[0], rtol=1e-9, atol=1e-12)
-                torch.testing.assert_close(got[1:], want[1:], rtol=1e-9, atol=1e-12)
+    first, second = results = in_two_processes(on_part, tmp_path)
+    assert (first["ties"], second["ties"]) == (6, 3)
+    assert (first["few ties"], second["few ties"]) == (3, 2)
+    start = train_whole(slice(0, N), parallel=False, steps=0)
+    want = train_whole(slice(0, N), parallel=False)
+    assert all((one - two).abs().max() > 0.02 for one, two in zip(want, start, strict=True))
+    for result in results:
+        torch.testing.assert_close(result["whole"], want, rtol=0, atol=1e-6)
+    for one, two in zip(first["whole bfloat16"], second["whole bfloat16"], strict=True):
+        assert one.equal(two)  # rounded alike
+    # each process has the gradient of its rows, times 2 as they are to be averaged
+    torch.testing.assert_close((first["masked"] + second["masked"]) / 2, masked_average_k(slice(0, N)))
+    for name in CASES:
+        want = gradients(name, slice(0, N), parallel=False)
+        for result in results:
+            torch.testing.assert_close(result[name], want, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.errors

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from shortlist.metrics import (
     calibration_error,
@@ -24,6 +23,7 @@ from shortlist.metrics import (
     worst_classes,
 )
 from tests.conftest import vision_library
+from tests.processes import in_two_processes
 
 N, C = 53, 7
 GROUPS = torch.tensor([2, 2, 1, 1, 0, 0, 0])
@@ -189,29 +189,22 @@ def held(metric):
     return sum(getattr(metric, name).nbytes for name in metric._defaults)
 
 
-def on_part(rank: int, store: str, results) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    assert torch.distributed.get_world_size() == 2
+def on_part(rank: int) -> dict:
     metrics = metrics_of(load())
     scores, target = rows_of()
     mine = slice(0, 40) if rank == 0 else slice(40, N)
     batches = zip(scores[mine].split(16), target[mine].split(16), strict=True)  # of 16, 16, 8 and of 13 rows
     for batch in batches:
         update(metrics, *batch)
-    for name, metric in metrics.items():
-        results[rank, name] = metric.compute()
-    torch.distributed.destroy_process_group()
+    return {name: metric.compute() for name, metric in metrics.items()}
 
 
 def test_two_processes_equal_one(tmp_path):
     metrics = metrics_of(load())
     update(metrics, *rows_of())
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(on_part, args=(str(tmp_path / "store"), results), nprocs=2)
+    for result in in_two_processes(on_part, tmp_path):
         for name, metric in metrics.items():
-            for rank in (0, 1):
-                torch.testing.assert_close(results[rank, name], metric.compute(), equal_nan=True)
+            torch.testing.assert_close(result[name], metric.compute(), equal_nan=True)
 
 
 def test_the_page_runs():
