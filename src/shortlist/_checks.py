@@ -113,7 +113,7 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) ->
     if not isinstance(target, Tensor) or target.dtype != torch.int64 or target.shape != (n,):
         got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(
-            f"target must be int64 class indices of shape ({n},) to go with logits of shape ({n}, {c}), "
+            f"target must be int64 class indices of shape ({n},) to go with scores of shape ({n}, {c}), "
             f"got {got}"
         )
     if not can_read_values(target):

@@ -23,6 +23,8 @@ from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
 
 __all__ = ["Comparator", "Relaxation", "is_masked", "relaxed_topk"]
 
+_FAR = 6e4  # float16's least number is -65,504
+
 Relaxation = Literal["neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "splitter"]
 Comparator = Literal["logistic", "logistic_phi", "gaussian", "cauchy", "reciprocal", "optimal"]
 
@@ -58,8 +60,8 @@ def relaxed_topk(
     =============  ====================================================================================
 
     Args:
-        scores: Scores (n, c); ``-inf``, or anything below -1e30, marks a class that cannot be ranked: it is
-            taken as far below all others and gets chance 0.
+        scores: Scores (n, c); ``-inf``, or anything 60,000 below the best of its row, marks a class that
+            cannot be ranked: it is taken as far below all others and gets chance 0.
         k: Number of ranks, ``1 <= k <= c``.
         method: Which relaxation.
         steepness: Inverse temperature.
@@ -141,8 +143,12 @@ def _of_target(rows: Tensor, target: Tensor) -> Tensor:
 
 
 def is_masked(scores: Tensor) -> Tensor:
-    """Which classes cannot be ranked; some mask with the least number of their type."""
-    return scores < -1e30
+    """Which classes cannot be ranked: many mask with -1e9, or with the least number of their type.
+
+    As scores, such numbers would leave nothing of the others' differences when a network mixes them.
+    """
+    best = scores.amax(-1, keepdim=True)
+    return scores < (best - _FAR).clamp_min(-1e30)  # also where all are -inf
 
 
 def _lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
