@@ -1,12 +1,25 @@
 """Files are written whole or not at all."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing", "write_text"]
+__all__ = ["check_place", "replacing", "write_text"]
+
+
+def check_place(path: str | Path) -> None:
+    """Fail now, as writing would after long work, if there can be no file of this name."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
+    existing = next(folder for folder in path.absolute().parents if folder.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "Not a folder", str(existing))
+    if not os.access(existing, os.W_OK):
+        raise PermissionError(errno.EACCES, "No permission to write", str(existing))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from shortlist.metrics import Figure, Results, aggregate, evaluate
 from shortlist.report import compare_tables
 from shortlist.report.compare import Comparison, compare_runs
 from shortlist.report.run_groups import find_runs, read_run
+from shortlist.report.same_rows import on_same_rows
 from shortlist.report.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
 from shortlist.report.suite_figures import format_figure, larger_is_better
 from shortlist.train.recipe import make_recipe
@@ -432,11 +433,79 @@ def test_any_damage_is_reported_and_not_fatal(runs, tmp_path, file, content):
     else:
         (tmp_path / "bad" / file).write_text(content)
     found = compare_runs([runs / "plain-0", tmp_path / "bad"], ["top1.micro", "sets.two.coverage.micro"])
-    if file == "run.json":
+    if file == "run.json" or (file, content) == ("scores/test.safetensors", None):
         assert str(tmp_path / "bad") in next(iter(found.left_out.values()))
-    else:  # its results are there, its rows are not
+    else:  # its results are there, its rows cannot be read
         assert found.best["top1.micro"].test.startswith("no test: ")
     assert "**" not in compare_tables.to_markdown(found)
+
+
+def test_few_seeds_are_compared_where_both_have_them(tmp_path):
+    """The same scores at another temperature differ in nothing but the seeds that only one of them has."""
+    paths = [make_run(tmp_path / f"a{seed}", seed=seed, overrides=("name=a",)).path for seed in (0, 1)]
+    hot = ("name=b", "adjust.temperature=2.0")
+    paths += [make_run(tmp_path / f"b{seed}", seed=seed, overrides=hot).path for seed in (1, 2)]
+    found = compare_runs(paths, ["top1.micro"], baseline="a")
+    difference = found.differences["top1.micro"]["b"]
+    assert (difference.value, difference.p_value) == (0, 1)
+    assert difference.test == f"McNemar's test over {ROWS} test rows"  # of one run each
+    apart = compare_runs([paths[0], paths[3]], ["top1.micro"], baseline="a").differences["top1.micro"]["b"]
+    assert apart.test == f"McNemar's test over {ROWS} test rows, runs with other seeds"
+    hits = [Run.open(path).load_scores("test")[0].argmax(1) == TARGET for path in (paths[3], paths[0])]
+    assert apart.value == pytest.approx(float(hits[0].float().mean() - hits[1].float().mean()))
+
+
+@pytest.mark.parametrize(
+    ("data", "alike"),
+    [
+        (("data.seed=1",), False),
+        (("data.max_classes=50",), False),
+        (("data=gaussian_genera",), False),
+        (("data.label_noise=0.2", "data.max_per_class=9"), True),  # of the training rows
+        (("data.seed=0",), True),  # as it is anyway
+    ],
+)
+def test_rows_of_other_data_are_no_pairs(runs, tmp_path, data, alike):
+    """As many rows of each class as in the others, but not the same ones."""
+    for seed in range(3):
+        make_run(tmp_path / str(seed), seed=seed, skill=2.0, overrides=("name=other", "loss=focal", *data))
+    both = compare_runs([runs / "plain-0", tmp_path / "0"], ["top1.micro"]).best["top1.micro"]
+    seeds = [*(runs / f"plain-{seed}" for seed in range(3)), tmp_path]
+    every = compare_runs(seeds, ["top1.micro"]).best["top1.micro"]
+    assert (both.significant, every.significant) == (alike, alike)
+    if not alike:
+        assert both.test == every.test == "no test: not the same data"
+
+
+def test_published_data_are_known_by_name():
+    first, second = (make_recipe({"data": {"name": "cifar100", "root": root}}) for root in ("/a", "/b"))
+    assert on_same_rows(first, second)
+    own = [make_recipe({"data": {"name": "image_folder", "root": root}}) for root in ("/a", "/b")]
+    assert not on_same_rows(*own) and not on_same_rows(first, own[0])
+
+
+def test_what_does_not_change_numbers_makes_no_other_method(runs, tmp_path):
+    others = ("name=plain", "workers=3", "loggers=[]", "accelerator=cpu")
+    make_run(tmp_path / "d", seed=7, overrides=others)
+    (row,) = compare_runs([runs / "plain-0", tmp_path / "d"], ["top1.micro"]).rows
+    assert (row.label, row.seeds) == ("plain", (0, 7))
+
+
+def test_json_is_strict_where_a_figure_is_infinite(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "plain")
+    results = Results.load(tmp_path / "plain" / "results.json")
+    replace(results, scores=replace(results.scores, nll=Figure(math.inf))).save(
+        tmp_path / "plain" / "results.json"
+    )
+    text = invoke(tmp_path / "plain", "--figures", "nll", "--json")
+    content = json.loads(text, parse_constant=pytest.fail)
+    assert content["rows"][0]["figures"]["nll"]["value"] == "inf"
+
+
+@pytest.mark.errors
+def test_figures_must_be_named():
+    result = CliRunner().invoke(app, ["run", "--figures", " , "])
+    assert "--figures must name at least one" in str(result.exception)
 
 
 def test_a_table_that_is_none_of_a_suite_is_not_taken(runs, tmp_path):

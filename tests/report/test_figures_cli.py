@@ -74,3 +74,16 @@ def test_other_endings_are_refused(tmp_path):
     figure = load_figure("splitter_network")
     with pytest.raises(ValueError, match=r"path must end in .svg, .pdf or .png, got .*x.html"):
         write_figure(figure, figure.measure(**SMALL), tmp_path / "x.html")
+
+
+@pytest.mark.errors
+def test_numbers_of_something_else_and_places_that_cannot_be(tmp_path):
+    (tmp_path / "other.json").write_text('{"losses": []}')
+    result = invoke("splitter_network", "--numbers", tmp_path / "other.json", "-o", tmp_path / "a.svg")
+    assert isinstance(result.exception, ValueError) and "--numbers must be those" in str(result.exception)
+    (tmp_path / "folder.svg").mkdir()
+    (tmp_path / "file").touch()
+    places = {"folder.svg": IsADirectoryError, "file/a.svg": NotADirectoryError}
+    for place, error in places.items():
+        result = invoke("splitter_network", "--set", "n=8", "-o", tmp_path / place)
+        assert isinstance(result.exception, error)

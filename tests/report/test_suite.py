@@ -23,6 +23,7 @@ from shortlist.report.compare import compare_runs
 from shortlist.report.suite import SuiteError, load_suite
 from shortlist.report.suite_plan import recipe_hash
 from shortlist.report.suite_run import run_suite
+from shortlist.report.suite_state import SuiteState
 from shortlist.report.suite_table import compare_suite
 from shortlist.report.suite_worker import Task, do_task
 from shortlist.train.fit import train
@@ -438,6 +439,34 @@ def test_figures_that_are_not_there_yet_or_never(tmp_path):
     )
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["tables"][0]["figures"] == ["top1.micro"]
+
+
+def test_a_method_without_a_figure_to_choose_by_is_named(tmp_path):
+    """All classes have fewer than 20 training rows: there is no accuracy of those with many."""
+    file = write(tmp_path, methods={"ce": {}}, seeds=[0], tune={"figure": "top1.many", "seeds": [0]})
+    words = ["run", str(file), "--out", str(tmp_path)]
+    result = CliRunner().invoke(suite_app, words)
+    assert result.exit_code == 1
+    assert "left out: ce: nothing to choose by: no grid point has a finite top1.many" in result.stderr
+    content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)
+    assert (list(content["undecided"]), content["finished"], content["tables"]) == (["ce"], 2, [])
+
+
+def test_a_chosen_run_without_scores_is_left_out_of_the_table(finished, tmp_path):
+    shutil.copytree(finished[1], tmp_path / "tiny", ignore=shutil.ignore_patterns(".lock"))
+    lost = next((tmp_path / "tiny" / "noised").rglob("seed-1/scores/test.safetensors"))
+    lost.unlink()
+    (found,) = compare_suite(SuiteState(load_suite(finished[0]), tmp_path / "tiny")).values()
+    assert [len(row.runs) for row in found.rows if row.label == "noised"] == [1]
+    assert "scores/test.safetensors is missing" in next(iter(found.left_out.values()))
+
+
+def test_a_run_of_scores_that_fails_leaves_nothing(finished, tmp_path):
+    source = next(finished[1].rglob("ce/*/seed-0"))
+    recipe = make_recipe(Run.open(source).recipe.model_dump(mode="json"), ["predictors.average2.k=99"])
+    task = Task("x", str(tmp_path / "x"), recipe.model_dump(mode="json"), source=str(source))
+    assert "k must be" in (do_task(task).failure or "")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.failure.txt"]
 
 
 def test_a_trained_run_is_not_lost_to_one_made_of_scores(tmp_path):

@@ -6,7 +6,7 @@ import yaml
 from shortlist.report.suite import Method, Suite, SuiteError, load_suite
 from shortlist.report.suite_plan import plan_suite, recipe_hash, resolve, run_name
 from shortlist.report.suite_state import SuiteState
-from shortlist.train.recipe import make_recipe
+from shortlist.train.recipe import RecipeError, load_recipe, make_recipe
 from tests.report.test_suite import BASE, SUITE, write
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "cpu"
@@ -66,6 +66,15 @@ def test_hash_is_of_what_matters():
         ({"methods": {"ce": {"grid": {"seed": [5, 6]}}}}, r"those of the suite, got 'seed=5'"),
         ({"methods": {"ce": {"overrides": ["name=a"]}}}, r"those of the suite, got 'name=a'"),
         ({"base": "nowhere.yaml"}, r"nowhere.yaml"),
+        ({"name": ".."}, r"name: String should match"),
+        (
+            {"methods": {"a": {"posterior": True}, "b": {"from": "a"}}},
+            r"methods.b.from must be a method that",
+        ),
+        (
+            {"base": BASE | {"data": {"name": "glyphs"}}, "methods": {"ce": {"posterior": True}}},
+            r"methods.ce.posterior needs a data set whose distribution is known .* got glyphs",
+        ),
         ({"baseline": "c"}, r"baseline must be one of the methods \(.*\), got 'c'"),
     ],
 )
@@ -95,6 +104,16 @@ def test_suites_that_come_with_it(file, tmp_path):
     ]
     assert baselines
     assert all(len(cell.points) > 1 for cell in plan_suite(suite) if cell.method.trains)
+
+
+@pytest.mark.errors
+def test_a_key_that_is_there_twice_is_refused(tmp_path):
+    (tmp_path / "suite.yaml").write_text("name: a\nmethods:\n  ce: {}\n  ce: {overrides: [loss=focal]}\n")
+    with pytest.raises(SuiteError, match=r"suite.yaml, line 4: 'ce' is there twice"):
+        load_suite(tmp_path / "suite.yaml")
+    (tmp_path / "recipe.yaml").write_text("epochs: 1\nloss: {name: focal, gamma: 1, gamma: 2}\n")
+    with pytest.raises(RecipeError, match=r"recipe.yaml, line 2: 'gamma' is there twice"):
+        load_recipe(tmp_path / "recipe.yaml")
 
 
 @pytest.mark.errors

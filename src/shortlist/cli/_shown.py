@@ -1,6 +1,5 @@
 """What the verbs print: progress on stderr, tables on stdout."""
 
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from shortlist._json import strict_json
 from shortlist.metrics import Averages, Figure, Results
 
 __all__ = ["figures_table", "percent", "print_json", "progress_report", "warnings_as_lines"]
@@ -112,4 +112,4 @@ def _caption(results: Results) -> str:
 
 def print_json(content: Mapping[str, Any]) -> None:
     """JSON on stdout, for scripts."""
-    print(json.dumps(content, ensure_ascii=False))
+    print(strict_json(content))

@@ -1,10 +1,11 @@
 """``shortlist compare``: runs beside each other."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from shortlist._json import strict_json
 
 __all__ = ["compare"]
 
@@ -41,9 +42,11 @@ def compare(
     if markdown + latex + as_json > 1:
         raise ValueError("only one of --markdown, --latex and --json can be given")
     names = None if figures is None else [name.strip() for name in figures.split(",") if name.strip()]
+    if names == []:
+        raise ValueError(f"--figures must name at least one, got {figures!r}")
     found = compare_runs(runs, names, baseline=baseline)
     if as_json:
-        typer.echo(json.dumps(compare_tables.to_json(found), ensure_ascii=False, indent=2))
+        typer.echo(strict_json(compare_tables.to_json(found), indent=2))
     elif markdown or latex:
         typer.echo(compare_tables.to_markdown(found) if markdown else compare_tables.to_latex(found))
     else:

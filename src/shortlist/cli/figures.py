@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist._files import check_place
+from shortlist._json import strict_json
+
 __all__ = ["figures"]
 
 
@@ -53,10 +56,18 @@ def figures(
             raise ValueError("--numbers draws what was measured: no runs and no --set")
         found = json.loads(numbers.read_text(encoding="utf-8"))
     else:
+        check_place(output)
         found = _measure(figure, runs, options)
-    beside = write_figure(figure, found, output)
+    try:
+        beside = write_figure(figure, found, output)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        if numbers is None:
+            raise
+        raise ValueError(f"--numbers must be those of {name}, got {numbers}: {error!r}") from error
+    for path, reason in found.get("left_out", {}).items():
+        typer.echo(f"shortlist: left out {reason if path in reason else f'{path}: {reason}'}", err=True)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(strict_json(found))
     else:
         typer.echo(f"{output}, numbers in {beside}")
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from shortlist._files import check_place
+
 __all__ = ["report"]
 
 
@@ -33,6 +35,7 @@ def report(
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output must end in .html, got {output}")
+    check_place(output)
     # blocks of rows are small: on a machine that trains at the same time, threads mostly wait for each other
     torch.set_num_threads(1)
     console = Console(stderr=True)

@@ -1,6 +1,5 @@
 """``shortlist suite``: run many recipes, choose on validation, test once."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+from shortlist._json import strict_json
 
 __all__ = ["suite_app"]
 
@@ -33,7 +34,8 @@ def run(
 
     Finished runs are never repeated and started ones go on from their last epoch, so after a stop of any kind
     the same command continues. OUT/NAME gets results.csv and results.parquet (a line for each run that
-    counts) and tuning.csv (every grid point with its validation figure). Exit code 1 if a run failed.
+    counts) and tuning.csv (every grid point with its validation figure). Exit code 1 if a run failed or a
+    method's grid points have no figure to choose by.
     """
     from shortlist.report.suite import load_suite
     from shortlist.report.suite_run import run_suite
@@ -42,7 +44,7 @@ def run(
     with _watching(suite.name) as watch:
         state = run_suite(suite, out, jobs=jobs, watch=watch)
     _print_suite(state, as_json)
-    raise typer.Exit(1 if state.failed else 0)
+    raise typer.Exit(1 if state.failed or state.undecided else 0)
 
 
 @suite_app.command()
@@ -107,12 +109,13 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
     if as_json:
         content = {"suite": state.suite.name, "folder": str(state.folder), "runs": total, "finished": done}
         content |= {"failed": sorted(state.failed), "unreadable": state.unreadable}
+        content |= {"undecided": state.undecided}
         content |= {"tuning": tuning_rows(state)}
         tables = [
             {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(found)}
             for place, found in comparisons.items()
         ]
-        typer.echo(json.dumps(content | {"tables": tables}, ensure_ascii=False, indent=2))
+        typer.echo(strict_json(content | {"tables": tables}, indent=2))
         return
     chosen = [row for row in tuning_rows(state) if row["chosen"]]
     lines = [f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}"]
@@ -125,7 +128,7 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
         _print_table(found, title, markdown)
     for name in sorted(state.failed):
         typer.echo(f"failed: {name}", err=True)
-    for reason in state.unreadable.values():
+    for reason in (*state.unreadable.values(), *state.undecided.values()):
         typer.echo(f"left out: {reason}", err=True)
 
 

@@ -1,13 +1,13 @@
 """The outcome of an evaluation: plain numbers, to be written to a file, compared and drawn."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shortlist._files import write_text
+from shortlist._json import strict_json
 
 __all__ = ["Averages", "Figure", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
 
@@ -162,7 +162,7 @@ class Results:
 
     def to_json(self) -> str:
         """As JSON that any reader takes: an infinite number is written as text."""
-        return json.dumps({"format": _FORMAT} | _plain(asdict(self)), allow_nan=False)
+        return strict_json({"format": _FORMAT} | asdict(self))
 
     @staticmethod
     def from_json(text: str) -> "Results":
@@ -196,17 +196,8 @@ def _named(start: str, averages: Averages) -> dict[str, Figure]:
     return {f"{start}.{name}": figure for name, figure in figures.items()}
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no infinity."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
-
-
 def _numbers(value: Any) -> Any:
-    """What :func:`_plain` changed, changed back, and lists as tuples."""
+    """Infinite numbers out of text, and lists as tuples."""
     if isinstance(value, dict):
         return {key: _numbers(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -89,7 +89,7 @@ def footnotes(comparison: Comparison) -> list[str]:
         ]
         notes.append(
             f"differences to {comparison.baseline}: mean of pairs, bold if p < 0.05 after Holm's correction "
-            f"for the {max(tested)} methods of a column ({'; '.join(tests)})"
+            f"for the {max(tested)} method{'' if max(tested) == 1 else 's'} of a column ({'; '.join(tests)})"
         )
     return notes + [f"left out: {reason}" for reason in comparison.left_out.values()]
 
@@ -134,7 +134,8 @@ def to_markdown(comparison: Comparison) -> str:
     lines = _pipe_table(head, _body(comparison, " ± "))
     if comparison.differences:
         head = [f"method - {comparison.baseline}", "", *map(_heading, comparison.differences)]
-        lines += ["", *_pipe_table(head, _differences(comparison, " ± "))]
+        body = _differences(comparison, " ± ")
+        lines += ["", *_pipe_table(head, body)] if body else []
     return "\n".join([*lines, "", *(f"- {note}" for note in footnotes(comparison))])
 
 

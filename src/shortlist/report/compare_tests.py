@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.report.compare_rows import RowReader, compare_over_rows
 from shortlist.report.run_groups import Group
+from shortlist.report.same_rows import on_same_rows
 from shortlist.report.significance import PairedTest, holm, paired_t_test
 from shortlist.report.suite_figures import size_of, value_of
 
@@ -49,13 +50,24 @@ def _test(
 ) -> PairedTest | str:
     if pairs is not None:
         return paired_t_test(*pairs)
-    return compare_over_rows(name, [run.path for run in first.runs], [run.path for run in second.runs], read)
+    shared = {run.recipe.seed for run in first.runs} & {run.recipe.seed for run in second.runs}
+    one, other = (
+        [run.path for run in group.runs if not shared or run.recipe.seed in shared]
+        for group in (first, second)
+    )
+    found = compare_over_rows(name, one, other, read)
+    if shared or isinstance(found, str):
+        return found
+    return found._replace(test=f"{found.test}, runs with other seeds")  # which is in the difference too
 
 
 def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
     """A figure by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
-    if len({run.results.class_rows for run in (*first.runs, *second.runs)}) > 1:
+    every = (*first.runs, *second.runs)
+    if len({run.results.class_rows for run in every}) > 1:
         return "no test: not the same test rows"
+    if not all(on_same_rows(every[0].recipe, run.recipe) for run in every):
+        return "no test: not the same data"
     by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]

@@ -14,14 +14,12 @@ from shortlist.metrics import Figure, Results, aggregate
 from shortlist.predictors import load
 from shortlist.report.compare_rows import counts_of
 from shortlist.report.published import flatten
+from shortlist.report.suite_plan import NO_METHOD
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run, RunError
 from shortlist.train.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Experiment", "LeftOut", "Method", "ReadRun", "group_runs", "read_runs"]
-
-# what does not change what a run computes, or changes only its draws
-_NO_METHOD = ("name", "about", "seed", "workers", "loggers", "accelerator", "devices")
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def group_runs(runs: Sequence[ReadRun]) -> list[Experiment]:
 def _keys(run: ReadRun) -> tuple[str, str]:
     """What is the same in all runs of an experiment, and in all runs of a method."""
     content = run.recipe.model_dump(mode="json")
-    rest = {key: value for key, value in content.items() if key not in _NO_METHOD}
+    rest = {key: value for key, value in content.items() if key not in (*NO_METHOD, "seed")}
     data = _key([content["data"], run.class_table.ids, run.results.rows])
     return data, _key([rest, sorted(run.results.figures()), _is_posterior(run)])
 
@@ -208,7 +206,8 @@ def differing_keys(runs: Sequence[ReadRun]) -> list[str]:
     return [
         key
         for key in keys
-        if key not in _NO_METHOD and len({_key(flat.get(key)) for flat in flats}) > 1  # one may lack it
+        if key not in (*NO_METHOD, "seed")
+        and len({_key(flat.get(key)) for flat in flats}) > 1  # one may lack it
     ]
 
 

@@ -44,6 +44,8 @@ def read_run(path: str | Path) -> FinishedRun:
     file = run.path / "results.json"
     if not file.is_file():
         raise RunError(f"{path} has no results: {file.name} is missing")
+    if not (run.path / "scores" / "test.safetensors").is_file():  # no test over rows could be made
+        raise RunError(f"{path} has no scores: scores/test.safetensors is missing")
     return FinishedRun(run.path, run.recipe, Results.load(file), info.get("scores_from"))
 
 

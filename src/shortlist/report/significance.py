@@ -61,7 +61,7 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
     t = abs(mean) / (spread / math.sqrt(len(differences)))
     degrees = len(differences) - 1
     share = central_share(math.atan(t / math.sqrt(degrees)), degrees)
-    return PairedTest(mean, max(0.0, 1.0 - share), name)
+    return PairedTest(mean, max(1e-15, 1.0 - share), name)  # less is lost in rounding
 
 
 def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from shortlist._yaml import read_mapping
 from shortlist.report.suite_figures import default_figures
 
 __all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 Seed = Annotated[int, Field(ge=0)]
-Name = Annotated[str, Field(pattern=r"^[\w.\-]+$")]
+Name = Annotated[str, Field(pattern=r"^[\w\-][\w.\-]*$")]  # also names of folders
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
@@ -106,8 +106,13 @@ def _check_source(name: str, method: Method, methods: Mapping[str, Method]) -> N
         return
     if method.posterior:
         raise ValueError(f"methods.{name} must have either from or posterior, got both")
-    if method.source not in methods or methods[method.source].source is not None:
-        trained = [other for other, one in methods.items() if one.source is None]
+    if method.source in methods and methods[method.source].posterior:
+        raise ValueError(
+            f"methods.{name}.from must be a method that trains, got {method.source!r}: give {name} posterior "
+            f"and overrides of its own"
+        )
+    if method.source not in methods or not methods[method.source].trains:
+        trained = [other for other, one in methods.items() if one.trains]
         raise ValueError(
             f"methods.{name}.from must be a method with scores of its own ({', '.join(trained)}), "
             f"got {method.source!r}"
@@ -121,24 +126,17 @@ def load_suite(path: str | Path) -> Suite:
         SuiteError: With one line for each fault.
     """
     path = Path(path)
-    content = _read(path)
-    if isinstance(content.get("base"), str):
-        content["base"] = _read(path.parent / content["base"])
+    try:
+        content = read_mapping(path)
+        if isinstance(content.get("base"), str):
+            content["base"] = read_mapping(path.parent / content["base"])
+    except ValueError as error:
+        raise SuiteError(str(error)) from error
     try:
         return Suite.model_validate(content)
     except ValidationError as error:
         lines = (_line(fault) for fault in error.errors())
         raise SuiteError(f"{path}: " + "\n".join(lines)) from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise SuiteError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
-    return content
 
 
 def _line(fault: Any) -> str:

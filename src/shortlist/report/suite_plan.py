@@ -1,6 +1,7 @@
 """From a suite to its runs: every combination of axes, methods, grid points and seeds, with its recipe."""
 
 import hashlib
+import inspect
 import itertools
 import json
 import re
@@ -11,11 +12,13 @@ from typing import Any
 
 import yaml
 
+from shortlist.datasets import DATASETS
 from shortlist.report.suite import Method, Suite, SuiteError
 from shortlist.report.suite_figures import check_figure
 from shortlist.train.recipe import Recipe, RecipeError, make_recipe
 
 __all__ = [
+    "NO_METHOD",
     "Cell",
     "Point",
     "Task",
@@ -26,6 +29,10 @@ __all__ = [
     "run_name",
     "source_cell",
 ]
+
+
+# of a recipe: what does not change what a run computes
+NO_METHOD = ("name", "about", "workers", "loggers", "accelerator", "devices")
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,12 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
     for point in cell.points:
         recipe = resolve(suite, cell, point, 0, None if source is None else (source, source.points[0]))
         known |= set(recipe.predictors)
+        made = inspect.signature(DATASETS[recipe.data.name]).return_annotation
+        if cell.method.posterior and not hasattr(made, "log_posterior"):
+            raise SuiteError(
+                f"methods.{cell.name}.posterior needs a data set whose distribution is known "
+                f"(gaussian_genera, two_gaussians), got {recipe.data.name}"
+            )
         if source is not None:
             _check_reuse(cell, recipe, resolve(suite, source, source.points[0], 0))
     return known
@@ -209,12 +222,12 @@ def resolve(
 
 
 def recipe_content(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain values, without what does not change the run."""
-    return recipe.model_dump(mode="json", exclude={"name", "about"})
+    """The recipe as plain values, without what does not change its numbers."""
+    return recipe.model_dump(mode="json", exclude=set(NO_METHOD))
 
 
 def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
-    """Twelve digits that differ for recipes that differ (in more than name and about)."""
+    """Twelve digits that differ for recipes that differ (in more than ``NO_METHOD``)."""
     content = recipe_content(recipe)
     if not seed:
         del content["seed"]

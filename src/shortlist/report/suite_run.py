@@ -58,9 +58,9 @@ def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | No
     folder = Path(out).absolute() / suite.name
     state = SuiteState(suite, folder)
     with _locked(folder):
+        tracker = _Tracker(state, jobs, watch)  # refuses runs of other recipes, before anything is written
         content = suite.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         write_text(folder / "suite.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-        tracker = _Tracker(state, jobs, watch)
         with _executor(jobs, tracker.tell) as executor:
             _work(state, executor, jobs, tracker)
         write_tables(state)

@@ -1,7 +1,8 @@
 """How far a suite is: which runs are there, which grid points are chosen, what can be done next."""
 
+import math
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from statistics import fmean
 
 from shortlist.metrics import Results
@@ -40,6 +41,7 @@ class SuiteState:
         self.cells = plan_suite(suite)
         self.failed: set[str] = set()
         self.unreadable: dict[str, str] = {}  # why a run that is there cannot be used, by its name
+        self.undecided: dict[str, str] = {}  # why no grid point can be chosen, by the method's folder
         self._finished: set[tuple[str, bool]] = set()
         self._choices: dict[tuple[str, ...], Choice] = {}
 
@@ -79,7 +81,15 @@ class SuiteState:
         sign = 1 if larger_is_better(self.figure(cell)) else -1
         known = {label: sign * value for label, value in figures.items() if value is not None}
         best = next((p for p in cell.points if known and known.get(p.label) == max(known.values())), None)
-        return None if best is None else Choice(best, figures)
+        folder = str(PurePosixPath(run_name(cell, cell.points[0], 0)).parent.parent)
+        self.undecided.pop(folder, None)
+        if best is None:
+            self.undecided[folder] = (
+                f"{folder}: nothing to choose by: no grid point has a finite {self.figure(cell)} of the "
+                f"validation rows with every tuning seed"
+            )
+            return None
+        return Choice(best, figures)
 
     def figure(self, cell: Cell) -> str:
         """What a cell's grid point is chosen by."""
@@ -89,7 +99,7 @@ class SuiteState:
         """That figure of a run, on the validation rows; None where it is not defined."""
         figures = Results.load(self.folder / name / "results_val.json").figures()
         value = value_of(figures, self.figure(cell))
-        return None if value is None or value != value else value
+        return None if value is None or not math.isfinite(value) else value
 
     def source(self, cell: Cell) -> tuple[Cell, Point] | None:
         """Whose scores a cell takes, if it does and that is chosen."""

@@ -9,10 +9,10 @@ from typing import Any
 from shortlist._files import replacing, write_text
 from shortlist.metrics import Results
 from shortlist.report.compare import Comparison, compare_groups
-from shortlist.report.run_groups import Group, alike_runs, read_run
+from shortlist.report.run_groups import Group, alike_runs, read_run, why
 from shortlist.report.suite_plan import recipe_hash, run_name
 from shortlist.report.suite_state import SuiteState
-from shortlist.train.runs import Run
+from shortlist.train.runs import Run, RunError
 
 __all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
 
@@ -97,20 +97,28 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
     """The methods beside each other, for each combination of the axes' labels."""
     groups: dict[tuple[str, ...], dict[str, list[Any]]] = {}
+    left_out: dict[tuple[str, ...], dict[str, str]] = {}
     for cell, _, name in _chosen_runs(state):
-        place = groups.setdefault(cell.place, {})
-        place.setdefault(cell.name, []).append(read_run(state.folder / name))
+        try:
+            run = read_run(state.folder / name)
+        except RunError as error:
+            left_out.setdefault(cell.place, {})[name] = why(state.folder / name, error)
+            continue
+        groups.setdefault(cell.place, {}).setdefault(cell.name, []).append(run)
+    wanted, baseline = figures or state.suite.figures, state.suite.baseline
     return {
-        place: _compare_methods(methods, figures or state.suite.figures, state.suite.baseline)
+        place: _compare_methods(methods, wanted, baseline, left_out.get(place, {}))
         for place, methods in groups.items()
     }
 
 
-def _compare_methods(methods: dict[str, list[Any]], figures: list[str], baseline: str | None) -> Comparison:
-    found, left_out = [], {}
+def _compare_methods(
+    methods: dict[str, list[Any]], figures: list[str], baseline: str | None, left_out: dict[str, str]
+) -> Comparison:
+    found = []
     for label, runs in methods.items():
         alike, others = alike_runs(runs)
-        left_out |= others
+        left_out = left_out | others
         found.append(Group(label, alike))
     # those with the predictor may be missing yet, and few classes have no top-5
     known = {name for runs in methods.values() for run in runs for name in run.results.figures()}

@@ -130,17 +130,21 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         )
     _clear_unfinished(folder)
     run = Run.create(folder.with_name(f".{folder.name}.{os.getpid()}.made"), recipe)
-    if task.source is not None:
-        taken = os.path.relpath(task.source, folder)
-        _link(Path(task.source), run.path)
-    else:
-        taken = "posterior"
-        _save_posterior(run, recipe)
-    calibrate_run(run, recipe)
-    validation_results(run)
-    if task.test:
-        final_results(run)
-    run.set_state("finished", scores_from=taken)
+    try:
+        if task.source is not None:
+            taken = os.path.relpath(task.source, folder)
+            _link(Path(task.source), run.path)
+        else:
+            taken = "posterior"
+            _save_posterior(run, recipe)
+        calibrate_run(run, recipe)
+        validation_results(run)
+        if task.test:
+            final_results(run)
+        run.set_state("finished", scores_from=taken)
+    except Exception:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
     run.path.rename(folder)
 
@@ -163,11 +167,6 @@ def _link_file(source: Path, dest: Path) -> None:
 
 def _save_posterior(run: Run, recipe: Recipe) -> None:
     data: Any = build_data(recipe)
-    if not hasattr(data, "log_posterior"):
-        raise SuiteError(
-            f"posterior needs a data set whose distribution is known (gaussian_genera, two_gaussians), "
-            f"got {recipe.data.name}"
-        )
     data.class_table.save(run.path / "class_table.json")
     for part in ("val", "test"):
         split = getattr(data, part)

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from shortlist._files import write_text
+from shortlist._yaml import read_mapping
 from shortlist.datasets import DATASETS
 from shortlist.datasets._assembly import assemble
 from shortlist.models import MODELS
@@ -286,12 +287,9 @@ def load_variant(path: str | Path, variant: str) -> list[str]:
 
 def _read_mapping(path: str | Path) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, Mapping):
-        raise RecipeError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
-    return content
+        return read_mapping(path)
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
 
 
 def save_recipe(recipe: Recipe, path: str | Path) -> None:

@@ -71,7 +71,8 @@ class Run:
         """An existing run; the message says what is missing if it is none."""
         run = Run(path)
         if not run.path.is_dir():
-            raise RunError(f"{path} is not a run folder: there is no such folder")
+            what = "it is a file" if run.path.exists() else "there is no such folder"
+            raise RunError(f"{path} is not a run folder: {what}")
         if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
         if run.info().get("format") != FORMAT:

@@ -1,7 +1,6 @@
 """What a figure is: a function that measures numbers, one that draws them, and how both are written."""
 
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shortlist._files import replacing, write_text
+from shortlist._json import strict_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,5 +75,5 @@ def write_figure(figure: PaperFigure, numbers: Numbers, path: str | Path) -> Pat
         dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         with replacing(path) as temporary:
             drawing.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=dates.get(path.suffix))
-    write_text(path.with_suffix(".json"), json.dumps(numbers, ensure_ascii=False, indent=1) + "\n")
+    write_text(path.with_suffix(".json"), strict_json(numbers, indent=1) + "\n")
     return path.with_suffix(".json")
