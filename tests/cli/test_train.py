@@ -17,6 +17,7 @@ from shortlist.cli import app
 from shortlist.predictors import load
 from shortlist.train.build import build_data
 from shortlist.train.fit import train
+from shortlist.train.predict import predict_files
 from shortlist.train.recipe import make_recipe
 from shortlist.train.runs import Run
 from tests.datasets import trees
@@ -149,6 +150,19 @@ def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
         assert torch.equal(listed, expected | torch.zeros_like(sets).scatter(1, scores.topk(2).indices, True))
 
 
+def test_predict_from_several_files_of_scores(trained, tmp_path):
+    for folder, rows in (("a", 3), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        save_file({"scores": torch.randn(rows, 12)}, tmp_path / folder / "scores.safetensors")
+    files = [tmp_path / folder / "scores.safetensors" for folder in ("a", "b")]
+    told = []
+    out = tmp_path / "lists.jsonl"
+    predict_files(trained, files, out, batch_size=2, progress=lambda *counts: told.append(counts))
+    items = [json.loads(line)["item"] for line in out.read_text().splitlines()]
+    assert items == [f"{files[0]}:{i}" for i in range(3)] + [f"{files[1]}:{i}" for i in range(2)]
+    assert told == [(2, 3), (3, 3), (5, 5)]
+
+
 def test_predict_from_images_folders_and_lists(pictures, tmp_path):
     data = build_data(pictures.recipe)
     folder = tmp_path / "images"
@@ -201,6 +215,9 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
         ((trained.path, "x.npz", "x.png", "-o", tmp_path / "a.csv"), "all saved scores or all images"),
         ((trained.path, "x.npz", "-o", tmp_path / "a.csv"), "x.npz does not exist"),
         ((trained.path, "x.npz", "-o", tmp_path / "a.csv", "--batch-size", 0), "batch_size must be"),
+        ((pictures.path, __file__, "-o", tmp_path / "a.csv"), "images that can be read, got none among 1"),
+        ((pictures.path, tmp_path / "a.csv", "-o", tmp_path / "a.csv"), "must not be one of the inputs"),
+        ((pictures.path, __file__, "-o", tmp_path / "a.txt"), "got 'a.txt'"),
         (
             (trained.path, "x.npz", "-o", tmp_path / "a.csv", "--predictor", "top9"),
             "--predictor must be one of",

@@ -106,9 +106,9 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
     For example: --set 'predictors.average3={name: average_k, k: 3}' adds one. Nothing is trained.
     """
     from shortlist.cli._shown import print_json, warnings_as_lines
-    from shortlist.train.recipe import make_recipe, save_recipe
+    from shortlist.train.recipe import make_recipe
     from shortlist.train.runs import Run
-    from shortlist.train.scoring import calibrate_run, evaluate_run
+    from shortlist.train.scoring import calibrate_again
 
     run = Run.open(run_folder)
     before = run.recipe
@@ -117,9 +117,7 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
         raise ValueError("--set may change adjust and predictors only: the rest needs a new run")
     with warnings_as_lines():
-        predictors = calibrate_run(run, recipe)
-        save_recipe(recipe, run.path / "recipe.yaml")
-        evaluate_run(run)
+        predictors = calibrate_again(run, recipe)
     reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
     if as_json:
         print_json({"run": str(run.path), "predictors": reports})
@@ -149,8 +147,10 @@ def evaluate(
 
     if part not in ("test", "val"):
         raise ValueError(f"--part must be test or val, got {part!r}")
+    run = Run.open(run_folder)
+    run.check_calibrated()
     with warnings_as_lines():
-        results = evaluate_run(Run.open(run_folder), part)
+        results = evaluate_run(run, part)
     if as_json:
         print(results.to_json())
     else:

@@ -14,8 +14,7 @@ from shortlist.metrics import Figure, Results, aggregate
 from shortlist.predictors import load
 from shortlist.report.compare_rows import counts_of
 from shortlist.report.published import flatten
-from shortlist.report.suite_plan import NO_METHOD
-from shortlist.train.recipe import Recipe
+from shortlist.train.recipe import NO_METHOD, Recipe
 from shortlist.train.runs import Run, RunError
 from shortlist.train.scoring import adjust_scores, load_adjustment
 

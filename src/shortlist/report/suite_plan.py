@@ -15,10 +15,9 @@ import yaml
 from shortlist.datasets import DATASETS
 from shortlist.report.suite import Method, Suite, SuiteError
 from shortlist.report.suite_figures import check_figure
-from shortlist.train.recipe import Recipe, RecipeError, make_recipe
+from shortlist.train.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
 
 __all__ = [
-    "NO_METHOD",
     "Cell",
     "Point",
     "Task",
@@ -29,10 +28,6 @@ __all__ = [
     "run_name",
     "source_cell",
 ]
-
-
-# of a recipe: what does not change what a run computes
-NO_METHOD = ("name", "about", "workers", "loggers", "accelerator", "devices")
 
 
 @dataclass(frozen=True)

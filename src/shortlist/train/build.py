@@ -157,8 +157,8 @@ def _make_model(recipe: Recipe, num_classes: int, sample: Tensor, pretrained: bo
         wants = inspect.signature(make_model).parameters
         if "in_channels" in wants:
             options.setdefault("in_channels", sample.shape[0])
-        if "in_features" in wants:
-            options.setdefault("in_features", sample.numel())
+        if "image_size" in wants and sample.ndim == 3:
+            options.setdefault("image_size", tuple(sample.shape[1:]))
         return make_model(num_classes, **options)
     library, _, model = name.partition(":")
     if library == "timm":

@@ -54,7 +54,22 @@ def _was_validated(trainer: pl.Trainer) -> bool:
     return (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1) == 0
 
 
-class BestEpoch(ModelCheckpoint):
+class _MovableCheckpoint(ModelCheckpoint):
+    """Remembers its files by their names: a run's folder may have been moved when it is resumed."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What was best so far, in the folder as it is called now."""
+        state: dict[str, Any] = state_dict | {"dirpath": self.dirpath}
+        for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
+            state[key] = self._here(state.get(key, ""))
+        state["best_k_models"] = {self._here(path): score for path, score in state["best_k_models"].items()}
+        super().load_state_dict(state)
+
+    def _here(self, path: str) -> str:
+        return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
+
+
+class BestEpoch(_MovableCheckpoint):
     """``best.ckpt``: of the epochs that were validated, the one with the best figure."""
 
     def __init__(self, folder: Path, *, monitor: str, mode: str) -> None:
@@ -73,7 +88,7 @@ class BestEpoch(ModelCheckpoint):
             super().on_train_epoch_end(trainer, pl_module)
 
 
-class LastEpoch(ModelCheckpoint):
+class LastEpoch(_MovableCheckpoint):
     """``last.ckpt``: of every epoch, to go on from; ``save_last`` writes it for epochs that are best only."""
 
     def __init__(self, folder: Path) -> None:
@@ -103,6 +118,13 @@ class EpochFigures(pl.Callback):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: list[dict[str, float]] = []
+        self.rate = 0.0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Note the learning rate: when an epoch ends it is that of the next step already."""
+        self.rate = float(trainer.optimizers[0].param_groups[0]["lr"])
 
     def state_dict(self) -> dict[str, Any]:
         """Travels in the checkpoint, so that file and checkpoint agree after a kill."""
@@ -119,8 +141,7 @@ class EpochFigures(pl.Callback):
             for name, value in trainer.callback_metrics.items()
             if _was_validated(trainer) or not name.startswith("val_")
         }
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        self.lines.append({"epoch": trainer.current_epoch, "lr": rate, **figures})
+        self.lines.append({"epoch": trainer.current_epoch, "lr": self.rate, **figures})
         self._write()
 
     @rank_zero_only
@@ -138,10 +159,15 @@ class EpochProgress(pl.Callback):
 
     def __init__(self, report: Callable[[int, int, dict[str, float]], None]) -> None:
         self.report = report
+        self.figures: dict[str, float] = {}
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Read the figures once: after each step the device would be waited for."""
+        found = trainer.callback_metrics.items()
+        self.figures = {name: float(value) for name, value in found if name.startswith("val_")}
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """After each step."""
-        figures = {name: float(v) for name, v in trainer.callback_metrics.items() if name.startswith("val_")}
-        self.report(trainer.global_step, int(trainer.estimated_stepping_batches), figures)
+        self.report(trainer.global_step, int(trainer.estimated_stepping_batches), self.figures)

@@ -7,12 +7,15 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -31,7 +34,7 @@ from shortlist.train.callbacks import (
     WholeCheckpoints,
 )
 from shortlist.train.loaders import evaluation_loader, training_loader
-from shortlist.train.module import SetClassifier
+from shortlist.train.module import SetClassifier, check_not_diverged
 from shortlist.train.recipe import Recipe
 from shortlist.train.runs import Run, RunError
 from shortlist.train.scoring import calibrate_run, class_norms, evaluate_run, score_split
@@ -71,6 +74,7 @@ def train(recipe: Recipe, folder: str | Path, *, report: Report | None = None, t
 def resume(folder: str | Path, *, report: Report | None = None, test: bool = True) -> Run:
     """Go on with a run from its last whole epoch, to the same numbers as without the stop."""
     run = Run.open(folder)
+    run.check_recipe()
     return _proceed(run, run.recipe, report, test)
 
 
@@ -82,6 +86,8 @@ def _proceed(run: Run, recipe: Recipe, report: Report | None, test: bool) -> Run
     with run.locked():
         if run.state == "finished":
             return run
+        for left in run.path.glob("*/.*.ckpt"):  # of a process that was killed while it wrote
+            left.unlink()
         if run.state == "started":
             data = _fit(run, recipe, report)
             run.set_state("trained")
@@ -179,30 +185,35 @@ def _run_trainer(
         callbacks.append(EpochProgress(lambda done, total, figures: report(what, done, total, figures)))
     else:
         callbacks.append(TQDMProgressBar())
-    trainer = pl.Trainer(
-        default_root_dir=run.path,
-        accelerator=recipe.accelerator,
-        devices=recipe.devices,
-        strategy="ddp" if recipe.devices > 1 else "auto",
-        precision=recipe.precision,  # type: ignore[arg-type]
-        callbacks=callbacks,
-        logger=_loggers(run, recipe),
-        plugins=[WholeCheckpoints()],
-        gradient_clip_val=recipe.optimiser.clip_norm,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-        enable_progress_bar=report is None,
-        log_every_n_steps=10**9 if not recipe.loggers else 50,
-        max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
-    )
+    try:
+        trainer = pl.Trainer(
+            default_root_dir=run.path,
+            accelerator=recipe.accelerator,
+            devices=recipe.devices,
+            strategy="ddp" if recipe.devices > 1 else "auto",
+            precision=recipe.precision,  # type: ignore[arg-type]
+            callbacks=callbacks,
+            logger=_loggers(run, recipe),
+            plugins=[WholeCheckpoints()],
+            gradient_clip_val=recipe.optimiser.clip_norm,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            enable_progress_bar=report is None,
+            log_every_n_steps=10**9 if not recipe.loggers else 50,
+            max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
+        )
+    except MisconfigurationException as error:
+        wanted = f"accelerator {recipe.accelerator}, devices {recipe.devices}, precision {recipe.precision}"
+        raise ValueError(f"this machine cannot train with {wanted}: {error}") from error
     settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
     last = checkpoints / "last.ckpt"
     first_epoch = 0
     if last.is_file():  # a resumed loader starts before it is told its epoch
-        first_epoch = torch.load(last, map_location="cpu", weights_only=True)["epoch"] + 1
+        first_epoch = _read_checkpoint(last)["epoch"] + 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
+        warnings.filterwarnings("ignore", ".*sync_dist=True.*")  # figures are of all processes already
         warnings.filterwarnings("ignore", ".*treespec.*deprecated.*")
         warnings.filterwarnings("ignore", ".*exists and is not empty.*")
         warnings.filterwarnings("ignore", ".*number of training batches.*")
@@ -250,8 +261,15 @@ def _best_state(run: Run, folder: str) -> dict[str, Any]:
     path = run.path / folder / "best.ckpt"
     if not path.is_file():
         path = path.with_name("last.ckpt")
-    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    state = _read_checkpoint(path)["state_dict"]
     return {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
+
+
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, UnpicklingError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
 
 
 def load_model(run: Run) -> nn.Module:
@@ -267,7 +285,11 @@ def load_model(run: Run) -> nn.Module:
     if recipe.second_stage is not None:
         _prepare_second_stage(model, recipe)
     saved, folder = run.path / "model.safetensors", "second_stage" if recipe.second_stage else "checkpoints"
-    model.load_state_dict(load_file(saved) if saved.is_file() else _best_state(run, folder))
+    try:
+        state = load_file(saved) if saved.is_file() else _best_state(run, folder)
+    except SafetensorError as error:
+        raise RunError(f"{saved} cannot be read: {error}") from error
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -288,6 +310,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test:
             progress=tell,
             part=f"scoring {part}",
         )
+        check_not_diverged(scores)
         run.save_scores(part, scores, target, norms)
     with replacing(run.path / "model.safetensors") as temporary:
         save_file({key: value.contiguous() for key, value in model.cpu().state_dict().items()}, temporary)

@@ -90,6 +90,12 @@ class _ParquetWriter(ListWriter):
         self._file.close()
 
 
+def check_suffix(path: Path) -> None:
+    """Require a format that can be written."""
+    if path.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
+        raise ValueError(f"--out must end in .csv, .jsonl or .parquet, got {path.name!r}")
+
+
 @contextmanager
 def open_writer(path: Path, table: ClassTable) -> Iterator[ListWriter]:
     """A writer for the format that the suffix names."""
@@ -100,8 +106,6 @@ def open_writer(path: Path, table: ClassTable) -> Iterator[ListWriter]:
             yield writer
         finally:
             writer.close()
-    elif suffix in (".csv", ".jsonl"):
+    else:
         with path.open("w", encoding="utf-8", newline="") as file:
             yield _CsvWriter(file, table) if suffix == ".csv" else _JsonLinesWriter(file, table)
-    else:
-        raise ValueError(f"--out must end in .csv, .jsonl or .parquet, got {path.name!r}")

@@ -17,12 +17,20 @@ from shortlist.sampling import DeferredReweighting
 from shortlist.train.build import build_optimiser, learning_rate_factor
 from shortlist.train.recipe import Recipe
 
-__all__ = ["SetClassifier", "in_channels_last", "predicted_scores"]
+__all__ = ["SetClassifier", "check_not_diverged", "in_channels_last", "predicted_scores"]
 
 
 def predicted_scores(output: Any) -> Tensor:
     """The scores to predict from: a two-head model's set head, any other's only output."""
     return output.set_logits if isinstance(output, TwoHeadScores) else output
+
+
+def check_not_diverged(scores: Tensor) -> None:
+    """Say so if a network's scores are no numbers."""
+    if bool(scores.isnan().any()):
+        raise ValueError(
+            "the network's scores are no numbers: the training diverged; try a smaller optimiser.lr"
+        )
 
 
 def in_channels_last(inputs: Tensor) -> Tensor:
@@ -97,6 +105,7 @@ class SetClassifier(pl.LightningModule):
         counted = target != -100
         if self._average and bool(counted.any()):
             scores, target = scores[counted], target[counted]
+            check_not_diverged(scores)
             for predictor in self._average.values():
                 predictor.update(scores)
             chance = scores.softmax(1).gather(1, target[:, None]).squeeze(1)

@@ -19,7 +19,7 @@ from shortlist.datasets.lists import read_columns
 from shortlist.predictors import SetPredictor, load
 from shortlist.train.build import build_data, build_eval_transform
 from shortlist.train.fit import load_model
-from shortlist.train.list_writers import ListWriter, open_writer
+from shortlist.train.list_writers import ListWriter, check_suffix, open_writer
 from shortlist.train.module import in_channels_last, predicted_scores
 from shortlist.train.runs import Run, RunError
 from shortlist.train.scoring import adjust_scores, load_adjustment
@@ -63,6 +63,10 @@ def predict_files(
     """
     check_k(top, name="top")
     check_k(batch_size, name="batch_size")
+    check_suffix(out)
+    if out.resolve() in [path.resolve() for path in inputs]:
+        raise ValueError(f"--out must not be one of the inputs, got {out}")
+    run.check_calibrated()
     chosen = _load_predictor(run, predictor)
     saved = [path for path in inputs if path.suffix.lower() in _SCORES]
     if saved and len(saved) < len(inputs):
@@ -83,6 +87,8 @@ def predict_files(
             items += len(names)
             if progress is not None:
                 progress(items, total)
+        if items and unreadable == items:
+            raise ValueError(f"inputs must hold images that can be read, got none among {items}")
     counted = items - unreadable
     return Counts(items, unreadable, members / counted if counted else 0.0)
 
@@ -107,6 +113,7 @@ def _write(writer: ListWriter, names: list[str], scores: Tensor, predictor: SetP
 
 
 def _saved_scores(paths: Sequence[Path], batch_size: int) -> Iterator[tuple[list[str], Tensor, int]]:
+    total = 0  # of the files seen so far: the next is not opened before it is its turn
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist")
@@ -114,10 +121,11 @@ def _saved_scores(paths: Sequence[Path], batch_size: int) -> Iterator[tuple[list
         if "scores" not in tensors or tensors["scores"].ndim != 2:
             raise ValueError(f"{path} must hold a tensor 'scores' (n, c), got {', '.join(tensors)}")
         scores = tensors["scores"].float()
+        total += len(scores)
+        name = path.name if len(paths) == 1 else str(path)  # several may have one name
         for start in range(0, len(scores), batch_size):
             part = scores[start : start + batch_size]
-            names = [f"{path.name}:{start + i}" for i in range(len(part))]
-            yield names, part, len(scores)
+            yield [f"{name}:{start + i}" for i in range(len(part))], part, total
 
 
 def _scored_images(
@@ -125,7 +133,8 @@ def _scored_images(
 ) -> Iterator[tuple[list[str], Tensor, int]]:
     files = _image_files(inputs, path_column)
     prepare = _preparation(run)
-    model = load_model(run)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_model(run).to(device)
     num_classes = len(run.class_table)
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
@@ -134,8 +143,8 @@ def _scored_images(
         scores = torch.full((len(names), num_classes), -torch.inf)  # no class at all: could not be read
         if readable:
             with torch.inference_mode():
-                output = predicted_scores(model(in_channels_last(torch.stack(readable)))).float()
-            scores[torch.tensor([image is not None for image in images])] = output
+                output = predicted_scores(model(in_channels_last(torch.stack(readable).to(device)))).float()
+            scores[torch.tensor([image is not None for image in images])] = output.cpu()
         yield names, scores, len(files)
 
 

@@ -1,7 +1,9 @@
 """A recipe: everything that defines a run, in one typed object and one YAML file."""
 
 import difflib
+import hashlib
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +20,7 @@ from shortlist.predictors import PREDICTORS
 from shortlist.train import sections as s
 
 __all__ = [
+    "NO_METHOD",
     "Recipe",
     "RecipeError",
     "load_recipe",
@@ -25,7 +28,11 @@ __all__ = [
     "make_recipe",
     "read_setting",
     "save_recipe",
+    "training_hash",
 ]
+
+# what does not change what a run computes
+NO_METHOD = ("name", "about", "workers", "loggers", "accelerator", "devices")
 
 _FILE_NAME = r"^[\w.\-]+$"
 _NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
@@ -119,6 +126,12 @@ class Recipe(s.Section):
             if not weighs or self.loss.class_balanced is not None:
                 why = "has class_balanced weights from the start" if weighs else "takes no class weights"
                 raise ValueError(f"reweighting must be left out: the loss {self.loss.name} {why}")
+        optimiser, clip = self.optimiser.name, self.optimiser.clip_norm
+        if self.loss.name == "role" and (optimiser != "sgd" or clip is not None):
+            raise ValueError(
+                "optimiser must be sgd without clip_norm for the loss role: its table has sparse gradients, "
+                f"got {optimiser} with clip_norm {clip}"
+            )
         for name in self.loggers:
             if name not in ("csv", "tensorboard") and ":" not in name:
                 raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
@@ -290,6 +303,12 @@ def _read_mapping(path: str | Path) -> Mapping[str, Any]:
         return read_mapping(path)
     except ValueError as error:
         raise RecipeError(str(error)) from error
+
+
+def training_hash(recipe: Recipe) -> str:
+    """Twelve digits that differ for recipes whose trainings do."""
+    content = recipe.model_dump(mode="json", exclude={*NO_METHOD, "adjust", "predictors"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def save_recipe(recipe: Recipe, path: str | Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shortlist._files import replacing, write_text
 from shortlist.class_table import ClassTable
-from shortlist.train.recipe import Recipe, load_recipe, save_recipe
+from shortlist.train.recipe import Recipe, load_recipe, save_recipe, training_hash
 
 __all__ = ["Run", "RunError"]
 
@@ -56,7 +56,7 @@ class Run:
         new.path.mkdir(parents=True)
         try:
             save_recipe(recipe, new.path / "recipe.yaml")
-            new.set_state("started", versions=versions())
+            new.set_state("started", versions=versions(), training=training_hash(recipe))
             new.path.rename(path)
         except OSError:
             if path.exists():  # another process was faster
@@ -88,13 +88,17 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """What ``run.json`` says."""
+        path = self.path / "run.json"
         try:
-            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise RunError(f"{self.path / 'run.json'} is not JSON: {error}") from error
+            info = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{path} is not JSON: {error}") from error
+        if not isinstance(info, dict):
+            raise RunError(f"{path} must hold a mapping of keys to values, got {type(info).__name__}")
+        return info
 
     def set_state(self, state: str, **more: Any) -> None:
-        """Note how far the run is: started, trained, finished."""
+        """Note how far the run is: started, trained, finished; calibrating while that is done again."""
         info = self.info() if (self.path / "run.json").is_file() else {"format": FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
         write_text(self.path / "run.json", json.dumps(info, indent=2) + "\n")
@@ -102,7 +106,22 @@ class Run:
     @property
     def state(self) -> str:
         """How far the run is."""
-        return self.info()["state"]
+        state = self.info().get("state")
+        if state is None:
+            raise RunError(f"{self.path / 'run.json'} does not say how far the run is: it has no state")
+        return state
+
+    def check_calibrated(self) -> None:
+        """Refuse a run of which some predictors may be of another calibration than others."""
+        if self.state == "calibrating":
+            raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
+
+    def check_recipe(self) -> None:
+        """Refuse to go on with a training whose recipe was changed since it began."""
+        if self.info().get("training") not in (None, training_hash(self.recipe)):
+            raise RunError(
+                f"{self.path / 'recipe.yaml'} was changed since the training began: put it back or train anew"
+            )
 
     @property
     def recipe(self) -> Recipe:
@@ -155,12 +174,16 @@ class Run:
         return tensors["class_norms"], tensors["class_offsets"]
 
     def _load_tensors(self, part: str) -> dict[str, Tensor]:
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         path = self.path / "scores" / f"{part}.safetensors"
         if not path.is_file():
             raise RunError(f"{self.path} has no scores of {part}: {path} is missing")
-        return load_file(path)
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
 
     def predictor_paths(self) -> dict[str, Path]:
         """The calibrated predictors, by name."""

@@ -19,8 +19,8 @@ from shortlist.priors import class_priors
 from shortlist.train.build import build_predictor
 from shortlist.train.loaders import evaluation_loader
 from shortlist.train.module import in_channels_last, predicted_scores
-from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run
+from shortlist.train.recipe import Recipe, save_recipe
+from shortlist.train.runs import Run, RunError
 
 __all__ = [
     "adjust_scores",
@@ -128,7 +128,29 @@ def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredic
     Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
     they were calibrated on scores that may have been adjusted otherwise.
     """
-    recipe = run.recipe if recipe is None else recipe
+    adjustment, predictors = _calibrate(run, run.recipe if recipe is None else recipe)
+    _save_calibration(run, adjustment, predictors)
+    return predictors
+
+
+def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
+    """Calibrate a finished run by a recipe that replaces its own, and evaluate it.
+
+    A run that is stopped in the midst of it says so from then on: its files are of two calibrations.
+    """
+    with run.locked():
+        if run.state not in ("finished", "calibrating"):
+            raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
+        adjustment, predictors = _calibrate(run, recipe)
+        run.set_state("calibrating")
+        _save_calibration(run, adjustment, predictors)
+        save_recipe(recipe, run.path / "recipe.yaml")
+        evaluate_run(run)
+        run.set_state("finished")
+    return predictors
+
+
+def _calibrate(run: Run, recipe: Recipe) -> tuple[Adjustment, dict[str, SetPredictor]]:
     scores, target = run.load_scores("val")
     counts = run.class_table.class_counts
     adjustment: Adjustment = {"temperature": 1.0, "tau": 0.0}
@@ -140,6 +162,10 @@ def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredic
     for key in recipe.predictors:
         predictors[key] = build_predictor(recipe, key, counts).calibrate(scores, target)
         predictors[key](scores[:1])  # what cannot be used is not kept
+    return adjustment, predictors
+
+
+def _save_calibration(run: Run, adjustment: Adjustment, predictors: dict[str, SetPredictor]) -> None:
     write_text(run.path / "adjustment.json", json.dumps(adjustment) + "\n")
     for key, predictor in predictors.items():
         save(predictor, run.path / "predictors" / f"{key}.json")
@@ -148,13 +174,17 @@ def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredic
             state = json.loads(path.read_text(encoding="utf-8"))["state"]
             path.unlink()
             path.with_name(state).unlink(missing_ok=True)
-    return predictors
 
 
 def load_adjustment(run: Run) -> Adjustment:
     """What :func:`calibrate_run` fitted."""
     path = run.path / "adjustment.json"
-    return json.loads(path.read_text()) if path.is_file() else {"temperature": 1.0, "tau": 0.0}
+    if not path.is_file():
+        return {"temperature": 1.0, "tau": 0.0}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not {"temperature", "tau"} <= found.keys():
+        raise RunError(f"{path} must hold a temperature and a tau, got {found!r}")
+    return found
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:

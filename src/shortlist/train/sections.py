@@ -2,9 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor, nn
 
 from shortlist.losses import LOSSES
@@ -36,10 +44,25 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]  # true is no count
 
 
+def refuse_yes_for_a_number(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """``true`` counts as 1 otherwise, which nobody means."""
+    if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
+        raise ValueError(f"must not be yes or no, got {value}")
+    return value
+
+
+def _takes_bool(annotation: Any) -> bool:
+    if annotation in (bool, Any, object):
+        return True
+    return any(part is True or part is False or _takes_bool(part) for part in get_args(annotation))
+
+
 class Section(BaseModel):
     """Typed options; an unknown one is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    _numbers = field_validator("*", mode="before")(refuse_yes_for_a_number)
 
 
 class NamedSection(BaseModel):
@@ -48,6 +71,8 @@ class NamedSection(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     name: str
+
+    _numbers = field_validator("*", mode="before")(refuse_yes_for_a_number)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -194,7 +219,7 @@ class PredictorSection(NamedSection):
     macro: bool = False
 
 
-def _cross_entropy(*, label_smoothing: float = 0.0, weight: Tensor | None = None) -> nn.Module:
+def _cross_entropy(*, label_smoothing: Fraction = 0.0, weight: Tensor | None = None) -> nn.Module:
     return nn.CrossEntropyLoss(label_smoothing=label_smoothing, weight=weight)
 
 
@@ -236,7 +261,8 @@ def options_model(
         arbitrary_types_allowed=True,
         protected_namespaces=(),
     )
-    return create_model(name, __config__=config, **(fields | dict(more or {})))
+    checks: dict[str, Any] = {"_numbers": field_validator("*", mode="before")(refuse_yes_for_a_number)}
+    return create_model(name, __config__=config, __validators__=checks, **(fields | dict(more or {})))
 
 
 def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:

@@ -1,0 +1,153 @@
+"""Runs that were moved, changed or damaged: they go on to the same numbers, or say what is wrong."""
+
+import shutil
+
+import pytest
+import torch
+import yaml
+
+from shortlist.train import scoring
+from shortlist.train.fit import load_model, resume, train
+from shortlist.train.predict import predict_files
+from shortlist.train.recipe import make_recipe
+from shortlist.train.runs import Run, RunError
+from shortlist.train.scoring import calibrate_again, calibrate_run, evaluate_run, load_adjustment
+from tests.train.small import RECIPE
+from tests.train.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Run:
+    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("runs") / "run", report=silent)
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> Run:
+    return Run(shutil.copytree(finished.path, tmp_path / "copy"))
+
+
+def test_a_moved_run_remembers_its_best_epoch(tmp_path):
+    """The best is an early epoch: it was not to be seen again after the move."""
+    whole = train(make_recipe(RECIPE, FALLING), tmp_path / "whole", report=silent)
+    run = stopped_after(6, tmp_path / "here", FALLING)
+    best = epoch_of(run, "best")
+    run.path.rename(tmp_path / "there")
+    moved = resume(tmp_path / "there", report=silent)
+    assert epoch_of(moved, "best") == best == epoch_of(whole, "best") < 5
+    assert torch.equal(moved.load_scores("test")[0], whole.load_scores("test")[0])
+
+
+def test_what_a_kill_left_is_gone_when_the_run_goes_on(tmp_path):
+    run = stopped_after(1, tmp_path / "run", [])
+    left = run.path / "checkpoints" / ".best.123-abc.ckpt"
+    left.touch()
+    resume(run.path, report=silent)
+    assert not left.exists()
+    assert sorted(path.name for path in left.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
+
+
+def test_figures_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
+    """At the end of an epoch the next one's is set already."""
+    recipe = make_recipe(RECIPE, ["schedule={name: milestones, milestones: [2, 3]}"])
+    run = train(recipe, tmp_path / "run", report=silent)
+    factor = recipe.schedule.factor
+    expected = [0.05, 0.05, 0.05 * factor, 0.05 * factor**2]
+    assert [float(line["lr"]) for line in lines_of(run)] == pytest.approx(expected)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("changes", [{"epochs": 3}, {"batch_size": 32}, {"optimiser": {"name": "adam"}}])
+def test_a_training_does_not_go_on_by_another_recipe(changes, tmp_path):
+    run = stopped_after(1, tmp_path / "run", [])
+    file = run.path / "recipe.yaml"
+    before = file.read_text()
+    file.write_text(yaml.safe_dump(yaml.safe_load(before) | changes))
+    with pytest.raises(RunError, match=r"recipe.yaml was changed since the training began"):
+        resume(run.path, report=silent)
+    file.write_text(yaml.safe_dump(yaml.safe_load(before) | {"workers": 1, "about": "on a larger machine"}))
+    run.check_recipe()
+
+
+@pytest.mark.errors
+def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch):
+    recipe = make_recipe(copied.recipe.model_dump(), ["adjust.temperature=4"])
+    saved = []
+
+    def stop_at_the_second(predictor, path):
+        saved.append(path)
+        if len(saved) == 2:
+            raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "save", stop_at_the_second)
+        with pytest.raises(OSError, match="no space"):
+            calibrate_again(copied, recipe)
+    with pytest.raises(RunError, match="was stopped while it was calibrated: calibrate it again"):
+        predict_files(copied, [copied.path / "scores" / "test.safetensors"], tmp_path / "lists.csv")
+    calibrate_again(copied, recipe)
+    assert copied.state == "finished" and copied.recipe.adjust.temperature == 4
+    assert load_adjustment(copied)["temperature"] == 4
+    there = (copied.path / "results.json").read_text()
+    calibrate_run(copied)
+    evaluate_run(copied)
+    assert (copied.path / "results.json").read_text() == there
+
+
+@pytest.mark.errors
+def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_path):
+    with copied.locked(), pytest.raises(RunError, match="in use"):
+        calibrate_again(copied, copied.recipe)
+    run = stopped_after(1, tmp_path / "run", [])
+    with pytest.raises(RunError, match="is not finished: go on with shortlist train --resume"):
+        calibrate_again(run, run.recipe)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("file", "content", "call", "message"),
+    [
+        ("run.json", "[]", lambda run: Run.open(run.path), "must hold a mapping of keys to values, got list"),
+        ("run.json", '{"format": "shortlist run 1"}', lambda run: run.state, "it has no state"),
+        ("run.json", "\xff", lambda run: run.info(), "is not JSON"),
+        ("adjustment.json", "{}", load_adjustment, "must hold a temperature and a tau, got {}"),
+        ("scores/test.safetensors", "", evaluate_run, "test.safetensors cannot be read"),
+        ("model.safetensors", "half", load_model, "model.safetensors cannot be read"),
+    ],
+)
+def test_damaged_files_are_named(file, content, call, message, copied):
+    (copied.path / file).write_bytes(content.encode("latin1"))
+    with pytest.raises(RunError, match=message):
+        call(copied)
+
+
+@pytest.mark.errors
+def test_half_a_checkpoint_is_named(tmp_path):
+    run = stopped_after(1, tmp_path / "run", [])
+    last = run.path / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(RunError, match=r"last.ckpt cannot be read"):
+        resume(run.path, report=silent)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("figure", ["top1", "average2"])
+def test_a_training_that_diverged_says_so(figure, tmp_path):
+    changes = ["optimiser.lr=1e30", "loss=cross_entropy", "epochs=1", f"selection.figure={figure}"]
+    with pytest.raises(ValueError, match=r"the training diverged; try a smaller optimiser.lr"):
+        train(make_recipe(RECIPE, changes), tmp_path / "run", report=silent)
+
+
+@pytest.mark.errors
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it has what is asked for")
+def test_a_machine_without_what_the_recipe_wants(tmp_path):
+    with pytest.raises(ValueError, match="this machine cannot train with accelerator gpu, devices 1"):
+        train(make_recipe(RECIPE, ["accelerator=gpu"]), tmp_path / "run", report=silent)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", ["mlp", "linear"])
+def test_networks_of_vectors_take_images_by_their_size(model, tmp_path):
+    data = {"name": "glyphs", "max_classes": 12, "train_images": 120, "cache": str(tmp_path / "cache")}
+    recipe = make_recipe(RECIPE | {"data": data, "model": {"name": model}, "epochs": 1})
+    run = train(recipe, tmp_path / "run", report=silent)
+    assert load_model(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)
