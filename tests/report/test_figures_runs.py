@@ -227,7 +227,7 @@ def test_a_run_file_of_another_kind_and_a_copy_are_left_out(folder, tmp_path):
     numbers = load_figure("class_size").measure(runs=[first, tmp_path / "copy", tmp_path / "odd"])
     assert [method["seeds"] for method in numbers["methods"]] == [[0]]
     assert numbers["left_out"][str(tmp_path / "copy")].endswith(f"has the recipe and the seed of {first}")
-    assert "attribute" in numbers["left_out"][str(tmp_path / "odd")]
+    assert "must hold a mapping of keys to values, got list" in numbers["left_out"][str(tmp_path / "odd")]
 
 
 # topk_against_average_k

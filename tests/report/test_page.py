@@ -292,7 +292,7 @@ def damage(run: Run, what: str) -> None:
         ("older", "written by another version"),
         ("recipe", "size_of_batch: unknown key"),
         ("not json", "not a file of results"),
-        ("list", "attribute"),
+        ("list", "must hold a mapping of keys to values, got list"),
         ("scores", "cannot be read"),
         ("predictor", "is not a predictor saved by shortlist"),
         ("other predictors", "not of the predictors that are there"),

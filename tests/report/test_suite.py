@@ -376,7 +376,7 @@ def test_lost_results_are_made_again(finished, tmp_path, file, content):
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("run.json", "[]", "attribute"),
+        ("run.json", "[]", "must hold a mapping of keys to values, got list"),
         ("run.json", '{"format": "shortlist run 0", "state": "finished"}', "another version"),
         ("recipe.yaml", None, "no run.json and recipe.yaml"),
     ],
