@@ -185,27 +185,7 @@ def _run_trainer(
         callbacks.append(EpochProgress(lambda done, total, figures: report(what, done, total, figures)))
     else:
         callbacks.append(TQDMProgressBar())
-    try:
-        trainer = pl.Trainer(
-            default_root_dir=run.path,
-            accelerator=recipe.accelerator,
-            devices=recipe.devices,
-            strategy="ddp" if recipe.devices > 1 else "auto",
-            precision=recipe.precision,  # type: ignore[arg-type]
-            callbacks=callbacks,
-            logger=_loggers(run, recipe),
-            plugins=[WholeCheckpoints()],
-            gradient_clip_val=recipe.optimiser.clip_norm,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            enable_progress_bar=report is None,
-            log_every_n_steps=10**9 if not recipe.loggers else 50,
-            max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
-        )
-    except MisconfigurationException as error:
-        wanted = f"accelerator {recipe.accelerator}, devices {recipe.devices}, precision {recipe.precision}"
-        raise ValueError(f"this machine cannot train with {wanted}: {error}") from error
+    trainer = _trainer(run, recipe, module, callbacks, report)
     settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
     last = checkpoints / "last.ckpt"
     first_epoch = 0
@@ -228,6 +208,33 @@ def _run_trainer(
             ckpt_path=str(last) if last.is_file() else None,
             weights_only=True,
         )
+
+
+def _trainer(
+    run: Run, recipe: Recipe, module: SetClassifier, callbacks: list[pl.Callback], report: Report | None
+) -> pl.Trainer:
+    """The trainer; what this machine does not have is said in a line."""
+    try:
+        return pl.Trainer(
+            default_root_dir=run.path,
+            accelerator=recipe.accelerator,
+            devices=recipe.devices,
+            strategy="ddp" if recipe.devices > 1 else "auto",
+            precision=recipe.precision,  # type: ignore[arg-type]
+            callbacks=callbacks,
+            logger=_loggers(run, recipe),
+            plugins=[WholeCheckpoints()],
+            gradient_clip_val=recipe.optimiser.clip_norm,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            enable_progress_bar=report is None,
+            log_every_n_steps=10**9 if not recipe.loggers else 50,
+            max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
+        )
+    except MisconfigurationException as error:
+        wanted = f"accelerator {recipe.accelerator}, devices {recipe.devices}, precision {recipe.precision}"
+        raise ValueError(f"this machine cannot train with {wanted}: {error}") from error
 
 
 class _Loaders(pl.LightningDataModule):

@@ -108,7 +108,7 @@ class Recipe(s.Section):
         made_from_files = frozenset({"parts", "class_table", "where", "progress"})
         _check_options("data", self.data, DATASETS[self.data.name], made_from_files, assemble)
         if self.model.name in MODELS:
-            provided = frozenset({"num_classes", "in_channels", "in_features"})
+            provided = frozenset({"num_classes", "in_channels"})
             _check_options("model", self.model, MODELS[self.model.name], provided)
         elif ":" not in self.model.name:
             raise ValueError(_unknown("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"]))
