@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from shortlist.train import fit
-from shortlist.train.demo import BASE
-from shortlist.train.module import SetClassifier, predicted_scores
-from shortlist.train.recipe import Recipe, make_recipe
+from shortlist.training import fit
+from shortlist.training.demo import BASE
+from shortlist.training.module import SetClassifier, predicted_scores
+from shortlist.training.recipe import Recipe, make_recipe
 
 PLAIN = "cross_entropy"
 LOSSES = {

@@ -12,12 +12,12 @@ import yaml
 
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.metrics import Results
-from shortlist.train import sections
-from shortlist.train.build import build_data, build_loss, build_model, learning_rate_factor
-from shortlist.train.fit import train
-from shortlist.train.loaders import evaluation_loader, training_loader
-from shortlist.train.module import SetClassifier
-from shortlist.train.recipe import Recipe, load_recipe, make_recipe
+from shortlist.training import sections
+from shortlist.training.build import build_data, build_loss, build_model, learning_rate_factor
+from shortlist.training.fit import train
+from shortlist.training.loaders import evaluation_loader, training_loader
+from shortlist.training.module import SetClassifier
+from shortlist.training.recipe import Recipe, load_recipe, make_recipe
 from tests.conftest import vision_library
 from tests.datasets import trees
 

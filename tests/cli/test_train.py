@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 import shortlist.cli
 from shortlist.cli import app
 from shortlist.predictors import load
-from shortlist.train.build import build_data
-from shortlist.train.fit import train
-from shortlist.train.predict import predict_files
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run
+from shortlist.training.build import build_data
+from shortlist.training.fit import train
+from shortlist.training.predict import predict_files
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run
 from tests.datasets import trees
-from tests.train.small import RECIPE, write_recipe
+from tests.training.small import RECIPE, write_recipe
 
 
 def silent(*_):

@@ -20,9 +20,9 @@ from shortlist.report.run_groups import find_runs, read_run
 from shortlist.report.same_rows import on_same_rows
 from shortlist.report.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
 from shortlist.report.suite_figures import format_figure, larger_is_better
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import calibrate_run, evaluate_run
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run
+from shortlist.training.scoring import calibrate_run, evaluate_run
 
 ROWS, CLASSES = 400, 6
 TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))

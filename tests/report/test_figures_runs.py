@@ -18,9 +18,9 @@ from shortlist.report.figures import FIGURES, load_figure
 from shortlist.report.figures import average_k_sensitivity as sensitivity
 from shortlist.report.figures._classifier import read_classifier
 from shortlist.report.figures._runs import mean_over_seeds
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import calibrate_run, evaluate_run
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run
+from shortlist.training.scoring import calibrate_run, evaluate_run
 
 ROWS, CLASSES, DIM = 180, 6, 3
 COUNTS = (200, 150, 60, 30, 10, 0)

@@ -22,10 +22,10 @@ from shortlist.report.page_rows import look_at_method
 from shortlist.report.page_runs import Method, group_runs, read_runs
 from shortlist.report.page_tables import group_columns, published_table, score_columns, set_names
 from shortlist.report.page_words import compare_sentence, set_sentences
-from shortlist.train.build import build_data
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import calibrate_run, evaluate_run
+from shortlist.training.build import build_data
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run
+from shortlist.training.scoring import calibrate_run, evaluate_run
 
 PREDICTORS = {
     "top_3": {"name": "topk", "k": 3},
@@ -625,7 +625,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.slow
 def test_a_trained_run(tmp_path):
-    from shortlist.train.fit import train
+    from shortlist.training.fit import train
 
     data = GLYPHS | {"cache": str(tmp_path / "cache")}
     recipe = make_recipe({"data": data, "predictors": PREDICTORS, "epochs": 2, "batch_size": 50})

@@ -26,9 +26,9 @@ from shortlist.report.suite_run import run_suite
 from shortlist.report.suite_state import SuiteState
 from shortlist.report.suite_table import compare_suite
 from shortlist.report.suite_worker import Task, do_task
-from shortlist.train.fit import train
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run
+from shortlist.training.fit import train
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),

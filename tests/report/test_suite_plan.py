@@ -6,7 +6,7 @@ import yaml
 from shortlist.report.suite import Method, Suite, SuiteError, load_suite
 from shortlist.report.suite_plan import plan_suite, recipe_hash, resolve, run_name
 from shortlist.report.suite_state import SuiteState
-from shortlist.train.recipe import RecipeError, load_recipe, make_recipe
+from shortlist.training.recipe import RecipeError, load_recipe, make_recipe
 from tests.report.test_suite import BASE, SUITE, write
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "cpu"

@@ -20,8 +20,8 @@ def demo(
 ) -> None:
     """Train on the embedded glyphs in about two minutes: short lists of many kinds, compared honestly."""
     from shortlist.cli._shown import progress_report, warnings_as_lines
-    from shortlist.train.demo import METHODS, demo_words, run_demo, table_rows
-    from shortlist.train.demo_figure import draw_demo
+    from shortlist.training.demo import METHODS, demo_words, run_demo, table_rows
+    from shortlist.training.demo_figure import draw_demo
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")

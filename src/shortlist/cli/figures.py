@@ -36,7 +36,7 @@ def figures(
     For example: shortlist figures level_sets -o level_sets.svg; shortlist figures class_size runs/long_tail.
     """
     from shortlist.report.figures import load_figure, write_figure
-    from shortlist.train.recipe import read_setting
+    from shortlist.training.recipe import read_setting
 
     if name is None:
         _list_figures()

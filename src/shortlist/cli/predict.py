@@ -32,8 +32,8 @@ def predict(
 ) -> None:
     """Write the short list of each image: classes, names, scores, and whether each is in the set."""
     from shortlist.cli._shown import progress_report, warnings_as_lines
-    from shortlist.train.predict import predict_files
-    from shortlist.train.runs import Run
+    from shortlist.training.predict import predict_files
+    from shortlist.training.runs import Run
 
     with progress_report() as report, warnings_as_lines():
         counts = predict_files(

@@ -49,10 +49,10 @@ def train(
     """
     from shortlist.cli._shown import figures_table, print_json, progress_report, warnings_as_lines
     from shortlist.metrics import Results
-    from shortlist.train.fit import is_first_process
-    from shortlist.train.fit import resume as resume_run
-    from shortlist.train.fit import train as train_run
-    from shortlist.train.recipe import load_recipe, make_recipe
+    from shortlist.training.fit import is_first_process
+    from shortlist.training.fit import resume as resume_run
+    from shortlist.training.fit import train as train_run
+    from shortlist.training.recipe import load_recipe, make_recipe
 
     changes = list(override or []) + ([f"devices={devices}"] if devices is not None else [])
     if resume is not None and (recipe is not None or variant is not None or changes or out is not None):
@@ -106,9 +106,9 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
     For example: --set 'predictors.average3={name: average_k, k: 3}' adds one. Nothing is trained.
     """
     from shortlist.cli._shown import print_json, warnings_as_lines
-    from shortlist.train.recipe import make_recipe
-    from shortlist.train.runs import Run
-    from shortlist.train.scoring import calibrate_again
+    from shortlist.training.recipe import make_recipe
+    from shortlist.training.runs import Run
+    from shortlist.training.scoring import calibrate_again
 
     run = Run.open(run_folder)
     before = run.recipe
@@ -142,8 +142,8 @@ def evaluate(
 ) -> None:
     """Measure a run's scores and sets over rows, over classes, and for few-, medium- and many-shot ones."""
     from shortlist.cli._shown import figures_table, warnings_as_lines
-    from shortlist.train.runs import Run
-    from shortlist.train.scoring import evaluate_run
+    from shortlist.training.runs import Run
+    from shortlist.training.scoring import evaluate_run
 
     if part not in ("test", "val"):
         raise ValueError(f"--part must be test or val, got {part!r}")

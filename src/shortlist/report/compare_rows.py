@@ -15,7 +15,7 @@ from shortlist.metrics.ranks import topk_hits
 from shortlist.predictors import load
 from shortlist.report.significance import PairedTest, mcnemar_test, paired_bootstrap_test
 from shortlist.report.suite_figures import predictor_of
-from shortlist.train.runs import Run
+from shortlist.training.runs import Run
 
 __all__ = ["RowReader", "compare_over_rows", "counts_of"]
 
@@ -69,7 +69,7 @@ def compare_over_rows(
 
 
 def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
-    from shortlist.train.scoring import adjust_scores, load_adjustment
+    from shortlist.training.scoring import adjust_scores, load_adjustment
 
     run = Run(path)
     table = run.class_table

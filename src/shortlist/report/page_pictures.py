@@ -13,7 +13,7 @@ from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles, read_image
 from shortlist.report.page_html import Markup, tag
 from shortlist.report.page_runs import ReadRun
-from shortlist.train.build import build_data
+from shortlist.training.build import build_data
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -11,7 +11,7 @@ from shortlist.predictors import SetPredictor, load
 from shortlist.report.compare_rows import counts_of
 from shortlist.report.page_numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.report.page_runs import Method
-from shortlist.train.scoring import adjust_scores, load_adjustment
+from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
 

@@ -14,9 +14,9 @@ from shortlist.metrics import Figure, Results, aggregate
 from shortlist.predictors import load
 from shortlist.report.compare_rows import counts_of
 from shortlist.report.published import flatten
-from shortlist.train.recipe import NO_METHOD, Recipe
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import adjust_scores, load_adjustment
+from shortlist.training.recipe import NO_METHOD, Recipe
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Experiment", "LeftOut", "Method", "ReadRun", "group_runs", "read_runs"]
 

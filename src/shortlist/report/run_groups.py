@@ -11,8 +11,8 @@ from typing import Any
 
 from shortlist.metrics import Results
 from shortlist.report.suite_plan import recipe_content, recipe_hash
-from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run, RunError
+from shortlist.training.recipe import Recipe
+from shortlist.training.runs import Run, RunError
 
 __all__ = ["FinishedRun", "Group", "alike_runs", "find_runs", "group_runs", "read_run", "why"]
 

@@ -4,7 +4,7 @@ import inspect
 from typing import Any
 
 from shortlist.datasets import DATASETS
-from shortlist.train.recipe import Recipe
+from shortlist.training.recipe import Recipe
 
 __all__ = ["on_same_rows"]
 

@@ -15,7 +15,7 @@ import yaml
 from shortlist.datasets import DATASETS
 from shortlist.report.suite import Method, Suite, SuiteError
 from shortlist.report.suite_figures import check_figure
-from shortlist.train.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
+from shortlist.training.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
 
 __all__ = [
     "Cell",

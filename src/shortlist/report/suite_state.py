@@ -19,8 +19,8 @@ from shortlist.report.suite_plan import (
     run_name,
     source_cell,
 )
-from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run
+from shortlist.training.recipe import Recipe
+from shortlist.training.runs import Run
 
 __all__ = ["Choice", "SuiteState"]
 

@@ -12,7 +12,7 @@ from shortlist.report.compare import Comparison, compare_groups
 from shortlist.report.run_groups import Group, alike_runs, read_run, why
 from shortlist.report.suite_plan import recipe_hash, run_name
 from shortlist.report.suite_state import SuiteState
-from shortlist.train.runs import Run, RunError
+from shortlist.training.runs import Run, RunError
 
 __all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
 

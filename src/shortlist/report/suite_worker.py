@@ -21,11 +21,11 @@ from shortlist.metrics import Results, evaluate
 from shortlist.predictors import load
 from shortlist.report.suite import SuiteError
 from shortlist.report.suite_plan import Task
-from shortlist.train.build import build_data
-from shortlist.train.fit import resume, train
-from shortlist.train.recipe import Recipe, make_recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import adjust_scores, calibrate_run, evaluate_run, load_adjustment
+from shortlist.training.build import build_data
+from shortlist.training.fit import resume, train
+from shortlist.training.recipe import Recipe, make_recipe
+from shortlist.training.runs import Run
+from shortlist.training.scoring import adjust_scores, calibrate_run, evaluate_run, load_adjustment
 
 __all__ = ["Outcome", "do_task", "final_results", "start_worker", "validation_results"]
 

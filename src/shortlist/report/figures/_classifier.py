@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from shortlist.train.runs import Run, RunError
-from shortlist.train.weights import read_weights
+from shortlist.training.runs import Run, RunError
+from shortlist.training.weights import read_weights
 
 __all__ = ["read_classifier"]
 

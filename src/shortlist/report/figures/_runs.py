@@ -11,8 +11,8 @@ from shortlist.metrics import Figure
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.report.figures._frame import Numbers, Progress
 from shortlist.report.run_groups import FinishedRun, alike_runs, group_runs, read_run
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import adjust_scores, load_adjustment
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Mean", "MethodRuns", "adjusted_scores", "counted_scores", "look_at_runs", "mean_over_seeds"]
 

@@ -12,7 +12,7 @@ from shortlist.metrics.ranks import topk_sums
 from shortlist.report.figures._frame import Numbers, PaperFigure, Progress
 from shortlist.report.figures._lines import add_legend, figure_with_legend, percent, style_of
 from shortlist.report.figures._runs import MethodRuns, adjusted_scores, look_at_runs, mean_over_seeds
-from shortlist.train.runs import Run
+from shortlist.training.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

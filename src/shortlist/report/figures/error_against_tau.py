@@ -25,7 +25,7 @@ from shortlist.report.figures._lines import (
     style_of,
 )
 from shortlist.report.figures._runs import MethodRuns, counted_scores, look_at_runs, mean_over_seeds
-from shortlist.train.runs import Run, RunError
+from shortlist.training.runs import Run, RunError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

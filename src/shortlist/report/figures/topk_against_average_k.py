@@ -23,7 +23,7 @@ from shortlist.report.figures._lines import (
 )
 from shortlist.report.figures._lists import check_integers
 from shortlist.report.figures._runs import MethodRuns, adjusted_scores, look_at_runs, mean_over_seeds
-from shortlist.train.runs import Run
+from shortlist.training.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,8 +23,8 @@ from shortlist._files import replacing
 from shortlist.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.datasets import Splits
 from shortlist.heads import ScaledHead
-from shortlist.train.build import build_data, build_loss, build_model, build_predictor
-from shortlist.train.callbacks import (
+from shortlist.training.build import build_data, build_loss, build_model, build_predictor
+from shortlist.training.callbacks import (
     BestEpoch,
     EpochFigures,
     EpochProgress,
@@ -33,11 +33,11 @@ from shortlist.train.callbacks import (
     ValidationEpochs,
     WholeCheckpoints,
 )
-from shortlist.train.loaders import evaluation_loader, training_loader
-from shortlist.train.module import SetClassifier, check_not_diverged
-from shortlist.train.recipe import Recipe
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import calibrate_run, class_norms, evaluate_run, score_split
+from shortlist.training.loaders import evaluation_loader, training_loader
+from shortlist.training.module import SetClassifier, check_not_diverged
+from shortlist.training.recipe import Recipe
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import calibrate_run, class_norms, evaluate_run, score_split
 
 __all__ = ["load_model", "resume", "train"]
 

@@ -16,11 +16,11 @@ from shortlist.heads import LinearHead, ScaledHead, TwoHead
 from shortlist.metrics import Results, evaluate
 from shortlist.predictors import SetPredictor, load, save
 from shortlist.priors import class_priors
-from shortlist.train.build import build_predictor
-from shortlist.train.loaders import evaluation_loader
-from shortlist.train.module import in_channels_last, predicted_scores
-from shortlist.train.recipe import Recipe, save_recipe
-from shortlist.train.runs import Run, RunError
+from shortlist.training.build import build_predictor
+from shortlist.training.loaders import evaluation_loader
+from shortlist.training.module import in_channels_last, predicted_scores
+from shortlist.training.recipe import Recipe, save_recipe
+from shortlist.training.runs import Run, RunError
 
 __all__ = [
     "adjust_scores",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shortlist._files import replacing, write_text
 from shortlist.class_table import ClassTable
-from shortlist.train.recipe import Recipe, load_recipe, save_recipe, training_hash
+from shortlist.training.recipe import Recipe, load_recipe, save_recipe, training_hash
 
 __all__ = ["Run", "RunError"]
 

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from shortlist.datasets import DATASETS
-from shortlist.train.build import build_data, build_eval_transform, build_model
-from shortlist.train.recipe import RecipeError, load_recipe, load_variant, make_recipe, save_recipe
+from shortlist.training.build import build_data, build_eval_transform, build_model
+from shortlist.training.recipe import RecipeError, load_recipe, load_variant, make_recipe, save_recipe
 from tests.datasets import trees
-from tests.train.small import RECIPE
+from tests.training.small import RECIPE
 
 OF_FILES = ["plantnet300k", "imagenet", "imagenet_lt", "inaturalist2018", "image_folder", "image_list"]
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 import yaml
 
-from shortlist.train import scoring
-from shortlist.train.fit import load_model, resume, train
-from shortlist.train.predict import predict_files
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import calibrate_again, calibrate_run, evaluate_run, load_adjustment
-from tests.train.small import RECIPE
-from tests.train.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
+from shortlist.training import scoring
+from shortlist.training.fit import load_model, resume, train
+from shortlist.training.predict import predict_files
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import calibrate_again, calibrate_run, evaluate_run, load_adjustment
+from tests.training.small import RECIPE
+from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
 
 
 @pytest.fixture(scope="module")

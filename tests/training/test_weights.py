@@ -4,9 +4,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shortlist.models import small_cnn
-from shortlist.train.build import build_model
-from shortlist.train.recipe import make_recipe
-from shortlist.train.weights import load_weights, read_weights
+from shortlist.training.build import build_model
+from shortlist.training.recipe import make_recipe
+from shortlist.training.weights import load_weights, read_weights
 from tests.conftest import vision_library
 
 IMAGE = torch.zeros(3, 32, 32)

@@ -7,8 +7,8 @@ import torch
 
 from shortlist._files import replacing
 from shortlist.predictors import load
-from shortlist.train.build import build_data
-from shortlist.train.runs import Run
+from shortlist.training.build import build_data
+from shortlist.training.runs import Run
 
 __all__ = ["draw_demo", "example_rows"]
 

@@ -17,7 +17,7 @@ from shortlist.datasets import DATASETS
 from shortlist.datasets._assembly import assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
-from shortlist.train import sections as s
+from shortlist.training import sections as s
 
 __all__ = [
     "NO_METHOD",

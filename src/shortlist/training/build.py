@@ -21,10 +21,10 @@ from shortlist.losses import LabelEstimates
 from shortlist.models import MODELS
 from shortlist.predictors import SetPredictor, make
 from shortlist.priors import class_balanced_weights, class_priors
-from shortlist.train.recipe import Recipe
-from shortlist.train.sections import TRAINABLE_LOSSES
-from shortlist.train.transforms import TRANSFORMS
-from shortlist.train.weights import load_weights
+from shortlist.training.recipe import Recipe
+from shortlist.training.sections import TRAINABLE_LOSSES
+from shortlist.training.transforms import TRANSFORMS
+from shortlist.training.weights import load_weights
 
 __all__ = [
     "build_data",

@@ -3,9 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
-from shortlist.train.build import build_data
-from shortlist.train.recipe import RecipeError, make_recipe
-from shortlist.train.transforms import TRANSFORMS, RandomCrop
+from shortlist.training.build import build_data
+from shortlist.training.recipe import RecipeError, make_recipe
+from shortlist.training.transforms import TRANSFORMS, RandomCrop
 from tests.datasets import trees
 
 

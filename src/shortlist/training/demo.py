@@ -10,10 +10,10 @@ from torch import Tensor
 
 from shortlist.metrics import Results
 from shortlist.predictors import load
-from shortlist.train.fit import resume, train
-from shortlist.train.recipe import Recipe, make_recipe
-from shortlist.train.runs import Run
-from shortlist.train.scoring import adjust_scores, load_adjustment
+from shortlist.training.fit import resume, train
+from shortlist.training.recipe import Recipe, make_recipe
+from shortlist.training.runs import Run
+from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["METHODS", "Comparison", "demo_recipe", "demo_words", "run_demo", "table_rows"]
 

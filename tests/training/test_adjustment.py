@@ -9,14 +9,20 @@ from safetensors.torch import save_file
 from shortlist.adjust import normalise_classifier
 from shortlist.metrics import Results
 from shortlist.predictors import AverageK, load
-from shortlist.train.build import build_data
-from shortlist.train.fit import load_model, train
-from shortlist.train.module import predicted_scores
-from shortlist.train.predict import predict_files
-from shortlist.train.recipe import make_recipe
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import adjust_scores, calibrate_run, class_norms, evaluate_run, load_adjustment
-from tests.train.small import RECIPE
+from shortlist.training.build import build_data
+from shortlist.training.fit import load_model, train
+from shortlist.training.module import predicted_scores
+from shortlist.training.predict import predict_files
+from shortlist.training.recipe import make_recipe
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import (
+    adjust_scores,
+    calibrate_run,
+    class_norms,
+    evaluate_run,
+    load_adjustment,
+)
+from tests.training.small import RECIPE
 
 
 def silent(*_):

@@ -14,8 +14,8 @@ from shortlist.metrics.modules import TopKAccuracy
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
 from shortlist.sampling import DeferredReweighting
-from shortlist.train.build import build_optimiser, learning_rate_factor
-from shortlist.train.recipe import Recipe
+from shortlist.training.build import build_optimiser, learning_rate_factor
+from shortlist.training.recipe import Recipe
 
 __all__ = ["SetClassifier", "check_not_diverged", "in_channels_last", "predicted_scores"]
 

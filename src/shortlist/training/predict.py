@@ -17,12 +17,12 @@ from shortlist.datasets.folders import images_below
 from shortlist.datasets.images import read_image
 from shortlist.datasets.lists import read_columns
 from shortlist.predictors import SetPredictor, load
-from shortlist.train.build import build_data, build_eval_transform
-from shortlist.train.fit import load_model
-from shortlist.train.list_writers import ListWriter, check_suffix, open_writer
-from shortlist.train.module import in_channels_last, predicted_scores
-from shortlist.train.runs import Run, RunError
-from shortlist.train.scoring import adjust_scores, load_adjustment
+from shortlist.training.build import build_data, build_eval_transform
+from shortlist.training.fit import load_model
+from shortlist.training.list_writers import ListWriter, check_suffix, open_writer
+from shortlist.training.module import in_channels_last, predicted_scores
+from shortlist.training.runs import Run, RunError
+from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Counts", "predict_files"]
 

@@ -16,7 +16,7 @@ from pydantic import (
 from torch import Tensor, nn
 
 from shortlist.losses import LOSSES
-from shortlist.train.transforms import TRANSFORMS
+from shortlist.training.transforms import TRANSFORMS
 
 __all__ = [
     "LOSS_SECTIONS",
