@@ -33,7 +33,7 @@ slow: $(READY)  ## the long tests
 shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
 	$(BIN)/python -m pytest --jaxtyping-packages=shortlist,beartype.beartype \
 		-m "not slow and not errors and not compiled" tests/losses tests/ops \
-		tests/test_losses_common.py tests/test_adjust.py tests/test_heads.py tests/test_sampling.py \
+		tests/test_losses_common.py tests/scores tests/test_heads.py tests/test_sampling.py \
 		tests/predictors tests/metrics tests/models
 
 lint: $(READY)

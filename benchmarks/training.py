@@ -22,7 +22,8 @@ from torch.nn.functional import cross_entropy
 
 from shortlist.training import fit
 from shortlist.training.demo import BASE
-from shortlist.training.module import SetClassifier, predicted_scores
+from shortlist.training.loss_use import scores_of_head
+from shortlist.training.module import SetClassifier
 from shortlist.training.recipe import Recipe, make_recipe
 
 PLAIN = "cross_entropy"
@@ -59,7 +60,7 @@ class EverySecond(SetClassifier):
     def _loss_of(self, output: Any, target: Tensor, rows: Tensor) -> Tensor:
         if self.global_step % 2:
             return super()._loss_of(output, target, rows)
-        return cross_entropy(predicted_scores(output), target)
+        return cross_entropy(scores_of_head(output), target)
 
 
 def step_seconds(recipe: Recipe) -> tuple[list[float], list[float]]:

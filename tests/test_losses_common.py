@@ -1,6 +1,7 @@
 """The contract that every entry of LOSSES keeps."""
 
 import copy
+import inspect
 import math
 import pickle
 
@@ -45,6 +46,10 @@ OPTIONS = {
 COUPLED = {"average_k", "expected_positive", "role"}
 NAMES = [name for name in LOSSES if name not in COUPLED]
 CLASS_LOSSES = [name for name in NAMES if name != "sparse_top"]
+# margin losses, whose class weights come with margins of their own unless they are to be plain
+MARGIN_LOSSES = [
+    name for name in CLASS_LOSSES if "weighting" in inspect.signature(LOSSES[name].__init__).parameters
+]
 # what has one entry per class goes along when classes are moved or left out
 PER_CLASS = ("margins", "factors", "class_counts")
 
@@ -60,6 +65,11 @@ def of_classes(settings: dict, classes) -> dict:
 
 def options(name: str) -> dict:
     return dict(OPTIONS.get(name, {"k": 3}))
+
+
+def plainly_weighted(name: str) -> dict:
+    """Options with which class weights mean what they mean for cross-entropy."""
+    return options(name) | ({"weighting": "plain"} if name in MARGIN_LOSSES else {})
 
 
 def function(name: str):
@@ -231,16 +241,112 @@ def test_weight_and_ignore_index_mean_what_they_mean_for_cross_entropy(name):
     counted = target != -7
     row_weight = torch.where(counted, weight[target.clamp_min(0)], 0)
     common = {"weight": weight, "ignore_index": -7}
+    settings = plainly_weighted(name)
     torch.testing.assert_close(
-        function(name)(logits, target, **options(name), **common),
+        function(name)(logits, target, **settings, **common),
         (rows * row_weight).sum() / row_weight.sum(),
     )
-    none = function(name)(logits, target, **options(name), **common, reduction="none")
+    none = function(name)(logits, target, **settings, **common, reduction="none")
     torch.testing.assert_close(none, rows * row_weight)
     plain = function(name)(logits, target, **options(name), ignore_index=-7)
     torch.testing.assert_close(plain, rows[counted].mean())
     assert function(name)(logits, torch.full((N,), -100), **options(name)).isnan()  # as cross_entropy
     assert cross_entropy(logits, torch.full((N,), -100)).isnan()
+
+
+# Delta_yj of the margin losses with the options above, by the priors p of METHODS' table; balanced_ce has
+# factors alpha_y besides
+MARGINS = {
+    "balanced_ce": lambda p, y, j: 0.0,
+    "equalised": lambda p, y, j: math.log(p[j]),
+    "ldam": lambda p, y, j: 0.5 * (p[y] / min(p)) ** -0.25,
+    "logit_adjusted": lambda p, y, j: math.log(p[j] / p[y]),
+    "logit_adjusted_adaptive": lambda p, y, j: math.log(p[j] / p[y]) + p[y] ** -0.25,
+    "two_parameter_margin": lambda p, y, j: 0.5 * math.log(p[j]) - math.log(p[y]),
+}
+
+
+def row_with_margins(name: str, scores: list[float], y: int, weight: list[float]) -> float:
+    """w_y alpha_y log(1 + sum of exp(Delta_yj + log(w_j / w_y) + s_j - s_y)), by a loop."""
+    priors = [float(n) / float(COUNTS.sum()) for n in COUNTS]
+    alpha = 1 / priors[y] if name == "balanced_ce" else 1.0
+    total = 1.0
+    for j in range(C):
+        if j != y:
+            margin = MARGINS[name](priors, y, j) + math.log(weight[j] / weight[y])
+            total += math.exp(margin + scores[j] - scores[y])
+    return weight[y] * alpha * math.log(total)
+
+
+def test_margins_of_every_margin_loss_are_here():
+    assert set(MARGIN_LOSSES) == set(MARGINS)
+    for name in MARGIN_LOSSES:
+        for call in (LOSSES[name].__init__, function(name)):
+            assert inspect.signature(call).parameters["weighting"].default == "consistent"
+
+
+@pytest.mark.parametrize("name", MARGIN_LOSSES)
+def test_consistent_weights_come_with_their_margins(name):
+    logits, target = batch(name)
+    weight = torch.rand(C, dtype=torch.float64) + 0.1
+    want = torch.tensor(
+        [
+            row_with_margins(name, scores, y, weight.tolist())
+            for scores, y in zip(logits.tolist(), target.tolist(), strict=True)
+        ],
+        dtype=torch.float64,
+    )
+    for settings in (options(name), options(name) | {"weighting": "consistent"}):
+        rows = function(name)(logits, target, **settings, weight=weight, reduction="none")
+        torch.testing.assert_close(rows, want, rtol=1e-12, atol=1e-12)
+        module = LOSSES[name](**settings, weight=weight)
+        torch.testing.assert_close(module(logits, target), want.sum() / weight[target].sum())
+    target[[1, 4]] = -7
+    counted = target != -7
+    got = function(name)(logits, target, **options(name), weight=weight, ignore_index=-7)
+    torch.testing.assert_close(got, want[counted].sum() / weight[target[counted]].sum())
+    none = function(name)(logits, target, **options(name), weight=weight, ignore_index=-7, reduction="none")
+    torch.testing.assert_close(none, want.where(counted, 0))
+    # without weights, or with equal ones, there is nothing to make up for
+    plain = function(name)(logits, target, **options(name), ignore_index=-7)
+    even = torch.full((C,), 3.0)
+    for settings in (options(name), plainly_weighted(name)):
+        torch.testing.assert_close(
+            function(name)(logits, target, **settings, ignore_index=-7, weight=even), plain
+        )
+
+
+@each_class_loss
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_class_of_weight_0_counts_for_nothing(name, dtype):
+    logits, target = batch(name, dtype)
+    target[:3] = torch.tensor([4, 0, 8])
+    weight = torch.tensor([1.0, 2.0, 0.5, 1.0, 0.0, 3.0, 1.0, 1.0, 1.0])
+    shares = torch.full((N, C), 1 / C)
+    for settings in (options(name), plainly_weighted(name)):
+        leaf = logits.clone().requires_grad_()
+        rows = function(name)(leaf, target, **settings, weight=weight, reduction="none")
+        assert torch.isfinite(rows).all() and (rows[target == 4] == 0).all()
+        mean = LOSSES[name](**settings, weight=weight)(leaf, target)
+        torch.testing.assert_close(mean, rows.sum() / weight[target].sum().to(rows.dtype))
+        mean.backward()
+        assert torch.isfinite(leaf.grad).all()
+        assert (leaf.grad[target == 4] == 0).all() and (leaf.grad[target != 4] != 0).any()
+        leaf.grad = None
+        mixed = function(name)(leaf, shares, **settings, weight=weight)
+        mixed.backward()
+        assert torch.isfinite(mixed) and torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", MARGIN_LOSSES)
+@pytest.mark.parametrize("weighting", ["consistent", "plain"])
+def test_gradcheck_with_weights(name, weighting):
+    logits, target = batch(name)
+    settings = options(name) | {"weighting": weighting, "weight": torch.linspace(0, 2, C).double()}
+    shares = torch.rand(N, C, dtype=torch.float64)
+    for wanted in (target, shares / shares.sum(1, keepdim=True)):
+        leaf = logits.clone().requires_grad_()
+        assert gradcheck(lambda x, wanted=wanted: function(name)(x, wanted, **settings), (leaf,))
 
 
 @each_class_loss
@@ -277,10 +383,20 @@ def test_probability_targets_are_convex_combinations(name):
         [function(name)(logits, torch.full((N,), j), **options(name), reduction="none") for j in range(C)],
         dim=1,
     )
-    got = function(name)(logits, shares, **options(name), weight=weight, reduction="none")
+    got = function(name)(logits, shares, **plainly_weighted(name), weight=weight, reduction="none")
     torch.testing.assert_close(got, (shares * weight * table).sum(1))
-    mean = function(name)(logits, shares, **options(name), weight=weight)
+    mean = function(name)(logits, shares, **plainly_weighted(name), weight=weight)
     torch.testing.assert_close(mean, got.mean())  # as cross_entropy
+    weighted = torch.stack(
+        [
+            function(name)(logits, torch.full((N,), j), **options(name), weight=weight, reduction="none")
+            for j in range(C)
+        ],
+        dim=1,
+    )  # with their margins, where a loss has some for its weights
+    got = function(name)(logits, shares, **options(name), weight=weight, reduction="none")
+    torch.testing.assert_close(got, (shares * weighted).sum(1))
+    torch.testing.assert_close(function(name)(logits, shares, **options(name), weight=weight), got.mean())
     one_hot = torch.nn.functional.one_hot(torch.arange(N), C).double()
     torch.testing.assert_close(
         function(name)(logits, one_hot, **options(name)),
@@ -313,6 +429,21 @@ def test_module_moves_its_buffers(name):
 def test_compiles_without_a_break(name):
     logits, target = batch(name, torch.float32)
     module = LOSSES[name](**options(name))
+    results = []
+    for run in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
+        leaf = logits.clone().requires_grad_()
+        loss = run(leaf, target)
+        loss.backward()
+        results.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["ldam", "logit_adjusted"])
+@pytest.mark.compiled
+def test_weights_with_margins_compile_without_a_break(name):
+    logits, target = batch(name, torch.float32)
+    module = LOSSES[name](**options(name), weight=torch.linspace(0, 2, C))
     results = []
     for run in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
         leaf = logits.clone().requires_grad_()
@@ -452,14 +583,13 @@ HYPER = [
     ({"class_counts": torch.full((9,), math.nan)}, "class_counts must be finite and >= 0, got nan"),
     ({"steepness": -1.0}, r"steepness must be > 0, got -1\.0"),
     ({"candidates": 0}, "candidates must be an integer >= 1, got 0"),
+    ({"weighting": "balanced"}, "weighting must be one of consistent, plain, got 'balanced'"),
 ]
 
 
 @pytest.mark.errors
 @each
 def test_bad_hyper_parameters_are_refused_by_function_and_module(name):
-    import inspect
-
     logits, target = batch(name)
     for change, message in HYPER:
         parameters = (
@@ -486,8 +616,6 @@ def test_k_must_leave_a_class_out(name):
 
 @each
 def test_function_and_module_share_their_defaults(name):
-    import inspect
-
     of_module = inspect.signature(LOSSES[name].__init__).parameters
     for parameter in inspect.signature(function(name)).parameters.values():
         if parameter.name in of_module and parameter.name not in PER_CLASS:

@@ -9,7 +9,6 @@ import pytest
 
 import shortlist
 from shortlist import (
-    adjust,
     classifiers,
     datasets,
     heads,
@@ -20,6 +19,7 @@ from shortlist import (
     predictors,
     priors,
     sampling,
+    scores,
 )
 from shortlist.losses import LOSSES
 
@@ -64,7 +64,7 @@ def test_typed_and_extras_declared():
 
 @pytest.mark.parametrize(
     "module",
-    [adjust, classifiers, datasets, heads, losses, metrics, models, ops, predictors, priors, sampling],
+    [classifiers, datasets, heads, losses, metrics, models, ops, predictors, priors, sampling, scores],
     ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_documented(module):

@@ -164,8 +164,8 @@ def test_settings_that_change_with_the_loss():
     factor = learning_rate_factor(drw, 10, 2000)
     assert [factor(step) for step in (1599, 1600, 1800)] == pytest.approx([1, 0.01, 1e-4])
     for name in ("cifar10_lt", "cifar100_lt", "imagenet_lt", "inaturalist2018"):
-        adjust = published(f"{name}_balanced", "weight_normalisation").adjust
-        assert (adjust.weight_normalisation, adjust.tau, adjust.temperature) == (1.0, None, None)
+        adjust = published(f"{name}_balanced", "weight_normalization").adjust
+        assert (adjust.weight_normalization, adjust.tau, adjust.temperature) == (1.0, None, None)
         assert published(f"{name}_balanced", "post_hoc").adjust.tau == 1.0
     larger = published("inaturalist2018_balanced", "logit_adjusted_resnet152_200")
     assert (larger.epochs, larger.batch_size) == (200, 512)
@@ -335,7 +335,7 @@ def test_a_step_of_every_baseline(variant, roots):
 
 
 STAGES = [("imagenet_lt_balanced", "retrain_classifier"), ("imagenet_lt_balanced", "weight_scaling")]
-NORMALISED = [("cifar10_lt_balanced", "weight_normalisation")]
+NORMALISED = [("cifar10_lt_balanced", "weight_normalization")]
 REWEIGHTED = [("cifar100_lt_balanced", "adaptive_drw")]
 
 

@@ -5,13 +5,23 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+import numpy
 import pytest
 import torch
 from scipy import integrate, stats
+from torch.nn.functional import cross_entropy
 
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
-from shortlist.report.figures.two_gaussians import exact_error, measure, train
+from shortlist.losses import (
+    LogitAdjustedLoss,
+    balanced_ce_loss,
+    logit_adjusted_loss,
+    two_parameter_margin_loss,
+)
+from shortlist.priors import class_balanced_weights
+from shortlist.report.figures.two_gaussians import exact_error, measure, separator, train
+from shortlist.scores import PriorRecord, ScoreMap, map_of_loss
 
 PATH = Path(__file__).parents[1] / "examples" / "two_gaussians.py"
 TRIALS = 5
@@ -144,3 +154,119 @@ def test_script_prints_and_draws(tmp_path):
 def test_one_trial_has_no_interval():
     run = subprocess.run([sys.executable, str(PATH), "--trials", "1"], capture_output=True, text=True)
     assert run.returncode == 2 and "--trials must be >= 2, got 1" in run.stderr
+
+
+# class weights: of all points there are, by Gauss-Hermite quadrature, so that nothing is left to chance
+
+COUNTS = torch.tensor([9500.0, 500.0], dtype=torch.float64)
+PRIORS = COUNTS / COUNTS.sum()
+WEIGHTS = {
+    "inverse priors": 1 / PRIORS,
+    "class-balanced": class_balanced_weights(COUNTS),
+    "class-balanced, beta = 0.999": class_balanced_weights(COUNTS, beta=0.999),
+}
+
+
+def quadrature(nodes: int = 40) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Points (n, 2), classes (n,), and what each counts (n,) in an expectation, 5 % rare."""
+    values, weights = numpy.polynomial.hermite_e.hermegauss(nodes)
+    along, share = torch.from_numpy(values), torch.from_numpy(weights / weights.sum())
+    grid = torch.cartesian_prod(along, along)
+    shares = torch.outer(share, share).flatten()
+    points = torch.cat([grid - 1, grid + 1])
+    target = torch.arange(2).repeat_interleave(len(grid))
+    return points, target, torch.cat([PRIORS[0] * shares, PRIORS[1] * shares])
+
+
+def expected_minimiser(loss) -> torch.nn.Linear:
+    """The affine classifier of the least expected loss."""
+    points, target, chance = quadrature()
+    model = torch.nn.Linear(2, 2, dtype=torch.float64)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    optimiser = torch.optim.LBFGS(
+        model.parameters(),
+        max_iter=300,
+        tolerance_grad=1e-10,
+        tolerance_change=0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure():
+        optimiser.zero_grad()
+        value = loss(model(points), target, reduction="none") @ chance
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-6
+    return model.requires_grad_(False)
+
+
+def counted(loss, **options):
+    return lambda scores, target, reduction: loss(
+        scores, target, class_counts=COUNTS, reduction=reduction, **options
+    )
+
+
+COMBINATIONS = {
+    "logit-adjusted": (logit_adjusted_loss, {"tau": 1.0}),
+    "balanced cross-entropy": (balanced_ce_loss, {}),
+    "two parameters (1, 1)": (two_parameter_margin_loss, {"tau_true": 1.0, "tau_others": 1.0}),
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_consistent_weights_leave_consistent_losses_consistent(name, weights):
+    loss, options = COMBINATIONS[name]
+    line = separator(expected_minimiser(counted(loss, **options, weight=WEIGHTS[weights])))
+    assert abs(float(exact_error(line)) - BAYES) < CLOSE
+    torch.testing.assert_close(line, torch.tensor([2.0, 2.0, 0.0], dtype=torch.float64), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_plain_weights_correct_for_the_priors_twice(name):
+    """With weights 1 / pi the scores contain the prior 1 / pi: as far off as cross-entropy, the other way."""
+    loss, options = COMBINATIONS[name]
+    plain = counted(loss, **options, weight=1 / PRIORS, weighting="plain")
+    line = separator(expected_minimiser(plain))
+    assert float(exact_error(line)) == pytest.approx(0.181, abs=0.001)
+    assert float(line[2]) == pytest.approx(math.log(19), abs=1e-3)  # and cross-entropy has -log 19
+    line = separator(expected_minimiser(cross_entropy))
+    assert float(exact_error(line)) == pytest.approx(0.181, abs=0.001)
+    assert float(line[2]) == pytest.approx(-math.log(19), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [("class-balanced", 0.157), ("class-balanced, beta = 0.999", 0.090)]
+)
+def test_plain_class_balanced_weights_are_off_by_their_logarithms(weights, expected):
+    weight = WEIGHTS[weights]
+    plain = counted(logit_adjusted_loss, weight=weight, weighting="plain")
+    line = separator(expected_minimiser(plain))
+    moved = torch.tensor([2.0, 2.0, math.log(weight[1] / weight[0])], dtype=torch.float64)
+    torch.testing.assert_close(line, moved, rtol=0, atol=1e-3)
+    assert float(exact_error(line)) - BAYES > 3 * CLOSE
+    assert float(exact_error(line)) == pytest.approx(expected, abs=0.001)
+
+
+def test_score_map_of_a_weighted_loss_finds_the_bayes_rule():
+    """Plain weights do no harm to who knows what the scores contain."""
+    loss = torch.nn.CrossEntropyLoss(weight=WEIGHTS["class-balanced"], reduction="none")
+    model = expected_minimiser(lambda scores, target, reduction: loss(scores, target))
+    before = float(exact_error(separator(model)))
+    assert before - BAYES > 1e-4
+    balanced = map_of_loss(loss, class_counts=COUNTS).under("balanced")
+    model.bias.copy_(balanced(model.bias[None])[0])
+    assert float(exact_error(separator(model))) == pytest.approx(BAYES, abs=1e-6)
+
+
+def test_prior_divided_out_of_logit_adjusted_scores_once_more_is_refused():
+    score_map = map_of_loss(LogitAdjustedLoss(class_counts=COUNTS), class_counts=COUNTS)
+    divide = ScoreMap(2, contains=PriorRecord.training(COUNTS)).under("balanced")
+    with pytest.raises(ValueError, match="no prior is applied twice"):
+        score_map.then(divide)
+    balanced = score_map.under("balanced")
+    scores = torch.tensor([[0.3, -0.2]])
+    assert torch.equal(balanced(scores), scores)

@@ -1,12 +1,25 @@
 """Set-valued classification for PyTorch: losses, heads, predictors and metrics for short lists of classes."""
 
-from shortlist import adjust, classifiers, heads, losses, metrics, ops, predictors, priors, sampling
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from shortlist import classifiers, heads, losses, metrics, ops, predictors, priors, sampling, scores
 from shortlist.class_table import ClassTable
+from shortlist.model import Model
+from shortlist.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from shortlist.training.fit import train
+    from shortlist.training.recipe import Recipe
+    from shortlist.training.runs import Run
 
 __all__ = [
     "ClassTable",
+    "Model",
+    "Preprocessing",
+    "Recipe",
+    "Run",
     "__version__",
-    "adjust",
     "classifiers",
     "heads",
     "losses",
@@ -15,6 +28,26 @@ __all__ = [
     "predictors",
     "priors",
     "sampling",
+    "scores",
+    "train",
 ]
 
 __version__ = "0.1.0"
+
+# what trains is imported when it is first asked for
+_LATER = {
+    "Recipe": "shortlist.training.recipe",
+    "Run": "shortlist.training.runs",
+    "train": "shortlist.training.fit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

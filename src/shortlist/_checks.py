@@ -15,6 +15,7 @@ __all__ = [
     "check_class_vector",
     "check_k",
     "check_number",
+    "check_priors",
     "check_probabilities",
     "check_scores",
     "check_target",
@@ -170,3 +171,14 @@ def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = N
         bad = vector[~torch.isfinite(vector) | (vector < 0)]
         raise ValueError(f"{name} must be finite and >= 0, got {float(bad[0])}")
     return low
+
+
+def check_priors(name: str, priors: Tensor, *, num_classes: int | None = None) -> None:
+    """Require a vector (c,) of shares, each > 0, that add up to 1."""
+    check_class_vector(name, priors, num_classes=num_classes)
+    if bool((priors <= 0).any()):
+        first = int((priors <= 0).nonzero()[0])
+        raise ValueError(f"{name} must be > 0, got {float(priors[first])} for class {first}")
+    total = float(priors.double().sum())
+    if abs(total - 1) > 1e-2:  # half precision adds up to 1 only to 2 digits
+        raise ValueError(f"{name} must add up to 1, got {total:g}")

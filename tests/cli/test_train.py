@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import shortlist.cli
 from shortlist.cli import app
-from shortlist.predictors import load
+from shortlist.model import Model
 from shortlist.training.build import build_data
 from shortlist.training.fit import train
 from shortlist.training.predict import predict_files
@@ -83,7 +83,7 @@ def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
         (("train", "--variant", "x"), "--variant is of a recipe: name its file too"),
         (("evaluate", "nowhere"), "nowhere is not a run folder"),
         (("evaluate", "nowhere", "--part", "train"), "--part must be test or val, got 'train'"),
-        (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a run folder"),
+        (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a saved model"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys, tmp_path):
@@ -117,15 +117,16 @@ def test_evaluate_prints_a_table_or_json(trained):
 def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):
     said = run("calibrate", trained.path, "--set", "predictors.average3={name: average_k, k: 3}")
     assert "average3: 200 rows, average size 3.000" in said
-    assert set(Run.open(trained.path).predictor_paths()) == {*RECIPE["predictors"], "average3"}
+    assert set(Run.open(trained.path).predictors()) == {*RECIPE["predictors"], "average3"}
+    assert "The scores are log-posteriors under the training priors: temperature" in said
     result = CliRunner().invoke(app, ["calibrate", str(trained.path), "--set", "epochs=9"])
     assert "adjust and predictors only" in str(result.exception)
 
 
 def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
-    scores, _ = trained.load_scores("test")
-    save_file({"scores": scores}, tmp_path / "scores.safetensors")
-    expected = load(trained.predictor_paths()["average2"])(scores)
+    save_file({"scores": trained.load_scores("test")[0]}, tmp_path / "scores.safetensors")
+    scores, _ = trained.scored("test")
+    expected = trained.predictors()["average2"](scores)
     for suffix in ("csv", "jsonl", "parquet"):
         out = tmp_path / f"lists.{suffix}"
         options = ("--predictor", "average2", "--top", 2, "--batch-size", 64)
@@ -157,7 +158,9 @@ def test_predict_from_several_files_of_scores(trained, tmp_path):
     files = [tmp_path / folder / "scores.safetensors" for folder in ("a", "b")]
     told = []
     out = tmp_path / "lists.jsonl"
-    predict_files(trained, files, out, batch_size=2, progress=lambda *counts: told.append(counts))
+    predict_files(
+        Model.load(trained.path), files, out, batch_size=2, progress=lambda *counts: told.append(counts)
+    )
     items = [json.loads(line)["item"] for line in out.read_text().splitlines()]
     assert items == [f"{files[0]}:{i}" for i in range(3)] + [f"{files[1]}:{i}" for i in range(2)]
     assert told == [(2, 3), (3, 3), (5, 5)]
@@ -176,10 +179,10 @@ def test_predict_from_images_folders_and_lists(pictures, tmp_path):
     )
     assert "7 items" in result.stdout and "1 could not be read" in result.stdout
     assert "broken.png cannot be read" in result.stderr
-    scores, _ = pictures.load_scores("test")
+    scores, _ = pictures.scored("test")
     for row in csv.DictReader(out.read_text().splitlines()):
         number = int(row["item"].split("/")[-1].split(".")[0])
-        assert float(row["score"]) == pytest.approx(
+        assert float(row["probability"]) == pytest.approx(
             float(scores[number].softmax(0)[int(row["class"])]), abs=1e-5
         )
     (tmp_path / "list.csv").write_text("path\nimages/3.png\nimages/1.png\n")
@@ -192,8 +195,8 @@ def test_predict_needs_neither_the_data_nor_the_checkpoints(tmp_path):
     trees.class_folders(tmp_path / "data", {"ä": 12, "b": 12, "c d": 12})
     data = {"name": "image_folder", "root": str(tmp_path / "data"), "image_size": 32}
     changes = {"data": data, "model": {"name": "small_cnn", "width": 4}, "epochs": 1, "batch_size": 8}
-    made = train(make_recipe(RECIPE | changes, ["loss=focal"]), tmp_path / "run", report=silent)
-    scores, _ = made.load_scores("test")
+    made = train(make_recipe(RECIPE | changes, ["loss=cross_entropy"]), tmp_path / "run", report=silent)
+    scores, _ = made.scored("test")
     image = build_data(made.recipe).test.paths[1]
     shutil.copy(image, tmp_path / "picture.jpg")
     shutil.rmtree(tmp_path / "data")
@@ -202,7 +205,7 @@ def test_predict_needs_neither_the_data_nor_the_checkpoints(tmp_path):
     lines = list(csv.DictReader((tmp_path / "lists.csv").read_text().splitlines()))
     for line in lines:
         expected = float(scores[1].softmax(0)[int(line["class"])])
-        assert float(line["score"]) == pytest.approx(expected, abs=1e-5)
+        assert float(line["probability"]) == pytest.approx(expected, abs=1e-5)
     assert {line["name"] for line in lines} == {"ä", "b", "c d"}
 
 

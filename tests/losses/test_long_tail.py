@@ -48,7 +48,8 @@ def test_golden_ldam_and_focal(golden):
             torch.testing.assert_close(
                 rows.detach(), tensor(case["per_sample_unweighted"]), rtol=1e-9, atol=1e-9
             )
-            mean = ldam_loss(logits, target, **options, weight=weight)
+            # the original's weights come without margins
+            mean = ldam_loss(logits, target, **options, weight=weight, weighting="plain")
             gradient = case["grad_of_mean"]
         else:
             rows = focal_loss(
@@ -95,7 +96,7 @@ def general(name: str, **options) -> dict:
     return {"margins": delta, "factors": alpha}
 
 
-@pytest.mark.parametrize(
+each_member = pytest.mark.parametrize(
     ("loss", "name", "options"),
     [
         (balanced_ce_loss, "balanced", {}),
@@ -106,6 +107,9 @@ def general(name: str, **options) -> dict:
         (two_parameter_margin_loss, "two", {"tau_true": 0.3, "tau_others": 1.2}),
     ],
 )
+
+
+@each_member
 def test_members_equal_the_general_form_and_its_formula(loss, name, options):
     logits, target = 3 * torch.randn(20, 5, dtype=torch.float64), torch.randint(5, (20,))
     form = general(name, **options)
@@ -120,6 +124,92 @@ def test_members_equal_the_general_form_and_its_formula(loss, name, options):
     torch.testing.assert_close(
         loss(logits, target, class_counts=COUNTS.double(), **options, reduction="none"), rows
     )
+
+
+WEIGHT = torch.tensor([0.2, 0.5, 1.0, 3.0, 8.0], dtype=torch.float64)
+
+
+def weighted_row(scores, y, margins, factors, weight, *, consistent):
+    """w_y alpha_y log(1 + sum of exp(Delta_yj + s_j - s_y)), with log(w_j / w_y) in Delta if wanted."""
+    total = 1.0
+    for j in range(len(scores)):
+        if j != y:
+            margin = float(margins[y, j]) + (math.log(weight[j] / weight[y]) if consistent else 0.0)
+            total += math.exp(margin + scores[j] - scores[y])
+    return float(weight[y]) * float(factors[y]) * math.log(total)
+
+
+@each_member
+@pytest.mark.parametrize("weighting", ["consistent", "plain"])
+def test_weighted_members_equal_the_general_form_and_its_formula(loss, name, options, weighting):
+    logits, target = 3 * torch.randn(20, 5, dtype=torch.float64), torch.randint(5, (20,))
+    form = general(name, **options)
+    rows = torch.tensor(
+        [
+            weighted_row(s, y, **form, weight=WEIGHT, consistent=weighting == "consistent")
+            for s, y in zip(logits.tolist(), target.tolist(), strict=True)
+        ],
+        dtype=torch.float64,
+    )
+    common = {"class_counts": COUNTS.double(), **options, "weight": WEIGHT, "weighting": weighting}
+    torch.testing.assert_close(loss(logits, target, **common, reduction="none"), rows)
+    torch.testing.assert_close(loss(logits, target, **common), rows.sum() / WEIGHT[target].sum())
+    if weighting == "consistent":
+        form["margins"] = form["margins"] + torch.log(WEIGHT[None, :] / WEIGHT[:, None])
+        default = {key: value for key, value in common.items() if key != "weighting"}
+        assert torch.equal(loss(logits, target, **default), loss(logits, target, **common))
+    torch.testing.assert_close(
+        pairwise_margin_loss(logits, target, **form, weight=WEIGHT, reduction="none"), rows
+    )
+    # a common factor of the weights makes no difference to the margins
+    torch.testing.assert_close(
+        loss(logits, target, **common | {"weight": 50 * WEIGHT}), rows.sum() / WEIGHT[target].sum()
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 30.0])
+def test_margins_of_weights_come_after_the_scale(scale):
+    """LDAM multiplies scores and its own margin by its scale, but log(w_j / w_y) is one of what comes out."""
+    cosines, target = 2 * torch.rand(20, 5, dtype=torch.float64) - 1, torch.randint(5, (20,))
+    form = general("ldam", max_margin=0.4)
+    rows = torch.tensor(
+        [
+            weighted_row(
+                [scale * value for value in s],
+                y,
+                scale * form["margins"],
+                form["factors"],
+                WEIGHT,
+                consistent=True,
+            )
+            for s, y in zip(cosines.tolist(), target.tolist(), strict=True)
+        ],
+        dtype=torch.float64,
+    )
+    options = {"class_counts": COUNTS.double(), "max_margin": 0.4, "scale": scale, "weight": WEIGHT}
+    torch.testing.assert_close(ldam_loss(cosines, target, **options, reduction="none"), rows)
+    one_hot = torch.nn.functional.one_hot(target, 5).double()
+    torch.testing.assert_close(ldam_loss(cosines, one_hot, **options, reduction="none"), rows)
+
+
+@each_member
+def test_class_of_weight_0_keeps_loss_and_gradient_finite(loss, name, options):
+    """Its rows count for nothing; as a competitor it has no margin for its weight, as if that were 1."""
+    logits, target = 3 * torch.randn(20, 5, dtype=torch.float64), torch.arange(20) % 5
+    weight = torch.tensor([0.2, 0.0, 1.0, 3.0, 0.0], dtype=torch.float64)
+    as_if = [0.2, 1.0, 1.0, 3.0, 1.0]
+    form = general(name, **options)
+    leaf = logits.clone().requires_grad_()
+    rows = loss(leaf, target, class_counts=COUNTS.double(), **options, weight=weight, reduction="none")
+    rows.sum().backward()
+    wanted = [
+        weighted_row(s, y, **form, weight=as_if, consistent=True) if weight[y] else 0.0
+        for s, y in zip(logits.tolist(), target.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(rows.detach(), torch.tensor(wanted, dtype=torch.float64))
+    assert torch.isfinite(leaf.grad).all()
+    nothing = weight[target] == 0
+    assert (leaf.grad[nothing] == 0).all() and (leaf.grad[~nothing] != 0).all()
 
 
 @pytest.mark.parametrize("scale", [0.1, 30.0, 1e4])
@@ -210,6 +300,25 @@ def test_consistent_members_learn_the_balanced_decisions():
         torch.testing.assert_close(
             scores.softmax(1), (JOINT / PRIOR) / (JOINT / PRIOR).sum(1, True), atol=1e-5, rtol=0
         )
+
+
+@pytest.mark.parametrize("weight", [[3.0, 0.2, 1.0], [1.0, 5.0, 25.0], "inverse"])
+def test_weights_change_what_is_learned_only_if_plain(weight):
+    """Theorem 1 with alpha = w / pi (or w) and delta = w (or w pi): the balanced posterior, whatever w."""
+    weight = 1 / PRIOR if weight == "inverse" else torch.tensor(weight, dtype=torch.float64)
+    balanced = JOINT / PRIOR
+    for loss, options in (
+        (balanced_ce_loss, {}),
+        (logit_adjusted_loss, {}),
+        (two_parameter_margin_loss, {"tau_true": 1.0, "tau_others": 1.0}),
+    ):
+        for weighting, learned in (("consistent", balanced), ("plain", balanced * weight)):
+            scores = minimise(with_counts(loss, weight=weight, weighting=weighting, **options))
+            torch.testing.assert_close(
+                scores.softmax(1), learned / learned.sum(1, keepdim=True), atol=1e-5, rtol=0
+            )
+        default = minimise(with_counts(loss, weight=weight, **options))
+        assert default.argmax(1).equal(BALANCED_DECISION)
 
 
 def test_other_members_do_not():

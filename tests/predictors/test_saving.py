@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from shortlist.adjust import LogitAdjustment
 from shortlist.predictors import (
     AverageError,
     AverageK,
@@ -22,6 +21,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.conformity import RAPS
 from shortlist.predictors.thresholds import Clustered, Interpolated
+from shortlist.scores import PriorRecord, ScoreMap
 
 PRIORS = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
 ALL = {
@@ -141,7 +141,9 @@ class Recogniser(nn.Module):
     def __init__(self, predictor: SetPredictor) -> None:
         super().__init__()
         self.features = nn.Sequential(nn.Flatten(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 6))
-        self.adjustment = LogitAdjustment(source_priors=PRIORS, temperature=1.3)
+        self.adjustment = ScoreMap(len(PRIORS), scale=1 / 1.3, contains=PriorRecord.given(PRIORS)).under(
+            "balanced"
+        )
         self.predictor = predictor
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

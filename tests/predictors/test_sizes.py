@@ -218,15 +218,78 @@ def test_sigmoid_scores_are_compared_as_sigmoids():
     assert torch.equal(predictor(scores), average_k_by_sorting(scores.sigmoid(), 1.5, "midpoint"))
 
 
+OAKS = ClassTable(
+    names=("oak", "beech", "birch"),
+    ids=("1", "2", "3"),
+    parents={"genus": ("Quercus", "Fagus", "Betula"), "family": ("Fagaceae", "Fagaceae", "Betulaceae")},
+)
+
+
+def candidate(index: int, probability: float, in_set: bool = True) -> Candidate:
+    genus, family = OAKS.parents["genus"][index], OAKS.parents["family"][index]
+    parents = {"genus": genus, "family": family}
+    return Candidate(index, OAKS.ids[index], OAKS.names[index], parents, probability, in_set)
+
+
 def test_lists_are_sorted_and_named():
-    table = ClassTable(names=("oak", "beech", "birch"), ids=("1", "2", "3"))
     sets = torch.tensor([[True, True, True], [False, False, False], [False, True, False]])
-    scores = torch.tensor([[0.25, 0.5, 0.125], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    assert to_lists(sets, scores, table) == [
-        [Candidate(1, "2", "beech", 0.5), Candidate(0, "1", "oak", 0.25), Candidate(2, "3", "birch", 0.125)],
+    probabilities = torch.tensor([[0.25, 0.5, 0.125], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert to_lists(sets, probabilities, OAKS) == [
+        [candidate(1, 0.5), candidate(0, 0.25), candidate(2, 0.125)],
         [],
-        [Candidate(1, "2", "beech", 0.0)],
+        [candidate(1, 0.0)],
     ]
+    assert to_lists(sets, probabilities, OAKS)[0][0] == Candidate(
+        1, "2", "beech", {"genus": "Fagus", "family": "Fagaceae"}, 0.5, True
+    )
+
+
+def test_lists_of_at_least_some_classes_hold_the_most_probable_and_the_first_of_equal_ones():
+    sets = torch.tensor([[False, False, True], [False, False, False], [True, True, False]])
+    probabilities = torch.tensor([[0.25, 0.5, 0.25], [0.25, 0.25, 0.25], [0.0, 0.25, 0.5]])
+    assert to_lists(sets, probabilities, OAKS, at_least=2) == [
+        [candidate(1, 0.5, False), candidate(0, 0.25, False), candidate(2, 0.25)],
+        [candidate(0, 0.25, False), candidate(1, 0.25, False)],
+        [candidate(2, 0.5, False), candidate(1, 0.25), candidate(0, 0.0)],
+    ]
+    everything = to_lists(sets, probabilities, OAKS, at_least=9)
+    assert [[c.index for c in row] for row in everything] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+
+
+@pytest.mark.parametrize("classes", [7, 900])
+def test_lists_agree_with_a_stable_sort(classes):
+    table = ClassTable([f"class {i}" for i in range(classes)])
+    probabilities = torch.randint(0, 20, (30, classes)).float() / 100  # with many ties
+    sets = torch.rand(30, classes) < 0.02
+    for row, listed in enumerate(to_lists(sets, probabilities, table, at_least=5)):
+        order = sorted(range(classes), key=lambda i: (-float(probabilities[row, i]), i))
+        wanted = [i for place, i in enumerate(order) if place < 5 or sets[row, i]]
+        assert [c.index for c in listed] == wanted
+        assert [c.in_set for c in listed] == [bool(sets[row, i]) for i in wanted]
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((torch.ones(2, 3), torch.ones(2, 3)), {}, r"sets must be a bool tensor of shape \(n, c\)"),
+        ((torch.ones(2, 3).bool(), torch.ones(1, 3)), {}, r"the probabilities' shape \(1, 3\), got \(2, 3\)"),
+        ((torch.ones(2, 4).bool(), torch.ones(2, 4)), {}, "class_table must have 4 classes, got 3"),
+        (
+            (torch.ones(2, 3).bool(), torch.ones(2, 3)),
+            {"at_least": -1},
+            "at_least must be an integer >= 0, got -1",
+        ),
+        (
+            (torch.ones(2, 3).bool(), torch.tensor([[0.0] * 3, [0.0, math.nan, 1.0]])),
+            {},
+            "probabilities must be numbers, got NaN in row 1",
+        ),
+    ],
+)
+def test_lists_of_bad_input(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        to_lists(*arguments, OAKS, **options)
 
 
 @pytest.mark.errors

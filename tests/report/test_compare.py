@@ -22,7 +22,8 @@ from shortlist.report.significance import holm, mcnemar_test, paired_bootstrap_t
 from shortlist.report.suite_figures import format_figure, larger_is_better
 from shortlist.training.recipe import make_recipe
 from shortlist.training.runs import Run
-from shortlist.training.scoring import calibrate_run, evaluate_run
+from shortlist.training.scoring import evaluate_run
+from tests.runs import finished_run, save_scores
 
 ROWS, CLASSES = 400, 6
 TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))
@@ -36,17 +37,13 @@ def make_run(
 ) -> Run:
     """A finished run with made-up scores: the larger ``skill``, the better."""
     recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, [f"seed={seed}", *overrides])
-    run = Run.create(path, recipe)
     generator = torch.Generator().manual_seed(seed)
+    made = {}
     for part in ("val", "test"):
         scores = torch.randn(rows, CLASSES, generator=generator)
         scores[torch.arange(rows), TARGET[:rows]] += skill
-        run.save_scores(part, scores, TARGET[:rows])
-    TABLE.save(run.path / "class_table.json")
-    calibrate_run(run)
-    evaluate_run(run)
-    run.set_state("finished")
-    return run
+        made[part] = (scores, TARGET[:rows])
+    return finished_run(path, recipe, made, TABLE)
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +350,7 @@ def test_infinite_figures_are_not_tested(runs, tmp_path, count):
         run = Run(tmp_path / name)
         scores, target = run.load_scores("test")
         scores[0, target[0]] = -math.inf
-        run.save_scores("test", scores, target)
+        save_scores(run, "test", scores, target)
         evaluate_run(run)
     found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
     assert found.rows[0].figures["nll"].value == math.inf
@@ -393,7 +390,7 @@ def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
         shutil.copytree(runs / name, tmp_path / name)
         run = Run(tmp_path / name)
         scores, target = run.load_scores("test")
-        run.save_scores("test", scores[target < 4], target[target < 4])  # none of "few"
+        save_scores(run, "test", scores[target < 4], target[target < 4])  # none of "few"
         evaluate_run(run)
     found = compare_runs([tmp_path], ["top1.few", "top1.medium"], baseline=baseline)
     assert "top1.few" not in found.best
@@ -407,7 +404,7 @@ def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
 def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
     shutil.copytree(runs / "better-0", tmp_path / "better-0")
     run = Run(tmp_path / "better-0")
-    ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.path / "class_table.json")
+    ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.model_path / "class_table.json")
     evaluate_run(run)
     found = compare_runs([tmp_path / "better-0", runs / "plain-0"], ["top1.few", "top1.macro"])
     assert found.best["top1.few"].test == "no test: not the same classes are few"
@@ -418,11 +415,13 @@ def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
     ("file", "content"),
     [
         ("run.json", "[]"),
-        ("adjustment.json", "[]"),
-        ("adjustment.json", "{}"),
+        ("model/score_map.json", "[]"),
+        ("model/score_map.json", "{}"),
+        ("model/score_map.json", None),
         ("scores/test.safetensors", "[]"),
-        ("predictors/two.json", "3"),
-        ("class_table.json", None),
+        ("model/predictors/two.json", "3"),
+        ("model/predictors/two.json", None),
+        ("model/class_table.json", None),
         ("scores/test.safetensors", None),
     ],
 )

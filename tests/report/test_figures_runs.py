@@ -6,21 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from scipy import stats
 from torch import nn
 
-from shortlist.adjust import normalise_classifier
 from shortlist.class_table import ClassTable
 from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.losses import AverageKLoss
 from shortlist.report.figures import FIGURES, load_figure
 from shortlist.report.figures import average_k_sensitivity as sensitivity
-from shortlist.report.figures._classifier import read_classifier
 from shortlist.report.figures._runs import mean_over_seeds
+from shortlist.scores import normalize_classifier
 from shortlist.training.recipe import make_recipe
 from shortlist.training.runs import Run
-from shortlist.training.scoring import calibrate_run, evaluate_run
+from tests.runs import finished_run, save_scores
 
 ROWS, CLASSES, DIM = 180, 6, 3
 COUNTS = (200, 150, 60, 30, 10, 0)
@@ -30,19 +28,22 @@ TARGET = torch.arange(ROWS) ** 2 % 5  # the last class has no rows; the others h
 def make_run(path: Path, *, seed: int = 0, skill: float = 1.0, overrides: tuple[str, ...] = ()) -> Run:
     """A finished run with a linear classifier: the larger ``skill``, the better."""
     recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, [f"seed={seed}", *overrides])
-    run = Run.create(path, recipe)
+    layer, made = linear_layer(seed), {}
+    generator = torch.Generator().manual_seed(seed + 1000)
+    with torch.no_grad():
+        for part in ("val", "test"):
+            features = torch.randn(ROWS, DIM, generator=generator) + skill * layer.weight[TARGET]
+            made[part] = (layer(features), TARGET)
+        norms = (layer.weight.norm(dim=1), layer.bias.clone())
+    return finished_run(path, recipe, made, ClassTable(names=tuple("abcdef"), counts=COUNTS), norms=norms)
+
+
+def linear_layer(seed: int) -> nn.Linear:
     generator = torch.Generator().manual_seed(seed)
-    weight = torch.randn(CLASSES, DIM, generator=generator)
-    bias = torch.randn(CLASSES, generator=generator)
-    for part in ("val", "test"):
-        features = torch.randn(ROWS, DIM, generator=generator) + skill * weight[TARGET]
-        run.save_scores(part, features @ weight.T + bias, TARGET)
-    save_file({"head.weight": weight, "head.bias": bias}, run.path / "model.safetensors")
-    ClassTable(names=tuple("abcdef"), counts=COUNTS).save(run.path / "class_table.json")
-    calibrate_run(run)
-    evaluate_run(run)
-    run.set_state("finished")
-    return run
+    layer = nn.Linear(DIM, CLASSES)
+    nn.init.normal_(layer.weight, generator=generator)
+    nn.init.normal_(layer.bias, generator=generator)
+    return layer
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +191,7 @@ def test_classes_without_images_have_a_bin_of_their_own(folder, tmp_path):
     target = TARGET.clone()
     target[:9] = 5
     for part in ("val", "test"):
-        run.save_scores(part, run.load_scores(part)[0], target)
+        save_scores(run, part, run.load_scores(part)[0], target)
     figure = load_figure("class_size")
     numbers = figure.measure(runs=[run.path], k=1, bins=2)
     assert [(one["low"], one["high"]) for one in numbers["bins"]] == [(0, 0), (10, 44), (45, 200)]
@@ -330,17 +331,13 @@ def test_weight_normalisation_is_that_of_the_layer(folder):
     """The slow way: the features of each row through the normalised layer."""
     figure = load_figure("error_against_tau")
     numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=2)
-    from safetensors.torch import load_file
-
-    saved = load_file(folder / "one" / "model.safetensors")
-    layer = nn.Linear(DIM, CLASSES, dtype=torch.float64)
-    layer.load_state_dict({key.removeprefix("head."): value.double() for key, value in saved.items()})
+    layer = linear_layer(7).double()
     for part in ("val", "test"):
         products = Run(folder / "one").load_scores(part)[0].double() - layer.bias
         features = products @ torch.linalg.pinv(layer.weight).T
         curve = []
         for tau in (0.0, 1.0, 2.0):
-            scores = normalise_classifier(layer, tau=tau)(features).detach().numpy()
+            scores = normalize_classifier(layer, tau=tau)(features).detach().numpy()
             curve.append(balanced_error(scores))
         assert numbers["methods"][0]["weight_normalisation"][part]["value"] == pytest.approx(curve)
 
@@ -368,42 +365,15 @@ def test_error_against_tau_is_drawn(folder):
             assert ys == pytest.approx([100 * value for value in method[name]["test"]["value"]])
 
 
-def test_runs_without_a_linear_classifier_are_adjusted_only(tmp_path):
+def test_runs_without_a_linear_classifier_are_adjusted_only(folder, tmp_path):
     figure = load_figure("error_against_tau")
-    cosine, other, none, foreign = (make_run(tmp_path / name, seed=i) for i, name in enumerate("abcd"))
-    weight = torch.randn(CLASSES, DIM)
-    save_file({"head.weight": weight, "head.fixed_scale": torch.ones(())}, cosine.path / "model.safetensors")
-    save_file({"layers.0.weight": torch.randn(DIM, DIM)}, other.path / "model.safetensors")
-    (none.path / "model.safetensors").unlink()
-    save_file({"head.weight": weight, "head.bias": torch.zeros(CLASSES)}, foreign.path / "model.safetensors")
-    reasons = ("cosine classifier", "got none", "model.safetensors is missing", "its classifier cannot give")
-    for run, reason in zip((cosine, other, none, foreign), reasons, strict=True):
-        numbers = round_trip(figure.measure(runs=[run.path], steps=2))
-        assert numbers["methods"][0]["weight_normalisation"] is None
-        assert reason in numbers["methods"][0]["no_weight_normalisation"]
-        assert len(figure.draw(numbers).axes) == 1
-
-
-def test_heads_of_two_kinds_of_scores_and_scaled_weights(tmp_path):
-    run = make_run(tmp_path / "run")
-    scores, _ = run.load_scores("test")
-    from safetensors.torch import load_file
-
-    saved = load_file(run.path / "model.safetensors")
-    weight, bias = saved["head.weight"], saved["head.bias"]
-    heads = {"head.set_head.weight": weight, "head.set_head.bias": bias}
-    save_file(heads | {"head.proposal_head.weight": weight + 1}, run.path / "model.safetensors")
-    norms, offsets = read_classifier(run, scores)
-    torch.testing.assert_close(norms, weight.double().norm(dim=1))
-    torch.testing.assert_close(offsets, bias.double())
-    scale = torch.tensor([1.0, 2.0, 4.0, 1.0, 0.5, 3.0])
-    scaled = {
-        "head.head.weight": weight / scale[:, None],
-        "head.head.bias": bias,
-        "head.log_scale": scale.log(),
-    }
-    save_file(scaled, run.path / "model.safetensors")
-    torch.testing.assert_close(read_classifier(run, scores)[0], norms, rtol=1e-6, atol=1e-6)
+    run = make_run(tmp_path / "cosine")
+    for part in ("val", "test"):
+        save_scores(run, part, *run.load_scores(part))  # without norms
+    numbers = round_trip(figure.measure(runs=[run.path], steps=2))
+    assert numbers["methods"][0]["weight_normalisation"] is None
+    assert "needs the scores of a linear classifier" in numbers["methods"][0]["no_weight_normalisation"]
+    assert len(figure.draw(numbers).axes) == 1
 
 
 def test_runs_that_share_their_scores_are_drawn_once(folder, tmp_path):

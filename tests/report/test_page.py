@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
 from shortlist.metrics import Figure, aggregate
-from shortlist.predictors import load
 from shortlist.report.compare import Best, compare_runs
 from shortlist.report.page import make_page, write_page
 from shortlist.report.page_best import find_leaders
@@ -25,7 +24,7 @@ from shortlist.report.page_words import compare_sentence, set_sentences
 from shortlist.training.build import build_data
 from shortlist.training.recipe import make_recipe
 from shortlist.training.runs import Run
-from shortlist.training.scoring import calibrate_run, evaluate_run
+from tests.runs import finished_run
 
 PREDICTORS = {
     "top_3": {"name": "topk", "k": 3},
@@ -43,18 +42,15 @@ def make_run(
 ) -> Run:
     """A finished run with made-up scores: the larger ``skill``, the better."""
     recipe = make_recipe({"predictors": PREDICTORS, **content})
-    run = Run.create(path, recipe)
-    table.save(run.path / "class_table.json")
     generator = torch.Generator().manual_seed(recipe.seed)
+    made = {}
     for part, target in targets.items():
         scores = torch.randn(len(target), len(table), generator=generator)
         scores[torch.arange(len(target)), target] += skill
-        run.save_scores(part, 2 * scores, target)
+        made[part] = (2 * scores, target)
+    run = finished_run(path, recipe, made, table, **info)
     lines = [f"{e},0.1,{0.1 * e},{3 - e}" for e in range(3)]
     (run.path / "epochs.csv").write_text("\n".join(["epoch,lr,val_top1,train_loss", *lines]) + "\n")
-    calibrate_run(run)
-    evaluate_run(run)
-    run.set_state("finished", **info)
     return run
 
 
@@ -170,7 +166,7 @@ def test_rows_of_a_method_against_loops(runs):
     for run in method.runs:
         scores, target = run.run.load_scores("test")
         for name in names:
-            sizes = load(run.run.predictor_paths()[name])(scores).sum(1)
+            sizes = run.run.predictors()[name](scores).sum(1)
             for size, true in zip(sizes.tolist(), target.tolist(), strict=True):
                 group = "few" if COUNTS[true] < 20 else "many" if COUNTS[true] > 100 else "medium"
                 histograms[name][group, size] += 1
@@ -262,7 +258,7 @@ def damage(run: Run, what: str) -> None:
         (run.path / file).write_text(text.replace(old, new, 1))
 
     if what == "older":
-        change("run.json", "shortlist run 1", "shortlist run 0")
+        change("run.json", "shortlist run 2", "shortlist run 0")
     elif what == "recipe":
         change("recipe.yaml", "batch_size", "size_of_batch")
     elif what == "not json":
@@ -273,11 +269,11 @@ def damage(run: Run, what: str) -> None:
         path = run.path / "scores" / "test.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
     elif what == "predictor":
-        change("predictors/top_3.json", '"sha256": "', '"sha256": "0')
+        change("model/predictors/top_3.json", '"sha256": "', '"sha256": "0')
     elif what == "other predictors":
-        (run.path / "predictors" / "top_3.json").unlink()
-    elif what == "adjustment":
-        (run.path / "adjustment.json").write_text("{}")
+        (run.path / "model" / "predictors" / "top_3.json").unlink()
+    elif what == "score map":
+        (run.path / "model" / "score_map.json").write_text("{}")
     elif what == "unfinished":
         run.set_state("trained")
     elif what == "epochs":
@@ -295,12 +291,13 @@ def damage(run: Run, what: str) -> None:
         ("list", "must hold a mapping of keys to values, got list"),
         ("scores", "cannot be read"),
         ("predictor", "is not a predictor saved by shortlist"),
-        ("other predictors", "not of the predictors that are there"),
+        ("other predictors", "top_3.json"),
         ("epochs", "could not convert string"),
-        ("adjustment", "temperature"),
+        ("score map", "score_map.json"),
+        ("model/score_map.json", "score_map.json"),
         ("unfinished", "not finished: its state is 'trained'"),
         ("results.json", "results.json missing; the run's state is 'finished'"),
-        ("class_table.json", "class_table.json missing"),
+        ("model/class_table.json", "class_table.json missing"),
         ("scores/test.safetensors", "scores/test.safetensors missing"),
         ("run.json", "is not a run folder"),
     ],

@@ -137,7 +137,7 @@ def test_short_list_against_a_loop(true):
     torch.manual_seed(true)
     calibration, scores = torch.randn(200, 8), torch.randn(8)
     predictors = {"two": TopK(k=2), "average": AverageK(k=3).calibrate(calibration)}
-    found = short_list(scores, 17, true, predictors, limit=3)
+    found = short_list(scores, 17, true, predictors, probabilities=scores.softmax(0), limit=3)
     sets = [predictor(scores[None])[0].tolist() for predictor in predictors.values()]
     ranked = sorted(range(8), key=lambda c: -float(scores[c]))
     members = [c for c in ranked if any(one[c] for one in sets)]

@@ -5,24 +5,25 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+from scipy.optimize import minimize
 
-from shortlist.adjust import normalise_classifier
+from shortlist import Model
 from shortlist.metrics import Results
-from shortlist.predictors import AverageK, load
+from shortlist.predictors import AverageK
+from shortlist.scores import normalize_classifier
 from shortlist.training.build import build_data
-from shortlist.training.fit import load_model, train
-from shortlist.training.module import predicted_scores
+from shortlist.training.fit import train
+from shortlist.training.loss_use import scores_of_head
+from shortlist.training.network import load_network
 from shortlist.training.predict import predict_files
-from shortlist.training.recipe import make_recipe
+from shortlist.training.recipe import make_recipe, save_recipe
 from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import (
-    adjust_scores,
-    calibrate_run,
-    class_norms,
-    evaluate_run,
-    load_adjustment,
-)
+from shortlist.training.scoring import calibrate_run, class_norms, evaluate_run
 from tests.training.small import RECIPE
+
+# log-posteriors; and for normalized weights as they are, no sets that would need their priors
+PLAIN = RECIPE | {"loss": {"name": "cross_entropy"}}
+RAW = ["adjust.temperature=1", "predictors={average2: {name: average_k, k: 2}}"]
 
 
 def silent(*_):
@@ -30,7 +31,7 @@ def silent(*_):
 
 
 def trained(path, *overrides) -> Run:
-    return train(make_recipe(RECIPE, ["epochs=2", *overrides]), path, report=silent)
+    return train(make_recipe(PLAIN, ["epochs=2", *overrides]), path, report=silent)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,7 @@ def plain(tmp_path_factory):
 
 
 def adjusted(run, part="test"):
-    scores, _ = run.load_scores(part)
-    return adjust_scores(scores, load_adjustment(run), run.class_table.class_counts)
+    return run.scored(part)[0]
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, -0.3])
@@ -49,13 +49,14 @@ def adjusted(run, part="test"):
     [([], "head"), (["head.bias=false"], "head"), (["loss=average_k", "loss.k=2"], "head.set_head")],
 )
 def test_scores_are_those_of_the_normalised_classifier(overrides, layer, tau, tmp_path):
-    run = trained(tmp_path / "run", *overrides, f"adjust.weight_normalisation={tau}")
+    changes = [f"adjust.weight_normalization={tau}", "adjust.normalized_offset=kept", *RAW]
+    run = trained(tmp_path / "run", *overrides, *changes)
     data = build_data(run.recipe)
-    network = load_model(run)
-    normalised = normalise_classifier(network, name=layer, tau=tau)
+    network = load_network(run)
+    normalized = normalize_classifier(network, name=layer, tau=tau)
     with torch.no_grad():
-        torch.testing.assert_close(predicted_scores(network(data.test.inputs)), run.load_scores("test")[0])
-        expected = predicted_scores(normalised(data.test.inputs))
+        torch.testing.assert_close(scores_of_head(network(data.test.inputs)), run.load_scores("test")[0])
+        expected = scores_of_head(normalized(data.test.inputs))
     torch.testing.assert_close(adjusted(run), expected, rtol=1e-4, atol=1e-5)
     results = Results.load(run.path / "results.json")
     top1 = float((expected.argmax(1) == data.test.targets).double().mean())
@@ -63,24 +64,40 @@ def test_scores_are_those_of_the_normalised_classifier(overrides, layer, tau, tm
 
 
 def test_temperature_tau_and_predictors_follow_the_normalisation(plain, tmp_path):
-    overrides = ["adjust.weight_normalisation=1", "adjust.temperature=2.0", "adjust.tau=1.0"]
+    overrides = ["adjust.weight_normalization=1", "adjust.normalized_offset=kept", "adjust.tau=1.0"]
     run = trained(tmp_path / "run", *overrides)
-    norms, offsets = class_norms(load_model(run))
+    norms, offsets = class_norms(load_network(run))["set"]
     counts = run.class_table.class_counts.clamp(min=1).float()
+    log_priors = (counts / counts.sum()).log()
+    val, target = plain.load_scores("val")  # the training is the same
+    beta, exponent = likeliest((val - offsets) / norms + offsets, log_priors, target)
     for part in ("val", "test"):
-        scores, _ = plain.load_scores(part)  # the training is the same
-        expected = ((scores - offsets) / norms + offsets) / 2 - (counts / counts.sum()).log()
-        shift = adjusted(run, part) - expected
+        scores, _ = plain.load_scores(part)
+        posterior = beta * ((scores - offsets) / norms + offsets) + exponent * log_priors
+        shift = adjusted(run, part) - (posterior - log_priors)
         torch.testing.assert_close(shift, shift[:, :1].expand_as(shift), rtol=0, atol=1e-4)
     threshold = AverageK(2).calibrate(adjusted(run, "val")).threshold
-    torch.testing.assert_close(load(run.predictor_paths()["average2"]).threshold, threshold)
+    torch.testing.assert_close(run.predictors()["average2"].threshold, threshold)
+
+
+def likeliest(scores, log_priors, target):
+    """Scale and prior exponent with the greatest likelihood, by scipy."""
+
+    def nll(coefficients):
+        beta, exponent = coefficients
+        log_p = (beta * scores.double() + exponent * log_priors.double()).log_softmax(1)
+        return -float(log_p.gather(1, target[:, None]).mean())
+
+    return minimize(nll, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-12}).x
 
 
 def test_predict_agrees_with_the_results(tmp_path):
-    run = trained(tmp_path / "run", "adjust.weight_normalisation=1")
+    run = trained(tmp_path / "run", "adjust.weight_normalization=1")
     scores, target = run.load_scores("test")
     save_file({"scores": scores}, tmp_path / "new.safetensors")
-    predict_files(run, [tmp_path / "new.safetensors"], tmp_path / "lists.jsonl", predictor="average2")
+    predict_files(
+        Model.load(run.path), [tmp_path / "new.safetensors"], tmp_path / "lists.jsonl", predictor="average2"
+    )
     lines = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
     hits = [
         any(c["in_set"] and c["class"] == true for c in line["candidates"])
@@ -91,14 +108,14 @@ def test_predict_agrees_with_the_results(tmp_path):
     chance = adjusted(run).softmax(1)
     for row in (0, 17):
         first = lines[row]["candidates"][0]
-        assert first["score"] == pytest.approx(float(chance[row].max()), rel=1e-5)
+        assert first["probability"] == pytest.approx(float(chance[row].max()), rel=1e-5)
 
 
 def test_scaled_weights_have_scaled_norms(tmp_path):
     run = trained(
         tmp_path / "run", "loss=cross_entropy", "second_stage=weight_scaling", "second_stage.epochs=1"
     )
-    network = load_model(run)
+    network = load_network(run)
     weight = network.head.head.weight * network.head.log_scale.exp()[:, None]
     norms, offsets = run.load_norms()
     torch.testing.assert_close(norms, weight.detach().norm(dim=1))
@@ -107,7 +124,7 @@ def test_scaled_weights_have_scaled_norms(tmp_path):
 
 def test_a_trained_run_is_normalised_and_back_without_training(plain):
     before = (plain.path / "results.json").read_text()
-    calibrate_run(plain, make_recipe(plain.recipe.model_dump(), ["adjust.weight_normalisation=1"]))
+    calibrate_run(plain, make_recipe(plain.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     assert evaluate_run(plain).to_json() != before
     calibrate_run(plain)
     evaluate_run(plain)
@@ -118,21 +135,23 @@ def test_a_trained_run_is_normalised_and_back_without_training(plain):
 def test_scores_without_a_linear_classifier_have_no_norms(tmp_path):
     run = trained(tmp_path / "run", "loss=ldam")
     with pytest.raises(RunError, match="needs the scores of a linear classifier"):
-        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalisation=1"]))
+        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     tensors = {"scores": torch.zeros(2, 12), "target": torch.zeros(2, dtype=torch.int64)}
     norms = (torch.arange(12.0), torch.zeros(12))
-    run.save_scores("val", *tensors.values(), norms)
-    with pytest.raises(ValueError, match=r"class weights of finite norm > 0"):
-        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalisation=1"]))
+    run.save_scores("val", {"set": tensors["scores"]}, tensors["target"], {"set": norms})
+    with pytest.raises(ValueError, match=r"norms must be > 0, got 0 for class 0"):
+        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
 
 
 def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
     """They were calibrated on scores at another temperature: their sizes would not be what they promise."""
     run = trained(tmp_path / "run")
     changes = ["adjust.temperature=0.2", "predictors={only2.5: {name: average_k, k: 2.5}}"]
-    calibrate_run(run, make_recipe(run.recipe.model_dump(), changes))
-    assert list(run.predictor_paths()) == ["only2.5"]
-    assert len(list((run.path / "predictors").iterdir())) == 2  # its description and its state
+    recipe = make_recipe(run.recipe.model_dump(), changes)
+    calibrate_run(run, recipe)
+    save_recipe(recipe, run.path / "recipe.yaml")
+    assert Model.load(run.path).predictors.keys() == {"only2.5"}
+    assert len(list((run.path / "model" / "predictors").iterdir())) == 2  # its description and its state
     assert list(evaluate_run(run).sets) == ["only2.5"]
 
 

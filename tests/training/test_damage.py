@@ -6,12 +6,13 @@ import pytest
 import torch
 import yaml
 
-from shortlist.training import scoring
-from shortlist.training.fit import load_model, resume, train
-from shortlist.training.predict import predict_files
+from shortlist import Model, _model_files
+from shortlist.model import ModelError
+from shortlist.training.fit import resume, train
+from shortlist.training.network import load_network
 from shortlist.training.recipe import make_recipe
 from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import calibrate_again, calibrate_run, evaluate_run, load_adjustment
+from shortlist.training.scoring import calibrate_again, calibrate_run, evaluate_run
 from tests.training.small import RECIPE
 from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
 
@@ -70,7 +71,7 @@ def test_a_training_does_not_go_on_by_another_recipe(changes, tmp_path):
 
 @pytest.mark.errors
 def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch):
-    recipe = make_recipe(copied.recipe.model_dump(), ["adjust.temperature=4"])
+    recipe = make_recipe(copied.recipe.model_dump(), ["adjust.tau=0.5"])
     saved = []
 
     def stop_at_the_second(predictor, path):
@@ -79,14 +80,14 @@ def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch)
             raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(scoring, "save", stop_at_the_second)
+        patch.setattr(_model_files, "save", stop_at_the_second)
         with pytest.raises(OSError, match="no space"):
             calibrate_again(copied, recipe)
-    with pytest.raises(RunError, match="was stopped while it was calibrated: calibrate it again"):
-        predict_files(copied, [copied.path / "scores" / "test.safetensors"], tmp_path / "lists.csv")
+    with pytest.raises(ModelError, match="was stopped while it was calibrated: calibrate it again"):
+        Model.load(copied.path)
     calibrate_again(copied, recipe)
-    assert copied.state == "finished" and copied.recipe.adjust.temperature == 4
-    assert load_adjustment(copied)["temperature"] == 4
+    assert copied.state == "finished" and copied.recipe.adjust.tau == 0.5
+    assert copied.score_map.now.power == 0.5
     there = (copied.path / "results.json").read_text()
     calibrate_run(copied)
     evaluate_run(copied)
@@ -107,17 +108,58 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
     ("file", "content", "call", "message"),
     [
         ("run.json", "[]", lambda run: Run.open(run.path), "must hold a mapping of keys to values, got list"),
-        ("run.json", '{"format": "shortlist run 1"}', lambda run: run.state, "it has no state"),
+        ("run.json", '{"format": "shortlist run 2"}', lambda run: run.state, "it has no state"),
         ("run.json", "\xff", lambda run: run.info(), "is not JSON"),
-        ("adjustment.json", "{}", load_adjustment, "must hold a temperature and a tau, got {}"),
+        ("model/score_map.json", "{}", lambda run: run.scored("test"), "score_map.json is not as a saved"),
+        ("model/model.json", "{}", lambda run: run.scored("test"), "model.json is not as a saved model has"),
+        ("scores/declared.json", "[]", calibrate_run, "declared.json cannot be read"),
         ("scores/test.safetensors", "", evaluate_run, "test.safetensors cannot be read"),
-        ("model.safetensors", "half", load_model, "model.safetensors cannot be read"),
+        ("model/network.safetensors", "half", load_network, "network.safetensors is not as a saved model"),
     ],
 )
 def test_damaged_files_are_named(file, content, call, message, copied):
     (copied.path / file).write_bytes(content.encode("latin1"))
-    with pytest.raises(RunError, match=message):
+    with pytest.raises((RunError, ModelError), match=message):
         call(copied)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("file", "call", "message"),
+    [
+        ("model/score_map.json", evaluate_run, "score_map.json is missing"),
+        ("model/predictors/average2.json", evaluate_run, "average2.json is missing"),
+        ("model/model.json", evaluate_run, "model.json is missing"),
+        ("model/score_map.json", lambda run: Model.load(run.path), "score_map.json is missing"),
+        ("model/predictors/average2.json", lambda run: Model.load(run.path), "average2.json is missing"),
+        ("scores/declared.json", calibrate_run, "declared.json is missing"),
+    ],
+)
+def test_what_is_missing_is_named_and_no_number_changes(file, call, message, copied):
+    before = (copied.path / "results.json").read_text()
+    (copied.path / file).unlink()
+    with pytest.raises((RunError, ModelError), match=message):
+        call(copied)
+    assert (copied.path / "results.json").read_text() == before
+
+
+@pytest.mark.errors
+def test_a_run_that_lost_its_best_epoch_does_not_take_another(copied):
+    copied.set_state("trained")
+    (copied.path / "model" / "network.safetensors").unlink()
+    (copied.path / "checkpoints" / "best.ckpt").unlink()
+    with pytest.raises(RunError, match=r"has lost its best epoch: .*best.ckpt is missing"):
+        resume(copied.path, report=silent)
+
+
+@pytest.mark.errors
+def test_a_run_of_an_earlier_format_is_refused_by_name(copied):
+    info = (copied.path / "run.json").read_text()
+    (copied.path / "run.json").write_text(info.replace("shortlist run 2", "shortlist run 1"))
+    with pytest.raises(
+        RunError, match=r"by an earlier version \(shortlist run 1\), whose runs do not say what"
+    ):
+        Run.open(copied.path)
 
 
 @pytest.mark.errors
@@ -150,4 +192,4 @@ def test_networks_of_vectors_take_images_by_their_size(model, tmp_path):
     data = {"name": "glyphs", "max_classes": 12, "train_images": 120, "cache": str(tmp_path / "cache")}
     recipe = make_recipe(RECIPE | {"data": data, "model": {"name": model}, "epochs": 1})
     run = train(recipe, tmp_path / "run", report=silent)
-    assert load_model(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)
+    assert load_network(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)

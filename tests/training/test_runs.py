@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from shortlist.metrics import Results
-from shortlist.training.fit import load_model, resume, train
+from shortlist.training.fit import resume, train
+from shortlist.training.network import load_network
 from shortlist.training.recipe import make_recipe
 from shortlist.training.runs import Run, RunError
 from shortlist.training.scoring import evaluate_run
@@ -52,7 +53,7 @@ def test_the_best_epoch_is_the_one_that_is_scored(finished):
     best = max(range(4), key=lambda i: float(epochs(finished)[i]["val_macro_average2"]))
     state = torch.load(finished.path / "checkpoints" / "best.ckpt", weights_only=True)
     assert state["epoch"] == best
-    model = load_model(finished)
+    model = load_network(finished)
     scores, target = finished.load_scores("test")
     from shortlist.training.build import build_data
 
@@ -60,7 +61,7 @@ def test_the_best_epoch_is_the_one_that_is_scored(finished):
     with torch.no_grad():
         assert torch.allclose(model(data.test.inputs), scores, atol=1e-6)
     assert torch.equal(target, data.test.targets)
-    saved = load_file(finished.path / "model.safetensors")
+    saved = load_file(finished.path / "model" / "network.safetensors")
     assert all(torch.equal(saved[key], value) for key, value in model.state_dict().items())
 
 
@@ -68,8 +69,8 @@ def test_results_are_those_of_the_predictors_on_the_scores(finished):
     from shortlist.predictors import AverageK, Conformal, TopK
     from shortlist.priors import class_priors
 
-    val, val_target = finished.load_scores("val")
-    test, target = finished.load_scores("test")
+    val, val_target = finished.scored("val")
+    test, target = finished.scored("test")
     priors = class_priors(finished.class_table.class_counts, zero_counts="floor")
     mine = {
         "top2": TopK(2),
@@ -205,7 +206,10 @@ def test_folders_are_not_shared_by_accident(finished, tmp_path):
         ["steps=10"],
         ["selection.patience=1", "selection.figure=loss"],
         ["adjust={temperature: fit, tau: fit}"],
-        ["adjust={temperature: 2.0, tau: fit}"],
+        ["adjust={temperature: 2.0, tau: fit}", "loss=cross_entropy"],
+        ["adjust.tau=fit"],
+        ["adjust.tau=cross_fit"],
+        ["adjust.weight_normalization=1"],
         ["loggers=[csv, tensorboard]"],
         ["loss=ldam", "optimiser.lr=0.05"],
         ["data.label_noise=0.4"],
@@ -220,7 +224,7 @@ def test_settings_run(overrides, tmp_path):
     assert Results.load(run.path / "results.json").scores.topk[1].micro.value > 1.5 / 12
     if overrides[0].startswith("second_stage"):
         first = torch.load(run.path / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
-        second = load_file(run.path / "model.safetensors")
+        second = load_file(run.path / "model" / "network.safetensors")
         features = [key for key in second if "head" not in key]
         assert features and all(torch.equal(second[key], first[f"model.{key}"]) for key in features)
     if overrides[0] == "data.max_per_class=5":

@@ -9,7 +9,9 @@ __all__ = ["predict"]
 
 
 def predict(
-    run_folder: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="A folder with a saved model, or a run folder.", show_default=False)
+    ],
     inputs: Annotated[
         list[Path],
         typer.Argument(
@@ -22,22 +24,33 @@ def predict(
         Path, typer.Option("--out", "-o", help="Where to: .csv, .jsonl or .parquet.", show_default=False)
     ],
     predictor: Annotated[
-        str | None, typer.Option(help="Which of the run's predictors; the first one by default.")
+        str | None, typer.Option(help="Which of the model's predictors; the first one by default.")
     ] = None,
     top: Annotated[
         int, typer.Option(help="Show at least so many classes of each item, in the set or not.")
     ] = 5,
     batch_size: Annotated[int, typer.Option(help="Items at a time.")] = 256,
     path_column: Annotated[str, typer.Option(help="Column of a list that holds the paths.")] = "path",
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that makes the network, for a model whose network is your own code.",
+        ),
+    ] = None,
 ) -> None:
-    """Write the short list of each image: classes, names, scores, and whether each is in the set."""
-    from shortlist.cli._shown import progress_report, warnings_as_lines
-    from shortlist.training.predict import predict_files
-    from shortlist.training.runs import Run
+    """Write the short list of each image: classes, names, probabilities, and whether each is in the set.
 
+    Opening a model never runs code that it names: a network of your own must be named with --network.
+    """
+    from shortlist.cli._shown import progress_report, warnings_as_lines
+    from shortlist.model import Model, network_by_name
+    from shortlist.training.predict import predict_files
+
+    own = None if network is None else network_by_name(model, network)
     with progress_report() as report, warnings_as_lines():
         counts = predict_files(
-            Run.open(run_folder),
+            Model.load(model, network=own),
             inputs,
             out,
             predictor=predictor,

@@ -80,9 +80,11 @@ def train(
         return
     results = Results.load(run.path / "results.json")
     if as_json:
-        print_json({"run": str(run.path), "results": json.loads(results.to_json())})
+        scores = run.score_map.words()
+        print_json({"run": str(run.path), "scores": scores, "results": json.loads(results.to_json())})
         return
     Console().print(figures_table(results, f"Test rows of {run.path}"))
+    Console().print(run.score_map.words(), soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
 
 
@@ -120,9 +122,10 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
         predictors = calibrate_again(run, recipe)
     reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
     if as_json:
-        print_json({"run": str(run.path), "predictors": reports})
+        print_json({"run": str(run.path), "scores": run.score_map.words(), "predictors": reports})
         return
     console = Console()
+    console.print(run.score_map.words(), soft_wrap=True)
     for name, predictor in predictors.items():
         report = predictor.report
         said = "needs no calibration" if report is None else f"{report.rows} rows"

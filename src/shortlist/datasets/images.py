@@ -35,6 +35,7 @@ __all__ = [
     "ImageFiles",
     "OnError",
     "PathList",
+    "as_rgb",
     "read_image",
     "reason_of",
     "unreadable_files",
@@ -83,12 +84,17 @@ def read_image(path: str | Path) -> "Image.Image":
 
     try:
         with Image.open(path) as opened:
-            image = with_8_bits(opened)
-            if "transparency" in image.info:  # a palette with transparent colours has to pass through RGBA
-                return image.convert("RGBA").convert("RGB")
-            return image.convert("RGB")
+            return as_rgb(opened)
     except Exception as error:  # decoders fail in many ways on broken files, SyntaxError among them
         raise ValueError(f"{path} cannot be read as an image: {reason_of(error)}") from error
+
+
+def as_rgb(image: "Image.Image") -> "Image.Image":
+    """A copy of an opened image in RGB, as :func:`read_image` gives it."""
+    image = with_8_bits(image)
+    if "transparency" in image.info:  # a palette with transparent colours has to pass through RGBA
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")
 
 
 def with_8_bits(image: "Image.Image") -> "Image.Image":

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, default_collate
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit"]
+__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit", "have_same_rows"]
 
 
 class Split(Protocol):
@@ -103,3 +103,18 @@ class ChangedSplit(Dataset):
         else:
             inputs, targets = fetch(rows)
         return inputs, torch.where(targets == -100, targets, self.targets[indices])
+
+
+def have_same_rows(first: Split, second: Split) -> bool:
+    """Whether two parts are made of the same rows, so that what is fitted on one has seen the other."""
+    if first is second:
+        return True
+    if not len(first) or len(first) != len(second) or not torch.equal(first.targets, second.targets):
+        return False
+    for key in ("inputs", "paths"):
+        one, other = getattr(first, key, None), getattr(second, key, None)
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            return one.data_ptr() == other.data_ptr()
+        if one is not None and other is not None:
+            return list(one) == list(other)
+    return False

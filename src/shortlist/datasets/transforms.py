@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
+from shortlist.preprocessing import Preprocessing, normalise, pixels_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -60,19 +61,6 @@ def random_crop_and_flip(
     return padded[torch.arange(n)[:, None, None, None], torch.arange(channels)[:, None, None], rows, columns]
 
 
-def normalise(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Bytes (..., channels, height, width) to float32 in units of the standard deviation, around the mean.
-
-    Bytes are divided by 255 first; floating images are taken as they are.
-
-    Example:
-        >>> normalise(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
-        2.0
-    """
-    scaled = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    return (scaled - scaled.new_tensor(mean)[:, None, None]) / scaled.new_tensor(std)[:, None, None]
-
-
 class BatchTransform:
     """For images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalise`.
 
@@ -99,8 +87,7 @@ class BatchTransform:
 
 
 def _to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-    return normalise(data.view(image.height, image.width, 3).permute(2, 0, 1), mean=mean, std=std)
+    return normalise(pixels_of(image), mean=mean, std=std)
 
 
 class EvalTransform:
@@ -111,6 +98,9 @@ class EvalTransform:
         resize: What the shorter side is resized to first; ``size / 0.875`` if left out.
         mean: Subtracted from each channel.
         std: Divides each channel.
+
+    Attributes:
+        preprocessing: The same as a value that travels with a model.
     """
 
     def __init__(
@@ -122,21 +112,14 @@ class EvalTransform:
         std: Sequence[float] = IMAGENET_STD,
     ) -> None:
         check_k(size, name="size")
-        self.size, self.resize = size, resize or round(size / 0.875)
-        if self.resize < size:
+        resize = resize or round(size / 0.875)
+        if resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
-        self.mean, self.std = tuple(mean), tuple(std)
+        self.preprocessing = Preprocessing(height=size, width=size, resize=resize, mean=mean, std=std)
 
     def __call__(self, image: "Image.Image") -> Tensor:
         """Transform one RGB image."""
-        from PIL import Image
-
-        # the wanted square in the image's own pixels: one resampling does both the scaling and the cut
-        side = min(image.size) * self.size / self.resize
-        left, top = (image.width - side) / 2, (image.height - side) / 2
-        box = (left, top, left + side, top + side)
-        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
-        return _to_tensor(cut, self.mean, self.std)
+        return self.preprocessing(image)
 
 
 class TrainTransform:

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from shortlist.losses._contract import ScoreMeaning
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
 from shortlist.losses.average_k import AverageKLoss, average_k_loss
 from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
@@ -44,6 +45,7 @@ __all__ = [
     "RankedTopKLoss",
     "RoleLoss",
     "RowSGD",
+    "ScoreMeaning",
     "SmoothTopKLoss",
     "SparseTopLoss",
     "TopKHingeLoss",

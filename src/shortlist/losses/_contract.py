@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -22,20 +23,61 @@ __all__ = [
     "CountedLoss",
     "Normalisation",
     "Reduction",
+    "ScoreMeaning",
+    "Weighting",
     "check_reduction",
+    "check_weighting",
     "class_loss",
+    "log_weights",
     "own_copy",
     "reduce_rows",
 ]
 
 Reduction = Literal["mean", "sum", "none"]
+# of margin losses with class weights: margins that keep them consistent (Menon et al., theorem 1), or none
+Weighting = Literal["consistent", "plain"]
 # of losses of single positives: as the paper prints it, or as its authors' code has it
 Normalisation = Literal["paper", "original"]
+
+
+@dataclass(frozen=True)
+class ScoreMeaning:
+    r"""What the scores mean that a network learns with a loss; :func:`shortlist.scores.map_of_loss` reads it.
+
+    Args:
+        scale: What the loss multiplies the network's output by (cosine scores), 1 for most.
+        log_ratio: If the softmax of the scaled scores is a posterior: the logarithm of the priors that it
+            contains, over those of the rows that the loss saw, as one number or one per class (c,). For a
+            margin loss with factors :math:`\alpha_y` and margins :math:`\log(\delta_j / \delta_y)` it is
+            :math:`\log(\alpha / \delta)`. ``None`` if the scores are no log-probabilities or contain unknown
+            priors: then temperature and prior have to be fitted.
+        sigmoid: Whether the loss takes the sigmoid of each score for a probability of its own.
+    """
+
+    scale: float = 1.0
+    log_ratio: float | Tensor | None = None
+    sigmoid: bool = False
+
+    @staticmethod
+    def weighted(weight: Tensor | None) -> "ScoreMeaning":
+        """Of cross-entropy: log-posteriors of rows that occur as often as their classes weigh."""
+        return ScoreMeaning(log_ratio=0.0 if weight is None else log_weights(weight))
+
+
+def log_weights(weight: Tensor) -> Tensor:
+    """Logarithms of class weights (c,) in float64; 0 for a class of weight 0, which has no say."""
+    double = weight.detach().double()
+    return torch.where(double > 0, double, 1.0).log()
 
 
 def check_reduction(reduction: str) -> None:
     """Require mean, sum or none."""
     check_choice("reduction", reduction, ("mean", "sum", "none"))
+
+
+def check_weighting(weighting: str) -> None:
+    """Require consistent or plain."""
+    check_choice("weighting", weighting, ("consistent", "plain"))
 
 
 def reduce_rows(rows: Tensor, reduction: Reduction) -> Tensor:
@@ -107,7 +149,9 @@ class ClassLoss(nn.Module, ABC):
     """A loss of scores (n, c) and target, with its hyper-parameters; see the function of the same stem.
 
     ``needs`` names what a loss wants beyond scores and target, for a trainer to provide: ``"class_counts"``
-    at construction, ``"cosine_scores"`` from the model.
+    at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` with each batch.
+    ``"label_sets"`` and ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what the scores are
+    that a network learns with it.
     """
 
     needs: frozenset[str] = frozenset()
@@ -127,6 +171,10 @@ class ClassLoss(nn.Module, ABC):
     def forward(self, logits: Any, target: Tensor) -> Tensor:
         """The loss of a batch."""
 
+    def score_meaning(self) -> ScoreMeaning:
+        """What the scores mean: no log-probabilities, unless a loss says otherwise."""
+        return ScoreMeaning()
+
     def extra_repr(self) -> str:
         """The hyper-parameters."""
         shown = {
@@ -143,7 +191,7 @@ class ClassLoss(nn.Module, ABC):
 
 
 class CountedLoss(ClassLoss, ABC):
-    """A loss made from the training counts of the classes, which are checked when it is made.
+    """A margin loss made from the training counts of the classes, which are checked when it is made.
 
     ``half()`` and its like leave the counts as they are: 70,000 is no number of float16.
     """
@@ -157,11 +205,14 @@ class CountedLoss(ClassLoss, ABC):
         *,
         class_counts: Tensor,
         zero_counts: ZeroCounts,
+        weighting: Weighting,
         weight: Tensor | None,
         ignore_index: int,
         reduction: Reduction,
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        check_weighting(weighting)
+        self.weighting: Weighting = weighting
         usable_counts(class_counts, zero_counts=zero_counts, anywhere=True)
         self.register_buffer("class_counts", own_copy(class_counts))
         self.zero_counts: ZeroCounts = zero_counts
@@ -175,4 +226,13 @@ class CountedLoss(ClassLoss, ABC):
     @property
     def counted(self) -> dict:
         """The arguments that every loss function of counts takes."""
-        return {"class_counts": self.class_counts, "zero_counts": self.zero_counts, **self.common}
+        counts = {"class_counts": self.class_counts, "zero_counts": self.zero_counts}
+        return {**counts, "weighting": self.weighting, **self.common}
+
+    def without_priors(self, tau: float) -> ScoreMeaning:
+        """Log-posteriors without tau times the log priors; with plain weights, plus their logarithms."""
+        counts = usable_counts(self.class_counts, zero_counts="floor")
+        ratio = -tau * (counts / counts.sum()).log()
+        if self.weight is not None and self.weighting == "plain":
+            ratio = ratio + log_weights(self.weight)
+        return ScoreMeaning(log_ratio=ratio)

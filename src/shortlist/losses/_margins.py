@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from shortlist._checks import can_read_values, check_scores, refuse_second_derivative
-from shortlist.losses._contract import Reduction, class_loss
+from shortlist.losses._contract import Reduction, Weighting, check_weighting, class_loss, log_weights
 from shortlist.priors import ZeroCounts, usable_counts
 
 __all__ = [
@@ -42,6 +42,7 @@ def margin_loss(
     factors: Tensor | None = None,
     scale: float = 1.0,
     cosine_name: str | None = None,
+    weighting: Weighting,
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
@@ -57,10 +58,18 @@ def margin_loss(
         factors: Factor (c,) of the loss of each true class.
         scale: Factor of the scores.
         cosine_name: Name of the loss, if it wants cosine scores and is to warn of others.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)``, with which the
+            weights do not change what the scores converge to; ``"plain"`` does not.
         weight: As in ``cross_entropy``.
         ignore_index: As in ``cross_entropy``.
         reduction: As in ``cross_entropy``.
     """
+    check_weighting(weighting)
+    # weights of a wrong shape are refused below
+    if weight is not None and weighting == "consistent" and weight.shape == logits.shape[1:]:
+        margins = log_weights(weight) / scale
+        on_all = margins if on_all is None else on_all + margins
+        on_true = None if on_true is None else on_true + margins
 
     def of_target(logits: Tensor, target: Tensor) -> Tensor:
         rows = margin_rows(logits, target, on_all=_like(on_all, logits), on_true=on_true, scale=scale)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist._checks import check_choice, check_number, check_scores
-from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, ScoreMeaning, class_loss
 
 __all__ = ["AssumeNegativeLoss", "assume_negative_loss"]
 
@@ -142,3 +142,7 @@ class AssumeNegativeLoss(ClassLoss):
             normalisation=self.normalisation,
             **self.common,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """A sigmoid of its own for each class."""
+        return ScoreMeaning(sigmoid=True)

@@ -1,6 +1,6 @@
 """Two-head loss for sets of k classes on average (Garcin et al., 2023)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -9,13 +9,14 @@ from torch.nn.functional import log_softmax, softplus
 
 from shortlist._checks import (
     check_average_size,
+    check_choice,
     check_class_vector,
     check_number,
     check_scores,
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Reduction, check_reduction
+from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, check_reduction
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
 
 __all__ = ["AverageKLoss", "average_k_loss"]
@@ -187,3 +188,8 @@ class AverageKLoss(ClassLoss):
                 f"logits must be the pair (set_logits, proposal_logits), got {type(logits).__name__}"
             )
         return average_k_loss(*logits, target, k=self.k, alpha=self.alpha, **self.common)
+
+    def score_meaning(self, head: Literal["set", "proposal"] = "set") -> ScoreMeaning:
+        """Of the proposal head, log-posteriors; of the set head, a sigmoid of its own for each class."""
+        check_choice("head", head, ("set", "proposal"))
+        return ScoreMeaning.weighted(self.weight) if head == "proposal" else ScoreMeaning(sigmoid=True)

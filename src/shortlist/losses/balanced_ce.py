@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
 from shortlist.losses._margins import counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
@@ -16,6 +16,7 @@ def balanced_ce_loss(
     *,
     class_counts: Tensor,
     zero_counts: ZeroCounts = "error",
+    weighting: Weighting = "consistent",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -33,6 +34,8 @@ def balanced_ce_loss(
         target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
         class_counts: Number of training examples of each class (c,).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
+            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -57,6 +60,7 @@ def balanced_ce_loss(
         logits,
         target,
         factors=counts.sum() / counts,
+        weighting=weighting,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -71,6 +75,7 @@ class BalancedCELoss(CountedLoss):
         *,
         class_counts: Tensor,
         zero_counts: ZeroCounts = "error",
+        weighting: Weighting = "consistent",
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -78,6 +83,7 @@ class BalancedCELoss(CountedLoss):
         super().__init__(
             class_counts=class_counts,
             zero_counts=zero_counts,
+            weighting=weighting,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -86,3 +92,7 @@ class BalancedCELoss(CountedLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`balanced_ce_loss`."""
         return balanced_ce_loss(logits, target, **self.counted)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """Log-posteriors under balanced priors."""
+        return self.without_priors(1.0)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
 from shortlist.losses._margins import counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
@@ -19,6 +19,7 @@ def equalised_loss(
     class_counts: Tensor,
     tau: float = 1.0,
     zero_counts: ZeroCounts = "error",
+    weighting: Weighting = "consistent",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -38,6 +39,8 @@ def equalised_loss(
         class_counts: Number of training examples of each class (c,).
         tau: Power of the priors, >= 0.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
+            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -66,6 +69,7 @@ def equalised_loss(
         target,
         on_all=log_share,
         on_true=torch.zeros_like(log_share),
+        weighting=weighting,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -81,6 +85,7 @@ class EqualisedLoss(CountedLoss):
         class_counts: Tensor,
         tau: float = 1.0,
         zero_counts: ZeroCounts = "error",
+        weighting: Weighting = "consistent",
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -88,6 +93,7 @@ class EqualisedLoss(CountedLoss):
         super().__init__(
             class_counts=class_counts,
             zero_counts=zero_counts,
+            weighting=weighting,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -98,3 +104,7 @@ class EqualisedLoss(CountedLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`equalised_loss`."""
         return equalised_loss(logits, target, tau=self.tau, **self.counted)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """With tau 0, log-posteriors; otherwise none."""
+        return ScoreMeaning() if self.tau else self.without_priors(0.0)

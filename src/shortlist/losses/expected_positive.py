@@ -16,7 +16,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Normalisation, Reduction
+from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, ScoreMeaning
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of
 
 __all__ = ["ExpectedPositiveLoss", "expected_positive_loss"]
@@ -124,3 +124,7 @@ class ExpectedPositiveLoss(ClassLoss):
             weight=self.weight,
             ignore_index=self.ignore_index,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """A sigmoid of its own for each class."""
+        return ScoreMeaning(sigmoid=True)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, class_loss
 from shortlist.losses._margins import margin_rows, margin_table
 
 __all__ = ["FocalLoss", "focal_loss"]
@@ -103,3 +103,7 @@ class FocalLoss(ClassLoss):
             weight_in_focus=self.weight_in_focus,
             **self.common,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """With gamma 0, log-posteriors; otherwise none, though not far from them."""
+        return ScoreMeaning() if self.gamma else ScoreMeaning.weighted(self.weight)

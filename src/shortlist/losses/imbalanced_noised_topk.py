@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction
+from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning
 from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import noised_topk_loss
 from shortlist.priors import ZeroCounts, margins_from_counts
@@ -139,3 +139,7 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
             scale=self.scale,
             **self.common,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """Cosines, which the loss multiplies by its scale; no log-posteriors."""
+        return ScoreMeaning(scale=self.scale)

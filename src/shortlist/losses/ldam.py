@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
 from shortlist.losses._margins import counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
@@ -19,6 +19,7 @@ def ldam_loss(
     max_margin: float = 0.5,
     scale: float = 30.0,
     zero_counts: ZeroCounts = "error",
+    weighting: Weighting = "consistent",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -44,6 +45,8 @@ def ldam_loss(
         max_margin: Margin of the rarest class.
         scale: Factor of the scores (gamma in the formula).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
+            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -73,6 +76,7 @@ def ldam_loss(
         on_true=-max_margin * raw / raw.max(),
         scale=scale,
         cosine_name="ldam_loss",
+        weighting=weighting,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -91,6 +95,7 @@ class LDAMLoss(CountedLoss):
         max_margin: float = 0.5,
         scale: float = 30.0,
         zero_counts: ZeroCounts = "error",
+        weighting: Weighting = "consistent",
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -98,6 +103,7 @@ class LDAMLoss(CountedLoss):
         super().__init__(
             class_counts=class_counts,
             zero_counts=zero_counts,
+            weighting=weighting,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -110,3 +116,7 @@ class LDAMLoss(CountedLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`ldam_loss`."""
         return ldam_loss(logits, target, max_margin=self.max_margin, scale=self.scale, **self.counted)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """Cosines, which the loss multiplies by its scale; no log-posteriors."""
+        return ScoreMeaning(scale=self.scale)

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
 from shortlist.losses._margins import counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
@@ -18,6 +18,7 @@ def logit_adjusted_loss(
     class_counts: Tensor,
     tau: float = 1.0,
     zero_counts: ZeroCounts = "error",
+    weighting: Weighting = "consistent",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -37,6 +38,8 @@ def logit_adjusted_loss(
         class_counts: Number of training examples of each class (c,).
         tau: How far to go from the micro (0) to the macro (1) optimum.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
+            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -62,6 +65,7 @@ def logit_adjusted_loss(
         logits,
         target,
         on_all=tau * (counts / counts.sum()).log(),
+        weighting=weighting,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -77,6 +81,7 @@ class LogitAdjustedLoss(CountedLoss):
         class_counts: Tensor,
         tau: float = 1.0,
         zero_counts: ZeroCounts = "error",
+        weighting: Weighting = "consistent",
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -84,6 +89,7 @@ class LogitAdjustedLoss(CountedLoss):
         super().__init__(
             class_counts=class_counts,
             zero_counts=zero_counts,
+            weighting=weighting,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -94,3 +100,7 @@ class LogitAdjustedLoss(CountedLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`logit_adjusted_loss`."""
         return logit_adjusted_loss(logits, target, tau=self.tau, **self.counted)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """Log-posteriors without tau times the log priors."""
+        return self.without_priors(self.tau)

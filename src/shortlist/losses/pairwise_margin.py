@@ -92,6 +92,7 @@ def _check_margins(margins: Tensor, factors: Tensor | None, num_classes: int | N
 class PairwiseMarginLoss(ClassLoss):
     """Module of :func:`pairwise_margin_loss`."""
 
+    needs = frozenset({"margin_table"})
     margins: Tensor
     factors: Tensor | None
 

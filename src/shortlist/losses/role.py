@@ -14,6 +14,7 @@ from shortlist._checks import (
     promote,
     refuse_second_derivative,
 )
+from shortlist.losses._contract import ScoreMeaning
 from shortlist.losses._global_batch import global_count, global_sum_of, num_processes
 from shortlist.losses.label_estimates import LabelEstimates
 
@@ -154,3 +155,7 @@ class RoleLoss(nn.Module):
             size_weight=self.size_weight,
             ignore_index=self.ignore_index,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """A sigmoid of its own for each class."""
+        return ScoreMeaning(sigmoid=True)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_class_vector, check_scores, promote
-from shortlist.losses._contract import Reduction, check_reduction, reduce_rows
+from shortlist.losses._contract import Reduction, ScoreMeaning, check_reduction, reduce_rows
 from shortlist.ops.sparse_top import sparse_top_and_offset
 
 __all__ = ["SparseTopLoss", "sparse_top_loss"]
@@ -103,3 +103,7 @@ class SparseTopLoss(nn.Module):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """See :func:`sparse_top_loss`."""
         return sparse_top_loss(logits, target, weight=self.weight, reduction=self.reduction)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """No log-probabilities: a projection is made of them, not a softmax."""
+        return ScoreMeaning()

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
 from shortlist.losses._margins import counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
@@ -19,6 +19,7 @@ def two_parameter_margin_loss(
     tau_true: float = 1.0,
     tau_others: float = 1.0,
     zero_counts: ZeroCounts = "error",
+    weighting: Weighting = "consistent",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -39,6 +40,8 @@ def two_parameter_margin_loss(
         tau_true: Strength on the true class (tau_1 in the formula).
         tau_others: Strength on the others (tau_2 in the formula).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
+            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -67,6 +70,7 @@ def two_parameter_margin_loss(
         target,
         on_all=tau_others * log_priors,
         on_true=tau_true * log_priors,
+        weighting=weighting,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -83,6 +87,7 @@ class TwoParameterMarginLoss(CountedLoss):
         tau_true: float = 1.0,
         tau_others: float = 1.0,
         zero_counts: ZeroCounts = "error",
+        weighting: Weighting = "consistent",
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -90,6 +95,7 @@ class TwoParameterMarginLoss(CountedLoss):
         super().__init__(
             class_counts=class_counts,
             zero_counts=zero_counts,
+            weighting=weighting,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -108,3 +114,7 @@ class TwoParameterMarginLoss(CountedLoss):
             tau_others=self.tau_others,
             **self.counted,
         )
+
+    def score_meaning(self) -> ScoreMeaning:
+        """With two equal taus, log-posteriors without tau times the log priors; otherwise none."""
+        return self.without_priors(self.tau_true) if self.tau_true == self.tau_others else ScoreMeaning()

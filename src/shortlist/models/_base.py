@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from shortlist._checks import check_k
 
-__all__ = ["Model", "check_images", "check_sizes", "draw_he_normal"]
+__all__ = ["Network", "check_images", "check_sizes", "draw_he_normal"]
 
 
-class Model(nn.Module, ABC):
+class Network(nn.Module, ABC):
     """Features (n, d) of a batch, and scores made from them by ``head``.
 
     The head is an ``nn.Linear`` until :func:`shortlist.classifiers.replace_classifier` puts another one in

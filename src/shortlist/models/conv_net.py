@@ -5,12 +5,12 @@ from collections import OrderedDict
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shortlist.models._base import Model, check_images, check_sizes, draw_he_normal
+from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
 __all__ = ["ConvNet", "deep_cnn", "small_cnn"]
 
 
-class ConvNet(Model):
+class ConvNet(Network):
     """Stages of 3 x 3 convolutions with max-pooling in between; made by :func:`small_cnn`, :func:`deep_cnn`.
 
     Args:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, dropout, relu
 
 from shortlist._checks import check_number
-from shortlist.models._base import Model, check_images, check_sizes, draw_he_normal
+from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
 __all__ = ["DenseNet", "densenet40_40", "densenet_cifar"]
 
@@ -55,7 +55,7 @@ class Transition(nn.Module):
         return avg_pool2d(dropout(self.reduce(x), self.dropout_rate, self.training), 2)
 
 
-class DenseNet(Model):
+class DenseNet(Network):
     """Three dense blocks on images of about 32 x 32; made by :func:`densenet_cifar`."""
 
     def __init__(

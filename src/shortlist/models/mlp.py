@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from shortlist._checks import check_number
-from shortlist.models._base import Model, check_sizes
+from shortlist.models._base import Network, check_sizes
 
 __all__ = ["MLP", "linear", "mlp"]
 
 
-class MLP(Model):
+class MLP(Network):
     """Fully connected layers on flattened input; made by :func:`linear` and :func:`mlp`."""
 
     def __init__(

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from shortlist.models._base import Model, check_images, check_sizes, draw_he_normal
+from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
 __all__ = [
     "CifarResNet",
@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
         return relu(self.norm2(self.conv2(inner)) + self.shortcut(x), inplace=True)
 
 
-class CifarResNet(Model):
+class CifarResNet(Network):
     """Three stages of 16, 32 and 64 channels on images of about 32 x 32; made by :func:`resnet_cifar`."""
 
     def __init__(self, num_classes: int, *, in_channels: int, depth: int, width: int) -> None:

@@ -44,9 +44,16 @@ def check_not_negative(scores: Tensor) -> None:
         )
 
 
-def class_values(scores: Tensor, activation: Activation, weights: Tensor | None = None) -> Tensor:
-    """Probabilities (n, c) by the given activation, times the class weights (c,) if there are any."""
+def class_values(
+    scores: Tensor, activation: Activation, weights: Tensor | None = None, shift: Tensor | None = None
+) -> Tensor:
+    """Probabilities (n, c) by the given activation, times the class weights (c,) if there are any.
+
+    ``shift`` (c,), if there is one, is added to the scores first.
+    """
     scores = promote(scores)
+    if shift is not None:
+        scores = scores + shift.to(scores.dtype)
     if activation == "softmax":
         scores = scores.softmax(1)
     elif activation == "sigmoid":

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import check_class_vector, check_number, check_scores, check_target
+from shortlist._checks import check_number, check_priors, check_scores, check_target
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -66,15 +66,24 @@ class SetPredictor(nn.Module, ABC):
     needs_target: ClassVar[bool] = False
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
+    shift: Tensor | None
     num_classes: Tensor
 
-    def __init__(self, *, activation: Activation, priors: Tensor | None = None, tau: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        activation: Activation,
+        priors: Tensor | None = None,
+        scores_priors: Tensor | None = None,
+        tau: float = 1.0,
+    ) -> None:
         super().__init__()
         check_activation(activation)
         tau = check_number("tau", tau)
         self.activation: Activation = activation
         self.tau = tau
         self.register_buffer("weights", None if priors is None else _inverse_priors(priors, tau))
+        self.register_buffer("shift", _conversion(priors, scores_priors, activation))
         self.register_buffer("num_classes", torch.tensor(0 if priors is None else len(priors)))
         self._classes_known = int(self.num_classes)  # the same number where a device need not be asked
         self.calibrated = not self.needs_calibration
@@ -149,7 +158,7 @@ class SetPredictor(nn.Module, ABC):
             raise ValueError(
                 f"other must be a {type(self).__name__} with the same options {self.options()}, got {got}"
             )
-        if not _same(self.weights, other.weights):
+        if not _same(self.weights, other.weights) or not _same(self.shift, other.shift):
             raise ValueError(f"other must have the same priors as this {type(self).__name__}")
         for predictor in (self, other):
             if predictor.calibrated:
@@ -189,7 +198,7 @@ class SetPredictor(nn.Module, ABC):
         """What the threshold is compared with: probabilities by class weights."""
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
             check_not_negative(scores)
-        return class_values(scores, self.activation, self.weights)
+        return class_values(scores, self.activation, self.weights, self.shift)
 
     def _set_num_classes(self, number: int) -> None:
         self._classes_known = number
@@ -232,14 +241,22 @@ class SetPredictor(nn.Module, ABC):
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
 
 
+def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
+    """What makes of scores that contain some priors those that contain the rows' priors (c,)."""
+    if scores_priors is None:
+        return None
+    if priors is None:
+        raise ValueError("scores_priors must be None where priors are, got a tensor")
+    if activation != "softmax":
+        raise ValueError(f"scores_priors are for activation='softmax', got {activation!r}")
+    check_priors("scores_priors", scores_priors, num_classes=len(priors))
+    shift = priors.double().log() - scores_priors.double().log()
+    return shift.to(torch.float64 if scores_priors.dtype == torch.float64 else torch.float32)
+
+
 def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
     """Weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
-    check_class_vector("priors", priors)
-    if bool((priors <= 0).any()):
-        first = int((priors <= 0).nonzero()[0])
-        raise ValueError(f"priors must be > 0, got {float(priors[first])} for class {first}")
-    if abs(float(priors.double().sum()) - 1) > 1e-2:
-        raise ValueError(f"priors must add up to 1, got {float(priors.double().sum()):g}")
+    check_priors("priors", priors)
     # half precision ends at 65504, below the weight of a class that is one in a million
     weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
     if not bool(weights.float().isfinite().all()):  # whatever the priors' type, scores may be float32

@@ -34,6 +34,8 @@ class AverageK(SetPredictor):
             :class:`CalibrationWarning` says by how much. ``"strict"`` never goes above k on the calibration
             rows: only what is larger than the ``(floor(k n) + 1)``-th largest value is in.
         priors: Class frequencies (c,) of the training data, each > 0.
+        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
+            logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Strength of the priors.
         activation: How scores become probabilities.
         max_rows: For calibration in batches whose order is not random: at least the number of rows to come.
@@ -62,11 +64,12 @@ class AverageK(SetPredictor):
         *,
         rule: Literal["midpoint", "strict"] = "midpoint",
         priors: Tensor | None = None,
+        scores_priors: Tensor | None = None,
         tau: float = 1.0,
         activation: Activation = "softmax",
         max_rows: int | None = None,
     ) -> None:
-        super().__init__(activation=activation, priors=priors, tau=tau)
+        super().__init__(activation=activation, priors=priors, scores_priors=scores_priors, tau=tau)
         k = check_number("k", k, above=0.0)
         check_choice("rule", rule, ("midpoint", "strict"))
         if max_rows is not None:

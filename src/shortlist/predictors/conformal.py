@@ -41,6 +41,7 @@ class Conformal(SetPredictor):
         threshold: ``"marginal"``, ``"class_conditional"``, ``"clustered"``, ``"interpolated"``, or an
             instance such as ``Interpolated(weight=0.3)``; see :mod:`shortlist.predictors.thresholds`.
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
+        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``.
         randomised: Draw one uniform number a row, so that scores with cumulative probabilities reach the
             coverage and not more. The same row may then get another set the next time.
         generator: For these draws; the default one if ``None``. Not saved.
@@ -64,11 +65,12 @@ class Conformal(SetPredictor):
         score: str | ConformityScore = "lac",
         threshold: str | Threshold = "marginal",
         priors: Tensor | None = None,
+        scores_priors: Tensor | None = None,
         randomised: bool = False,
         generator: torch.Generator | None = None,
         activation: Activation = "softmax",
     ) -> None:
-        super().__init__(activation=activation, priors=priors)
+        super().__init__(activation=activation, priors=priors, scores_priors=scores_priors)
         coverage = check_number("coverage", coverage, above=0.0, below=1.0)
         if isinstance(score, str):
             check_choice("score", score, tuple(CONFORMITY_SCORES))

@@ -1,5 +1,6 @@
 """From sets to what people read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -8,18 +9,30 @@ from torch import Tensor
 
 from shortlist._checks import check_scores
 from shortlist.class_table import ClassTable
+from shortlist.ops._select import kth_largest
 
 __all__ = ["Candidate", "sizes", "to_lists"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One class of a short list."""
+    """One class of a short list.
+
+    Args:
+        index: The class, its position in the class table.
+        id: Its id.
+        name: Its name.
+        parents: Its parent at each level of the class table, such as ``{"genus": "Quercus"}``.
+        probability: How probable it is.
+        in_set: Whether it is in the predicted set, or listed beside it as one of the most probable classes.
+    """
 
     index: int
     id: str
     name: str
-    score: float
+    parents: Mapping[str, str]
+    probability: float
+    in_set: bool
 
 
 def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
@@ -34,36 +47,67 @@ def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
 
 
 def to_lists(
-    sets: Bool[Tensor, "n c"], scores: Float[Tensor, "n c"], class_table: ClassTable
+    sets: Bool[Tensor, "n c"],
+    probabilities: Float[Tensor, "n c"],
+    class_table: ClassTable,
+    *,
+    at_least: int = 0,
 ) -> list[list[Candidate]]:
-    """The classes of each set by name, the best score first.
+    """The classes of each set by name, the most probable first; of equal ones, the first in the table.
 
     Args:
         sets: Sets (n, c).
-        scores: Scores or probabilities (n, c) to sort by and to show.
-        class_table: Names and ids of the c classes.
+        probabilities: Probabilities (n, c) of the classes, to sort by and to show.
+        class_table: Names, ids and parents of the c classes.
+        at_least: How many of the most probable classes are listed in any case, in the set or not.
+
+    Returns:
+        One list per row.
+
+    Raises:
+        ValueError: If shapes do not go together, or a probability is not a number.
 
     Example:
         >>> table = ClassTable(names=("oak", "beech", "birch"))
-        >>> sets, scores = torch.tensor([[True, False, True]]), torch.tensor([[0.25, 0.125, 0.5]])
-        >>> [candidate.name for candidate in to_lists(sets, scores, table)[0]]
-        ['birch', 'oak']
+        >>> sets, probabilities = torch.tensor([[True, False, False]]), torch.tensor([[0.25, 0.125, 0.625]])
+        >>> [(c.name, c.in_set) for c in to_lists(sets, probabilities, table, at_least=1)[0]]
+        [('birch', False), ('oak', True)]
     """
-    check_scores(scores, name="scores")
+    check_scores(probabilities, name="probabilities")
     _check_sets(sets)
-    if sets.shape != scores.shape:
-        raise ValueError(f"sets must have the scores' shape {tuple(scores.shape)}, got {tuple(sets.shape)}")
-    if len(class_table) != scores.shape[1]:
-        raise ValueError(f"class_table must have {scores.shape[1]} classes, got {len(class_table)}")
-    lists: list[list[Candidate]] = [[] for _ in range(len(scores))]
-    rows, columns = sets.nonzero(as_tuple=True)
-    values = scores[rows, columns]
-    order = values.argsort(descending=True, stable=True)
-    members = zip(rows[order].tolist(), columns[order].tolist(), values[order].tolist(), strict=True)
-    for row, column, score in members:
-        index = int(column)
-        lists[row].append(Candidate(index, class_table.ids[index], class_table.names[index], score))
+    if sets.shape != probabilities.shape:
+        raise ValueError(
+            f"sets must have the probabilities' shape {tuple(probabilities.shape)}, got {tuple(sets.shape)}"
+        )
+    if len(class_table) != probabilities.shape[1]:
+        raise ValueError(f"class_table must have {probabilities.shape[1]} classes, got {len(class_table)}")
+    if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 0:
+        raise ValueError(f"at_least must be an integer >= 0, got {at_least!r}")
+    if bool(probabilities.isnan().any()):
+        row = int(probabilities.isnan().any(1).nonzero()[0])
+        raise ValueError(f"probabilities must be numbers, got NaN in row {row}")
+    shown = sets if at_least == 0 else sets | _most_probable(probabilities, min(at_least, len(class_table)))
+    rows, columns = shown.nonzero(as_tuple=True)
+    values, inside = probabilities[rows, columns], sets[rows, columns]
+    order = values.argsort(descending=True, stable=True)  # in all rows at once
+    listed = (part[order].tolist() for part in (rows, columns, values, inside))
+    lists: list[list[Candidate]] = [[] for _ in range(len(probabilities))]
+    for row, index, probability, in_set in zip(*listed, strict=True):
+        lists[row].append(_candidate(class_table, index, probability, in_set))
     return lists
+
+
+def _candidate(class_table: ClassTable, index: int, probability: float, in_set: bool) -> Candidate:
+    parents = {level: column[index] for level, column in class_table.parents.items()}
+    return Candidate(index, class_table.ids[index], class_table.names[index], parents, probability, in_set)
+
+
+def _most_probable(probabilities: Tensor, k: int) -> Tensor:
+    """The k most probable classes of each row (n, c), bool; of equal ones, the first."""
+    last = kth_largest(probabilities, k)[:, None]
+    above, equal = probabilities > last, probabilities == last
+    missing = k - above.sum(1, keepdim=True)
+    return above | (equal & (equal.cumsum(1) <= missing))
 
 
 def _check_sets(sets: Tensor) -> None:

@@ -32,13 +32,20 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
 _PARTS: tuple[tuple[str, dict[str, Any]], ...] = (("score", CONFORMITY_SCORES), ("threshold", THRESHOLDS))
 
 
-def make(name: str, options: dict[str, Any], *, like_priors: Tensor | None = None) -> SetPredictor:
+def make(
+    name: str,
+    options: dict[str, Any],
+    *,
+    like_priors: Tensor | None = None,
+    like_scores_priors: Tensor | None = None,
+) -> SetPredictor:
     """A predictor from its registered name and plain options, as in a recipe or a file.
 
     Args:
         name: A key of ``PREDICTORS``.
         options: Its arguments; a score or threshold by name or as a dict of its name and its own options.
         like_priors: A tensor (c,) if class weights will be loaded: the predictor is made with uniform priors.
+        like_scores_priors: A tensor (c,) if a conversion of the scores' priors will be loaded too.
 
     Example:
         >>> make("conformal", {"coverage": 0.8, "score": {"name": "raps", "k_reg": 3}}).score
@@ -56,6 +63,8 @@ def make(name: str, options: dict[str, Any], *, like_priors: Tensor | None = Non
             options[key] = registry[kind](**chosen)
     if like_priors is not None:
         options["priors"] = torch.full_like(like_priors, 1 / len(like_priors))
+    if like_scores_priors is not None:
+        options["scores_priors"] = torch.full_like(like_scores_priors, 1 / len(like_scores_priors))
     return PREDICTORS[name](**options)
 
 
@@ -116,7 +125,12 @@ def load(path: str | Path) -> SetPredictor:
         if hashlib.sha256(state).hexdigest() != content["sha256"]:
             raise ValueError(f"{content['state']} is not the file that was saved with it")
         tensors = from_bytes(state)
-        predictor = make(content["predictor"], content["options"], like_priors=tensors.get("weights"))
+        predictor = make(
+            content["predictor"],
+            content["options"],
+            like_priors=tensors.get("weights"),
+            like_scores_priors=tensors.get("shift"),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a predictor saved by shortlist: {error}") from error
     pending = {key.removeprefix("pending."): tensors.pop(key) for key in list(tensors) if "pending." in key}

@@ -24,6 +24,8 @@ class TopK(SetPredictor):
     Args:
         k: Size of each set, 1 <= k <= c.
         priors: Class frequencies (c,) of the training data, each > 0.
+        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
+            logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Strength of the priors.
         activation: How scores become probabilities; matters only with priors.
 
@@ -37,9 +39,15 @@ class TopK(SetPredictor):
     needs_calibration: ClassVar[bool] = False
 
     def __init__(
-        self, k: int, *, priors: Tensor | None = None, tau: float = 1.0, activation: Activation = "softmax"
+        self,
+        k: int,
+        *,
+        priors: Tensor | None = None,
+        scores_priors: Tensor | None = None,
+        tau: float = 1.0,
+        activation: Activation = "softmax",
     ) -> None:
-        super().__init__(activation=activation, priors=priors, tau=tau)
+        super().__init__(activation=activation, priors=priors, scores_priors=scores_priors, tau=tau)
         check_k(k, None if priors is None else len(priors), up_to=True)
         self.k = k
 
@@ -55,7 +63,8 @@ class TopK(SetPredictor):
             ranked = promote(scores)  # probabilities have the same order
         elif self.activation == "softmax":
             ranked = promote(scores)
-            ranked = ranked + self.weights.log().to(ranked.dtype)  # where probabilities would underflow
+            change = self.weights.log() if self.shift is None else self.weights.log() + self.shift
+            ranked = ranked + change.to(ranked.dtype)  # where probabilities would underflow
         else:
             ranked = self._values(scores)
         indices = largest(ranked, self.k)[1]

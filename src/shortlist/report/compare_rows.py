@@ -12,12 +12,11 @@ from torch import Tensor
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics._rows import RowNumbers, look_at_rows
 from shortlist.metrics.ranks import topk_hits
-from shortlist.predictors import load
 from shortlist.report.significance import PairedTest, mcnemar_test, paired_bootstrap_test
 from shortlist.report.suite_figures import predictor_of
 from shortlist.training.runs import Run
 
-__all__ = ["RowReader", "compare_over_rows", "counts_of"]
+__all__ = ["RowReader", "compare_over_rows"]
 
 
 class RowReader:
@@ -69,20 +68,11 @@ def compare_over_rows(
 
 
 def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
-    from shortlist.training.scoring import adjust_scores, load_adjustment
-
     run = Run(path)
-    table = run.class_table
-    scores, target = run.load_scores("test")
-    scores = adjust_scores(scores, load_adjustment(run), counts_of(table))
-    predictors: dict[str, Any] = {key: load(file) for key, file in run.predictor_paths().items()}
+    scores, target = run.scored("test")
+    predictors: dict[str, Any] = dict(run.predictors())
     rows = look_at_rows(scores, target, predictors, activation="softmax", ties="against", ignore_index=-100)
-    return rows, table
-
-
-def counts_of(table: ClassTable) -> Tensor:
-    """Training counts; ones if there are none, which an adjustment of the scores does not notice."""
-    return table.class_counts if table.counts else torch.ones(len(table), dtype=torch.int64)
+    return rows, run.class_table
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:

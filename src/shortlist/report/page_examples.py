@@ -74,9 +74,8 @@ def lists_figure(name: str, method: Method, rows: MethodRows, pictures: Pictures
     words = (
         f"Test rows of {run.name} (seed {run.recipe.seed}), evenly spaced from the one whose true class got "
     )
-    words += (
-        "the highest probability (softmax of the scores) to the one where it got the lowest. The true class "
-    )
+    words += "the highest share of the softmax to the one where it got the lowest. The probabilities are "
+    words += "for rows whose classes occur as those of the training rows. The true class "
     words += "is marked. "
     words += (
         f"A dot: the set of {key} holds the class."

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from shortlist.metrics._rows import look_at_rows
-from shortlist.predictors import SetPredictor, load
-from shortlist.report.compare_rows import counts_of
+from shortlist.predictors import SetPredictor
 from shortlist.report.page_numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.report.page_runs import Method
-from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
 
@@ -26,13 +24,14 @@ class Candidate:
     Args:
         index: The class.
         place: 1 for the best score of the row.
-        probability: Softmax of the scores.
+        probability: For rows whose classes occur as the training rows' did; ``None`` if the scores are no
+            log-probabilities.
         held_by: Whether each predictor's set holds it.
     """
 
     index: int
     place: int
-    probability: float
+    probability: float | None
     held_by: Sequence[bool]
 
 
@@ -89,9 +88,8 @@ def look_at_method(method: Method) -> MethodRows:
     """Go through the test scores of all runs of a method."""
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):
-        scores, target = run.run.load_scores("test")
-        scores = adjust_scores(scores, load_adjustment(run.run), counts_of(run.class_table))
-        predictors = {name: load(path) for name, path in run.run.predictor_paths().items()}
+        scores, target = run.run.scored("test")
+        predictors = run.run.predictors()
         rows = look_at_rows(
             scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
         )
@@ -99,7 +97,17 @@ def look_at_method(method: Method) -> MethodRows:
         if number == 0:
             names = list(predictors)
             chosen = easy_to_hard((-rows.nll).exp(), limit=NUM_LISTS)
-            lists = [short_list(scores[row], row, int(target[row]), predictors) for row in chosen]
+            chances = run.run.probabilities(scores[chosen])
+            lists = [
+                short_list(
+                    scores[row],
+                    row,
+                    int(target[row]),
+                    predictors,
+                    probabilities=None if chances is None else chances[number],
+                )
+                for number, row in enumerate(chosen)
+            ]
     table, first = method.runs[0].class_table, passes[0]
     guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
     pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
@@ -128,10 +136,10 @@ def short_list(
     true: int,
     predictors: Mapping[str, SetPredictor],
     *,
+    probabilities: Tensor | None,
     limit: int = NUM_CANDIDATES,
 ) -> ShortList:
-    """The sets of all predictors for the scores (c,) of one row."""
-    probabilities = scores.float().softmax(0)
+    """The sets of all predictors for the scores (c,) of one row, with the classes' probabilities (c,)."""
     sets = (
         torch.stack([predictor(scores[None])[0] for predictor in predictors.values()])
         if predictors
@@ -146,7 +154,12 @@ def short_list(
         shown = [*members[: limit - 1], true]
     shown.sort(key=place.__getitem__)
     candidates = [
-        Candidate(index, place[index], float(probabilities[index]), sets[:, index].tolist())
+        Candidate(
+            index,
+            place[index],
+            None if probabilities is None else float(probabilities[index]),
+            sets[:, index].tolist(),
+        )
         for index in shown
     ]
     return ShortList(row, true, sets.sum(1).tolist(), candidates, len(set(members) - set(shown)))

@@ -11,12 +11,9 @@ import torch
 
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Figure, Results, aggregate
-from shortlist.predictors import load
-from shortlist.report.compare_rows import counts_of
 from shortlist.report.published import flatten
 from shortlist.training.recipe import NO_METHOD, Recipe
 from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["Experiment", "LeftOut", "Method", "ReadRun", "group_runs", "read_runs"]
 
@@ -105,7 +102,7 @@ def _without_copies(runs: Sequence[ReadRun], left_out: list[LeftOut]) -> list[Re
 
 def _read(path: str | Path) -> ReadRun:
     run = Run.open(path)
-    needed = ("class_table.json", "results.json", "scores/test.safetensors")
+    needed = ("model/class_table.json", "results.json", "scores/test.safetensors")
     missing = [name for name in needed if not (run.path / name).is_file()]
     if missing:
         raise RunError(f"{' and '.join(missing)} missing; the run's state is {run.info().get('state')!r}")
@@ -116,9 +113,8 @@ def _read(path: str | Path) -> ReadRun:
     if results.classes != len(table):
         raise RunError(f"results.json is of {results.classes} classes, class_table.json of {len(table)}")
     _check_scores(run, results)
-    adjust_scores(torch.zeros(1, len(table)), load_adjustment(run), counts_of(table))
-    predictors = {name for name, path in run.predictor_paths().items() if load(path) is not None}
-    if predictors != set(results.sets):
+    run.score_map(torch.zeros(1, len(table)))
+    if run.predictors().keys() != set(results.sets):
         raise RunError("results.json is not of the predictors that are there: evaluate the run again")
     epochs = _read_epochs(run.path / "epochs.csv") + _read_epochs(run.path / "epochs_second_stage.csv")
     return ReadRun(run, run.path.name, recipe, run.info(), table, results, epochs)
@@ -126,17 +122,11 @@ def _read(path: str | Path) -> ReadRun:
 
 def _check_scores(run: Run, results: Results) -> None:
     """Scores of the shape that the results are of, so that they can be read later; only the head is read."""
-    from safetensors import SafetensorError, safe_open
-
-    path = run.path / "scores" / "test.safetensors"
-    try:
-        with safe_open(path, "pt") as file:
-            shape = tuple(file.get_slice("scores").get_shape())
-    except SafetensorError as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    expected = (results.rows + results.ignored_rows, results.classes)
+    shape, expected = run.score_shape("test"), (results.rows + results.ignored_rows, results.classes)
     if shape != expected:
-        raise RunError(f"{path} holds scores {shape}, results.json is of {expected}: evaluate the run again")
+        raise RunError(
+            f"{run.path} holds test scores {shape}, results.json is of {expected}: evaluate the run again"
+        )
 
 
 def _is_posterior(run: ReadRun) -> bool:

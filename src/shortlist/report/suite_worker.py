@@ -18,14 +18,15 @@ import torch
 
 from shortlist._files import write_text
 from shortlist.metrics import Results, evaluate
-from shortlist.predictors import load
 from shortlist.report.suite import SuiteError
 from shortlist.report.suite_plan import Task
+from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.build import build_data
 from shortlist.training.fit import resume, train
+from shortlist.training.network import describe_model
 from shortlist.training.recipe import Recipe, make_recipe
 from shortlist.training.runs import Run
-from shortlist.training.scoring import adjust_scores, calibrate_run, evaluate_run, load_adjustment
+from shortlist.training.scoring import calibrate_run, evaluate_run
 
 __all__ = ["Outcome", "do_task", "final_results", "start_worker", "validation_results"]
 
@@ -150,11 +151,15 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
 
 
 def _link(source: Path, folder: Path) -> None:
-    for name in ("class_table.json", "epochs.csv", "model.safetensors"):
+    names = [
+        "epochs.csv",
+        *(f"model/{name}" for name in ("class_table.json", "model.json", "network.safetensors")),
+    ]
+    for name in names:
         if (source / name).is_file():
             _link_file(source / name, folder / name)
-    for part in ("val", "test"):
-        _link_file(source / "scores" / f"{part}.safetensors", folder / "scores" / f"{part}.safetensors")
+    for name in ("val.safetensors", "test.safetensors", "declared.json"):
+        _link_file(source / "scores" / name, folder / "scores" / name)
 
 
 def _link_file(source: Path, dest: Path) -> None:
@@ -167,10 +172,13 @@ def _link_file(source: Path, dest: Path) -> None:
 
 def _save_posterior(run: Run, recipe: Recipe) -> None:
     data: Any = build_data(recipe)
-    data.class_table.save(run.path / "class_table.json")
+    data.class_table.save(run.model_path / "class_table.json")
     for part in ("val", "test"):
         split = getattr(data, part)
-        run.save_scores(part, data.log_posterior(split.inputs).float(), split.targets)
+        run.save_scores(part, {"set": data.log_posterior(split.inputs).float()}, split.targets)
+    training = PriorRecord.training(data.class_table.class_counts)
+    run.save_declared({"set": ScoreMap(len(training), contains=training)})
+    describe_model(run)
 
 
 def validation_results(run: Run) -> Results:
@@ -178,11 +186,9 @@ def validation_results(run: Run) -> Results:
     path = run.path / "results_val.json"
     with suppress(ValueError, OSError):  # not there, or not whole
         return Results.load(path)
-    scores, target = run.load_scores("val")
-    table = run.class_table
-    scores = adjust_scores(scores, load_adjustment(run), table.class_counts)
-    predictors: dict[str, Any] = {name: load(file) for name, file in run.predictor_paths().items()}
-    results = evaluate(scores, target, predictors, table, num_resamples=0)  # nobody looks at intervals here
+    scores, target = run.scored("val")
+    # nobody looks at intervals here
+    results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0)
     results.save(path)
     return results
 

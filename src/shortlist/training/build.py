@@ -1,39 +1,34 @@
 """From a recipe to its parts: data, model, loss, optimiser, schedule."""
 
-import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from shortlist.classifiers import replace_classifier
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
-from shortlist.datasets._assembly import assemble
 from shortlist.datasets.noise import redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
-from shortlist.datasets.transforms import EvalTransform
-from shortlist.heads import CosineHead, LinearHead, TwoHead
-from shortlist.losses import LabelEstimates
-from shortlist.models import MODELS
+from shortlist.models.spec import HeadName, NetworkSpec, build_network
 from shortlist.predictors import SetPredictor, make
-from shortlist.priors import class_balanced_weights, class_priors
+from shortlist.priors import class_balanced_weights
+from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+from shortlist.training.loss_use import make_loss, needed_head
 from shortlist.training.recipe import Recipe
-from shortlist.training.sections import TRAINABLE_LOSSES
 from shortlist.training.transforms import TRANSFORMS
 from shortlist.training.weights import load_weights
 
 __all__ = [
     "build_data",
-    "build_eval_transform",
     "build_loss",
     "build_model",
     "build_optimiser",
     "build_predictor",
     "learning_rate_factor",
+    "network_spec",
 ]
 
 
@@ -77,33 +72,18 @@ def _is_of_files(make_data: Callable[..., Splits]) -> bool:
     return any(p.name == "eval_transform" or p.kind is p.VAR_KEYWORD for p in wants)
 
 
-def build_eval_transform(recipe: Recipe) -> Callable[[Any], Tensor] | None:
-    """What validation and test images go through where they are files, without these; else ``None``."""
-    section = recipe.data
-    if not _is_of_files(DATASETS[section.name]):
-        return None
-    if section.eval_transform is not None:
-        return TRANSFORMS[section.eval_transform.name](**section.eval_transform.options)
-    size = section.options.get("image_size", inspect.signature(assemble).parameters["image_size"].default)
-    return EvalTransform(size)
-
-
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
     """The loss, with the class counts, weights and tables that it needs."""
-    options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
-    make_loss = TRAINABLE_LOSSES[recipe.loss.name]
-    wants = inspect.signature(make_loss).parameters
     counts = data.class_table.class_counts
-    if "class_counts" in wants:
-        options["class_counts"] = counts
     beta = getattr(recipe.loss, "class_balanced", None)
-    if beta is not None:
-        options["weight"] = class_balanced_weights(counts, beta=beta, zero_counts="floor")
-    if "estimates" in wants:
-        generator = torch.Generator().manual_seed(recipe.seed)
-        targets = data.train.targets
-        options["estimates"] = LabelEstimates(targets, num_classes=len(counts), generator=generator)
-    return make_loss(**options)
+    return make_loss(
+        recipe.loss.name,
+        recipe.loss.model_dump(exclude={"name", "class_balanced"}),
+        class_counts=counts,
+        weight=None if beta is None else class_balanced_weights(counts, beta=beta, zero_counts="floor"),
+        train_targets=data.train.targets,
+        seed=recipe.seed,
+    )
 
 
 def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
@@ -111,34 +91,37 @@ def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained:
 
     ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
     """
-    try:
-        model = _make_model(recipe, num_classes, sample, pretrained)
-    except (TypeError, RuntimeError, LookupError, AssertionError) as error:  # each library has its own
-        made = f"{recipe.model.name} with the options {recipe.model.options or 'none'}"
-        raise ValueError(f"model: {made} cannot be made: {error}") from error
-    if recipe.model.small_stem:
-        _shrink_stem(model, recipe.model.name)
-    wanted, settings = _head_name(recipe), recipe.head
-
-    def make_head(length: int) -> nn.Module:
-        if wanted == "two_head":
-            return TwoHead(length, num_classes, bias=settings.bias)
-        if wanted == "cosine":
-            scale, learned = settings.scale, settings.learn_scale
-            return CosineHead(length, num_classes, scale=scale, learn_scale=learned)
-        return LinearHead(length, num_classes, bias=settings.bias)
-
-    model = replace_classifier(model, make_head, name=settings.classifier)
+    model = build_network(network_spec(recipe, num_classes, sample.shape), pretrained=pretrained)
     if pretrained and recipe.model.weights_file is not None:
-        load_weights(model, recipe.model.weights_file, classifier=settings.classifier)
-    # images one after the other with their channels innermost: convolutions on the CPU are twice as fast
-    return model.to(memory_format=torch.channels_last) if sample.ndim == 3 else model  # type: ignore[call-overload]
+        load_weights(model, recipe.model.weights_file, classifier=recipe.head.classifier)
+    return model
+
+
+def network_spec(
+    recipe: Recipe, num_classes: int, sample_shape: Sequence[int], *, scaled_head: bool = False
+) -> NetworkSpec:
+    """What the recipe's network is built from, for inputs of this shape, with a head that the loss can use.
+
+    ``scaled_head`` is for the network that a second stage of learned weight scaling leaves.
+    """
+    settings = recipe.head
+    return NetworkSpec(
+        name=recipe.model.name,
+        options=recipe.model.options,
+        small_stem=recipe.model.small_stem,
+        head=cast(HeadName, _head_name(recipe)),
+        bias=settings.bias,
+        scale=settings.scale,
+        learn_scale=settings.learn_scale,
+        classifier=settings.classifier,
+        scaled_head=scaled_head,
+        num_classes=num_classes,
+        input_shape=tuple(sample_shape),
+    )
 
 
 def _head_name(recipe: Recipe) -> str:
-    needs = getattr(TRAINABLE_LOSSES[recipe.loss.name], "needs", frozenset())
-    needed = "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
-    chosen = recipe.head.name
+    needed, chosen = needed_head(recipe.loss.name), recipe.head.name
     if chosen == "auto":
         return needed or "linear"
     if needed is not None and chosen != needed:
@@ -146,59 +129,6 @@ def _head_name(recipe: Recipe) -> str:
     if needed is None and chosen == "two_head":
         raise ValueError(f"head.name must not be two_head for the loss {recipe.loss.name}: it takes one")
     return chosen
-
-
-def _make_model(recipe: Recipe, num_classes: int, sample: Tensor, pretrained: bool) -> nn.Module:
-    name, options = recipe.model.name, dict(recipe.model.options)
-    if not pretrained:
-        options = {key: value for key, value in options.items() if key not in ("pretrained", "weights")}
-    if name in MODELS:
-        make_model = MODELS[name]
-        wants = inspect.signature(make_model).parameters
-        if "in_channels" in wants:
-            options.setdefault("in_channels", sample.shape[0])
-        if "image_size" in wants and sample.ndim == 3:
-            options.setdefault("image_size", tuple(sample.shape[1:]))
-        return make_model(num_classes, **options)
-    library, _, model = name.partition(":")
-    if library == "timm":
-        return _optional("timm", "vision").create_model(model, num_classes=num_classes, **options)
-    if library == "torchvision":
-        models = _optional("torchvision.models", "vision")
-        if options.pop("pretrained", False):
-            options["weights"] = "DEFAULT"
-        return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
-    found = getattr(_optional(library, None), model, None)
-    if not isinstance(found, Callable):
-        raise ValueError(f"model.name must be package.module:function, got {name!r}")
-    return found(num_classes, **options)
-
-
-def _with_linear_classifier(model: nn.Module) -> nn.Module:
-    """SqueezeNet with its maps averaged before the classifier, which is then a linear layer."""
-    classifier = getattr(model, "classifier", None)
-    parts = list(classifier) if isinstance(classifier, nn.Sequential) else []
-    if len(parts) == 4 and isinstance(last := parts[1], nn.Conv2d):
-        linear = nn.Linear(last.in_channels, last.out_channels)
-        model.classifier = nn.Sequential(parts[0], nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
-    return model
-
-
-def _shrink_stem(model: nn.Module, name: str) -> None:
-    """A first convolution of 3 x 3 that takes every pixel, for images of 32 x 32."""
-    first = getattr(model, "conv1", None)
-    if not isinstance(first, nn.Conv2d):
-        raise ValueError(f"model.small_stem must be false for {name}: it has no convolution called conv1")
-    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=first.bias is not None)
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-
-
-def _optional(module: str, extra: str | None) -> Any:
-    try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:
-        hint = f"; pip install 'shortlist[{extra}]'" if extra else ""
-        raise ValueError(f"model.name needs {module}, which cannot be imported ({error}){hint}") from error
 
 
 def build_optimiser(
@@ -246,10 +176,20 @@ def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int)
     return factor
 
 
-def build_predictor(recipe: Recipe, key: str, data_counts: Tensor) -> SetPredictor:
-    """One of the recipe's predictors, not yet calibrated; ``macro`` ones get the training priors."""
+def build_predictor(recipe: Recipe, key: str, counts: Tensor, score_map: ScoreMap) -> SetPredictor:
+    """One of the recipe's predictors, not yet calibrated, for the scores that a map gives.
+
+    ``macro`` ones get the training priors, and convert from the priors that the scores contain.
+    """
     section = recipe.predictors[key]
     options = dict(section.options)
     if section.macro:
-        options["priors"] = class_priors(data_counts, zero_counts="floor")
+        training = PriorRecord.training(counts)
+        if score_map.now is None:
+            raise UnknownPriorError(
+                f"predictors.{key}.macro must be false: nobody knows which class priors the scores contain"
+            )
+        options["priors"] = training.priors.float()
+        if not score_map.now.same_as(training):
+            options["scores_priors"] = score_map.now.priors.float()
     return make(section.name, options)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from shortlist.metrics import Results
-from shortlist.predictors import load
 from shortlist.training.fit import resume, train
 from shortlist.training.recipe import Recipe, make_recipe
 from shortlist.training.runs import Run
-from shortlist.training.scoring import adjust_scores, load_adjustment
 
 __all__ = ["METHODS", "Comparison", "demo_recipe", "demo_words", "run_demo", "table_rows"]
 
@@ -127,9 +125,8 @@ class Comparison:
 
 def _hits(run: Run, predictor: str) -> tuple[Tensor, Tensor]:
     """Whether each test row's set holds its class (n,), and the classes (n,)."""
-    scores, target = run.load_scores("test")
-    counts = run.class_table.class_counts
-    sets = load(run.predictor_paths()[predictor])(adjust_scores(scores, load_adjustment(run), counts))
+    scores, target = run.scored("test")
+    sets = run.predictors()[predictor](scores)
     return sets.gather(1, target[:, None]).squeeze(1).double(), target
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from shortlist._files import replacing
-from shortlist.predictors import load
 from shortlist.training.build import build_data
 from shortlist.training.runs import Run
 
@@ -15,8 +14,8 @@ __all__ = ["draw_demo", "example_rows"]
 
 def example_rows(run: Run, predictor: str, count: int = 6) -> list[int]:
     """Test rows from the smallest set to the largest, evenly spread, empty sets left out."""
-    scores, _ = run.load_scores("test")
-    sizes = load(run.predictor_paths()[predictor])(scores).sum(1)
+    scores, _ = run.scored("test")
+    sizes = run.predictors()[predictor](scores).sum(1)
     order = sizes.argsort(stable=True)
     order = order[sizes[order] > 0]
     places = torch.linspace(0, len(order) - 1, count).round().long()
@@ -32,9 +31,10 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
 
     data = build_data(run.recipe)
     images: Any = data.test
-    scores, target = run.load_scores("test")
-    sets = load(run.predictor_paths()[predictor])(scores)
-    chance, table = scores.softmax(1), run.class_table
+    scores, target = run.scored("test")
+    sets = run.predictors()[predictor](scores)
+    chance, table = run.probabilities(scores), run.class_table
+    assert chance is not None  # the demonstration's scores are calibrated
     rows, mark = example_rows(run, predictor), "✓"
     figure = plt.figure(figsize=(10, 6.4), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1])

@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,14 +14,11 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import nn
 
-from shortlist._files import replacing
-from shortlist.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.datasets import Splits
-from shortlist.heads import ScaledHead
+from shortlist.datasets.splits import have_same_rows
+from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.build import build_data, build_loss, build_model, build_predictor
 from shortlist.training.callbacks import (
     BestEpoch,
@@ -34,12 +30,22 @@ from shortlist.training.callbacks import (
     WholeCheckpoints,
 )
 from shortlist.training.loaders import evaluation_loader, training_loader
+from shortlist.training.loss_use import declared_maps
 from shortlist.training.module import SetClassifier, check_not_diverged
+from shortlist.training.network import (
+    best_state,
+    last_stage,
+    load_network,
+    prepare_second_stage,
+    read_checkpoint,
+    write_model,
+)
 from shortlist.training.recipe import Recipe
-from shortlist.training.runs import Run, RunError
+from shortlist.training.runs import Run
+from shortlist.training.score_rules import scales_weights, trains_balanced, validation_is_test
 from shortlist.training.scoring import calibrate_run, class_norms, evaluate_run, score_split
 
-__all__ = ["load_model", "resume", "train"]
+__all__ = ["resume", "train"]
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # what it found, and tips
 
@@ -101,7 +107,7 @@ def _fit(run: Run, recipe: Recipe, report: Report | None) -> Splits:
     tell = None if report is None else lambda what, done, total: report(what, done, total, {})
     data = build_data(recipe, progress=tell)
     if is_first_process():
-        data.class_table.save(run.path / "class_table.json")
+        data.class_table.save(run.model_path / "class_table.json")
         run.set_state("started", input_shape=list(data.train[0][0].shape))
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, len(data.class_table), data.train[0][0])
@@ -115,10 +121,16 @@ def _fit(run: Run, recipe: Recipe, report: Report | None) -> Splits:
 
 def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
     """Find out now, not after days of training, whether what comes after it can be done."""
+    if have_same_rows(data.val, data.test) and not validation_is_test(recipe):
+        raise ValueError(
+            "the validation rows are the test rows, on which nothing may be fitted or chosen: keep apart "
+            "some training rows for validation (data.val_fraction), or write data.val_is_test: true"
+        )
     counts = data.class_table.class_counts
+    some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
     for key, section in recipe.predictors.items():
         try:
-            build_predictor(recipe, key, counts)
+            build_predictor(recipe, key, counts, some)
         except ValueError as error:
             raise ValueError(f"predictors.{key}: {error}") from error
         k = section.options.get("k", 0)
@@ -126,10 +138,11 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
             raise ValueError(f"predictors.{key}.k must be <= the number of classes ({len(counts)}), got {k}")
     if recipe.second_stage is not None:
         model = copy.deepcopy(model)
-        _prepare_second_stage(model, recipe)
-    if recipe.adjust.weight_normalisation is not None and class_norms(model, recipe.head.classifier) is None:
+        prepare_second_stage(model, recipe)
+    norms = class_norms(model, recipe.head.classifier)
+    if recipe.adjust.weight_normalization is not None and None in norms.values():
         raise ValueError(
-            "adjust.weight_normalisation must be left out: the head, a cosine, looks at no norms of weights"
+            "adjust.weight_normalization must be left out: the head, a cosine, looks at no norms of weights"
         )
 
 
@@ -139,23 +152,11 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, report: Report | None)
     assert stage is not None
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, len(data.class_table), data.train[0][0], pretrained=False)
-    model.load_state_dict(_best_state(run, "checkpoints"))
-    _prepare_second_stage(model, recipe)
+    model.load_state_dict(best_state(run, "checkpoints"))
+    prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
     module = SetClassifier(changed, model, build_loss(recipe, data), data, lr=stage.lr)
     _run_trainer(run, changed, module, data, "second_stage", True, report)
-
-
-def _prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
-    stage, name = recipe.second_stage, recipe.head.classifier
-    assert stage is not None
-    if stage.name == "retrain_classifier":
-        freeze_features(model, name=name, reset=True)
-        return
-    found = classifier_name(model, name)
-    head: Any = model.get_submodule(found)
-    replace_classifier(model, ScaledHead(head), name=found)
-    freeze_features(model, name=found)
 
 
 def _run_trainer(
@@ -190,7 +191,7 @@ def _run_trainer(
     last = checkpoints / "last.ckpt"
     first_epoch = 0
     if last.is_file():  # a resumed loader starts before it is told its epoch
-        first_epoch = _read_checkpoint(last)["epoch"] + 1
+        first_epoch = read_checkpoint(last)["epoch"] + 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
         warnings.filterwarnings("ignore", ".*sync_dist=True.*")  # figures are of all processes already
@@ -263,46 +264,9 @@ def _loggers(run: Run, recipe: Recipe) -> list[Any]:
     return made
 
 
-def _best_state(run: Run, folder: str) -> dict[str, Any]:
-    """Weights of the network at the best epoch."""
-    path = run.path / folder / "best.ckpt"
-    if not path.is_file():
-        path = path.with_name("last.ckpt")
-    state = _read_checkpoint(path)["state_dict"]
-    return {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
-
-
-def _read_checkpoint(path: Path) -> dict[str, Any]:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, UnpicklingError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-
-
-def load_model(run: Run) -> nn.Module:
-    """The trained network of a run, at its best epoch, in evaluation mode.
-
-    It is that of ``model.safetensors``, or where there is none yet, of the checkpoint. Its scores are those
-    in ``scores/``: the recipe's adjustment is not part of it.
-    """
-    recipe, shape = run.recipe, run.info().get("input_shape")
-    if shape is None:
-        raise RunError(f"{run.path} has no network that could be built: none was trained in it")
-    model = build_model(recipe, len(run.class_table), torch.zeros(shape), pretrained=False)
-    if recipe.second_stage is not None:
-        _prepare_second_stage(model, recipe)
-    saved, folder = run.path / "model.safetensors", "second_stage" if recipe.second_stage else "checkpoints"
-    try:
-        state = load_file(saved) if saved.is_file() else _best_state(run, folder)
-    except SafetensorError as error:
-        raise RunError(f"{saved} cannot be read: {error}") from error
-    model.load_state_dict(state)
-    return model.eval()
-
-
 def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test: bool) -> None:
-    """Scores of validation and test rows by the best epoch, predictors, results."""
-    model = load_model(run)
+    """Scores of validation and test rows by the best epoch, the finished model, results."""
+    model = load_network(run)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
     tell = None if report is None else lambda what, done, total: report(what, done, total, {})
@@ -317,11 +281,22 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test:
             progress=tell,
             part=f"scoring {part}",
         )
-        check_not_diverged(scores)
+        for output in scores.values():
+            check_not_diverged(output)
         run.save_scores(part, scores, target, norms)
-    with replacing(run.path / "model.safetensors") as temporary:
-        save_file({key: value.contiguous() for key, value in model.cpu().state_dict().items()}, temporary)
+    run.save_declared(_declared(run, recipe, data))
+    write_model(run, recipe, data, model.cpu())
     calibrate_run(run, recipe)
     if test:
         evaluate_run(run)
-    run.set_state("finished")
+    run.set_state("finished", scores=run.score_map.words())
+
+
+def _declared(run: Run, recipe: Recipe, data: Splits) -> dict[str, ScoreMap]:
+    """What the loss says that the scores mean, with the class weights that it had at the best epoch."""
+    loss = build_loss(recipe, data)
+    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
+    if weight is not None:
+        loss.weight = weight
+    counts, free = data.class_table.class_counts, not scales_weights(recipe)
+    return declared_maps(loss, counts, balanced_rows=trains_balanced(recipe), free_scores=free)

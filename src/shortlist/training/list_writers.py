@@ -15,7 +15,8 @@ from shortlist.predictors import Candidate, to_lists
 
 __all__ = ["ListWriter", "open_writer"]
 
-COLUMNS = ("item", "rank", "class", "id", "name", "score", "in_set")
+Listed = list[tuple[Candidate, float | None]]
+COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
 
 
 class ListWriter(ABC):
@@ -24,17 +25,26 @@ class ListWriter(ABC):
     def __init__(self, table: ClassTable) -> None:
         self.table = table
 
-    def write(self, names: list[str], scores: Tensor, sets: Tensor, shown: Tensor) -> None:
-        """Add a batch: item names, scores and sets (n, c), and the classes to show (n, c)."""
-        for row, (name, candidates) in enumerate(
-            zip(names, to_lists(shown, scores, self.table), strict=True)
-        ):
-            inside = sets[row]
-            self.add(name, [(candidate, bool(inside[candidate.index])) for candidate in candidates])
+    def write(
+        self,
+        names: list[str],
+        probabilities: Tensor,
+        sets: Tensor,
+        at_least: int,
+        *,
+        are_probabilities: bool = True,
+    ) -> None:
+        """Add a batch: item names, probabilities and sets (n, c), and how many classes to list at least.
+
+        Shares that are no probabilities only sort the lists, and are not written.
+        """
+        lists = to_lists(sets, probabilities, self.table, at_least=at_least)
+        for name, candidates in zip(names, lists, strict=True):
+            self.add(name, [(c, c.probability if are_probabilities else None) for c in candidates])
 
     @abstractmethod
-    def add(self, item: str, candidates: list[tuple[Candidate, bool]]) -> None:
-        """Add one item: its candidates, the best first, and whether each is in the set."""
+    def add(self, item: str, candidates: Listed) -> None:
+        """Add one item: its candidates, the most probable first, each with its probability if known."""
 
 
 class _CsvWriter(ListWriter):
@@ -43,9 +53,10 @@ class _CsvWriter(ListWriter):
         self._lines = csv.writer(file, lineterminator="\n")
         self._lines.writerow(COLUMNS)
 
-    def add(self, item: str, candidates: list[tuple[Candidate, bool]]) -> None:
-        for rank, (c, inside) in enumerate(candidates, start=1):
-            self._lines.writerow([item, rank, c.index, c.id, c.name, f"{c.score:.6g}", int(inside)])
+    def add(self, item: str, candidates: Listed) -> None:
+        for rank, (c, probability) in enumerate(candidates, start=1):
+            shown = "" if probability is None else f"{probability:.6g}"
+            self._lines.writerow([item, rank, c.index, c.id, c.name, shown, int(c.in_set)])
 
 
 class _JsonLinesWriter(ListWriter):
@@ -53,10 +64,10 @@ class _JsonLinesWriter(ListWriter):
         super().__init__(table)
         self._file = file
 
-    def add(self, item: str, candidates: list[tuple[Candidate, bool]]) -> None:
+    def add(self, item: str, candidates: Listed) -> None:
         listed = [
-            {"class": c.index, "id": c.id, "name": c.name, "score": c.score, "in_set": inside}
-            for c, inside in candidates
+            {"class": c.index, "id": c.id, "name": c.name, "probability": probability, "in_set": c.in_set}
+            for c, probability in candidates
         ]
         self._file.write(json.dumps({"item": item, "candidates": listed}, ensure_ascii=False) + "\n")
 
@@ -72,9 +83,9 @@ class _ParquetWriter(ListWriter):
         self._file = pq.ParquetWriter(path, self._schema)
         self._rows: list[dict[str, Any]] = []
 
-    def add(self, item: str, candidates: list[tuple[Candidate, bool]]) -> None:
-        for rank, (c, inside) in enumerate(candidates, start=1):
-            values = (item, rank, c.index, c.id, c.name, c.score, inside)
+    def add(self, item: str, candidates: Listed) -> None:
+        for rank, (c, probability) in enumerate(candidates, start=1):
+            values = (item, rank, c.index, c.id, c.name, probability, c.in_set)
             self._rows.append(dict(zip(COLUMNS, values, strict=True)))
         if len(self._rows) >= 2**16:
             self._flush()

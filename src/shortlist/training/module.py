@@ -9,20 +9,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.datasets import Splits
-from shortlist.heads import TwoHeadScores
 from shortlist.metrics.modules import TopKAccuracy
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
 from shortlist.sampling import DeferredReweighting
 from shortlist.training.build import build_optimiser, learning_rate_factor
+from shortlist.training.loss_use import call_loss, declared_maps, scores_of_head
 from shortlist.training.recipe import Recipe
 
-__all__ = ["SetClassifier", "check_not_diverged", "in_channels_last", "predicted_scores"]
-
-
-def predicted_scores(output: Any) -> Tensor:
-    """The scores to predict from: a two-head model's set head, any other's only output."""
-    return output.set_logits if isinstance(output, TwoHeadScores) else output
+__all__ = ["SetClassifier", "check_not_diverged", "in_channels_last"]
 
 
 def check_not_diverged(scores: Tensor) -> None:
@@ -48,8 +43,11 @@ class SetClassifier(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.recipe, self.model, self.loss, self._lr = recipe, model, loss, lr
-        self._needs = getattr(loss, "needs", frozenset())
         class_counts = data.class_table.class_counts
+        self._head = recipe.adjust.predict_from if recipe.adjust.predict_from != "choose" else "set"
+        # scores are measured as the loss reads them: times its own scale
+        self.score_map = declared_maps(loss, class_counts, balanced_rows=False)[self._head]
+        self._val_rows = max(1, len(data.val))
         self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
         figure = recipe.selection.figure
@@ -75,15 +73,10 @@ class SetClassifier(pl.LightningModule):
         """What the network returns."""
         return self.model(in_channels_last(inputs))
 
-    def _loss_of(self, output: Any, target: Tensor, rows: Tensor) -> Tensor:
-        if "sample_ids" in self._needs:
-            return self.loss(output, target, rows)
-        return self.loss(tuple(output) if "two_heads" in self._needs else output, target)
-
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
         """The loss of a batch."""
         inputs, target, rows = batch
-        loss = self._loss_of(self(inputs), target, rows)
+        loss = call_loss(self.loss, self(inputs), target, rows)
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
         return loss
 
@@ -94,13 +87,14 @@ class SetClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget the epoch before."""
-        self._average = {name: AverageK(k) for name, k in self.average_sizes.items()}
+        rows = self._val_rows  # whatever their order, the threshold is exact
+        self._average = {name: AverageK(k, max_rows=rows) for name, k in self.average_sizes.items()}
         self._true = []
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
         """Take a batch into the figures."""
         inputs, target, _rows = batch
-        scores = predicted_scores(self(inputs)).float()
+        scores = self.score_map(scores_of_head(self(inputs), self._head).float())
         self.topk.update(scores, target)
         counted = target != -100
         if self._average and bool(counted.any()):

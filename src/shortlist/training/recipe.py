@@ -18,6 +18,8 @@ from shortlist.datasets._assembly import assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.training import sections as s
+from shortlist.training.loss_use import NOT_FROM_A_RECIPE, needs_of
+from shortlist.training.score_rules import check_score_rules
 
 __all__ = [
     "NO_METHOD",
@@ -95,6 +97,11 @@ class Recipe(s.Section):
         name = content.get("name", "cross_entropy")
         if not isinstance(name, str) or name not in s.LOSS_SECTIONS:
             raise ValueError(_unknown("loss", name, s.LOSS_SECTIONS))
+        for need, why in NOT_FROM_A_RECIPE.items():
+            if need in needs_of(name):
+                raise ValueError(
+                    f"loss.name must not be {name}, which is for code and not for recipes: {why}"
+                )
         section = s.LOSS_SECTIONS[name]
         try:
             return section.model_validate({"name": name, **content})
@@ -115,7 +122,7 @@ class Recipe(s.Section):
         for key, predictor in self.predictors.items():
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
-            provided = frozenset({"priors", "generator", "max_rows"})
+            provided = frozenset({"priors", "scores_priors", "generator", "max_rows"})
             _check_options(f"predictors.{key}", predictor, PREDICTORS[predictor.name], provided)
         return self
 
@@ -135,6 +142,14 @@ class Recipe(s.Section):
         for name in self.loggers:
             if name not in ("csv", "tensorboard") and ":" not in name:
                 raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> "Recipe":
+        try:
+            check_score_rules(self)
+        except TypeError as error:  # a loss whose options do not go together
+            raise ValueError(f"loss: {error}") from error
         return self
 
 

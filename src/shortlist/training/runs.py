@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,12 +17,16 @@ import torch
 from torch import Tensor
 
 from shortlist._files import replacing, write_text
+from shortlist._model_files import read_description, read_predictors, read_score_map
 from shortlist.class_table import ClassTable
+from shortlist.predictors import SetPredictor
+from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.recipe import Recipe, load_recipe, save_recipe, training_hash
 
 __all__ = ["Run", "RunError"]
 
-FORMAT = "shortlist run 1"
+FORMAT = "shortlist run 2"
+_OLDER = ("shortlist run 1",)
 
 
 class RunError(ValueError):
@@ -32,10 +36,11 @@ class RunError(ValueError):
 class Run:
     """A run folder.
 
-    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``class_table.json``, ``epochs.csv``
-    (figures by epoch), ``checkpoints/best.ckpt`` and ``last.ckpt``, ``model.safetensors``,
-    ``adjustment.json``, ``predictors/``, ``scores/val.safetensors`` and ``scores/test.safetensors``,
-    ``results.json``, ``logs/``.
+    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``epochs.csv`` (figures by epoch),
+    ``checkpoints/best.ckpt`` and ``last.ckpt``, ``scores/val.safetensors`` and ``scores/test.safetensors``
+    (as the network gives them), ``scores/declared.json`` (what the loss says that they mean),
+    ``results.json``, ``logs/``, and in ``model/`` the finished model: network, class table, score map,
+    predictors. :class:`shortlist.Model` opens that folder by itself.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -75,10 +80,14 @@ class Run:
             raise RunError(f"{path} is not a run folder: {what}")
         if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
-        if run.info().get("format") != FORMAT:
+        found = run.info().get("format")
+        if found in _OLDER:
             raise RunError(
-                f"{path} was written by another version: its format is {run.info().get('format')!r}"
+                f"{path} was written by an earlier version ({found}), whose runs do not say what their "
+                "scores mean: train it again"
             )
+        if found != FORMAT:
+            raise RunError(f"{path} was written by another version: its format is {found!r}, not {FORMAT!r}")
         return run
 
     def discard_if_untrained(self) -> None:
@@ -131,7 +140,26 @@ class Run:
     @property
     def class_table(self) -> ClassTable:
         """The classes."""
-        return ClassTable.load(self.path / "class_table.json")
+        return ClassTable.load(self.model_path / "class_table.json")
+
+    @property
+    def model_path(self) -> Path:
+        """The folder of the finished model."""
+        return self.path / "model"
+
+    @property
+    def head(self) -> str:
+        """The head of the network to predict from."""
+        return read_description(self.model_path)["head"]
+
+    @property
+    def score_map(self) -> ScoreMap:
+        """What turns the network's scores into those that sets are made of."""
+        return read_score_map(self.model_path)
+
+    def predictors(self) -> dict[str, SetPredictor]:
+        """The calibrated predictors of the recipe, in the order of their names."""
+        return read_predictors(self.model_path, sorted(self.recipe.predictors))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -144,50 +172,110 @@ class Run:
             yield
 
     def save_scores(
-        self, part: str, scores: Tensor, target: Tensor, norms: tuple[Tensor, Tensor] | None = None
+        self,
+        part: str,
+        scores: Mapping[str, Tensor],
+        target: Tensor,
+        norms: Mapping[str, tuple[Tensor, Tensor] | None] | None = None,
     ) -> None:
-        """Keep the scores (n, c) and targets (n,) of a part of the data.
+        """Keep the scores (n, c) of each head and the targets (n,) of a part of the data.
 
-        ``norms`` are those of the class weights (c,) and the offsets (c,) that the scores were made with.
+        ``norms`` are, by head, those of the class weights (c,) and the offsets (c,) that the scores were made
+        with; ``None`` where these are not of a linear classifier.
         """
-        from safetensors.torch import save_file
+        tensors = {"target": target}
+        for head, output in scores.items():
+            tensors[f"{head}.scores"] = output
+            found = (norms or {}).get(head)
+            if found is not None:
+                tensors[f"{head}.norms"], tensors[f"{head}.offsets"] = found
+        self._save_tensors(part, tensors)
 
-        tensors = {"scores": scores, "target": target}
-        if norms is not None:
-            tensors |= {"class_norms": norms[0], "class_offsets": norms[1]}
-        with replacing(self.path / "scores" / f"{part}.safetensors") as temporary:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-
-    def load_scores(self, part: str) -> tuple[Tensor, Tensor]:
-        """Scores (n, c) and targets (n,) of ``val`` or ``test``."""
+    def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
+        """Scores (n, c) as the network gave them, of one head, and targets (n,) of ``val`` or ``test``."""
         tensors = self._load_tensors(part)
-        return tensors["scores"], tensors["target"]
+        for key in (f"{head}.scores", "target"):
+            if key not in tensors:
+                raise RunError(f"{self._score_file(part)} must hold {key}, got {', '.join(tensors)}")
+        return tensors[f"{head}.scores"], tensors["target"]
 
-    def load_norms(self) -> tuple[Tensor, Tensor]:
+    def scored(self, part: str) -> tuple[Tensor, Tensor]:
+        """Scores (n, c) through the score map, of the head to predict from, and targets (n,) of a part."""
+        scores, target = self.load_scores(part, self.head)
+        return self.score_map(scores), target
+
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Of mapped scores (n, c), the probabilities for rows whose classes occur as the training rows' did.
+
+        ``None`` if nobody knows which class priors the scores contain, so that there are no probabilities.
+        """
+        score_map = self.score_map
+        if score_map.now is None:
+            return None
+        training = PriorRecord.training(self.class_table.class_counts)
+        return score_map.converted(scores, priors=training).softmax(1)
+
+    def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
         """Norms of the class weights (c,) and offsets (c,) of the classifier that made the scores."""
         tensors = self._load_tensors("val")
-        if "class_norms" not in tensors:
+        if f"{head}.norms" not in tensors:
             raise RunError(
-                f"adjust.weight_normalisation needs the scores of a linear classifier: {self.path} has no "
+                f"adjust.weight_normalization needs the scores of a linear classifier: {self.path} has no "
                 "norms of class weights with its scores"
             )
-        return tensors["class_norms"], tensors["class_offsets"]
+        return tensors[f"{head}.norms"], tensors[f"{head}.offsets"]
+
+    def save_declared(self, maps: Mapping[str, ScoreMap]) -> None:
+        """Keep what the loss says that the scores of each head mean."""
+        content = {head: score_map.to_dict() for head, score_map in maps.items()}
+        write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
+
+    def load_declared(self) -> dict[str, ScoreMap]:
+        """What the loss says that the scores of each head mean."""
+        path = self.path / "scores" / "declared.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return {head: ScoreMap.from_dict(found) for head, found in content.items()}
+        except FileNotFoundError:
+            raise RunError(f"{self.path} does not say what its scores mean: {path} is missing") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    def score_shape(self, part: str) -> tuple[int, ...]:
+        """Rows and classes of the scores of a part, of which only the head of the file is read."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._score_file(part)
+        try:
+            with safe_open(path, "pt") as file:
+                return tuple(file.get_slice(f"{self.head}.scores").get_shape())
+        except (SafetensorError, OSError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    def has_scores(self, part: str) -> bool:
+        """Whether scores of a part are kept."""
+        return self._score_file(part).is_file()
+
+    def _score_file(self, part: str) -> Path:
+        return self.path / "scores" / f"{part}.safetensors"
+
+    def _save_tensors(self, part: str, tensors: Mapping[str, Tensor]) -> None:
+        from safetensors.torch import save_file
+
+        with replacing(self._score_file(part)) as temporary:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
 
     def _load_tensors(self, part: str) -> dict[str, Tensor]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self.path / "scores" / f"{part}.safetensors"
+        path = self._score_file(part)
         if not path.is_file():
             raise RunError(f"{self.path} has no scores of {part}: {path} is missing")
         try:
             return load_file(path)
         except SafetensorError as error:
             raise RunError(f"{path} cannot be read: {error}") from error
-
-    def predictor_paths(self) -> dict[str, Path]:
-        """The calibrated predictors, by name."""
-        return {path.stem: path for path in sorted((self.path / "predictors").glob("*.json"))}
 
 
 def versions() -> dict[str, str]:

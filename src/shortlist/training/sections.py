@@ -13,14 +13,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from torch import Tensor, nn
+from torch import nn
 
-from shortlist.losses import LOSSES
+from shortlist.training.loss_use import TRAINABLE_LOSSES
 from shortlist.training.transforms import TRANSFORMS
 
 __all__ = [
     "LOSS_SECTIONS",
-    "TRAINABLE_LOSSES",
     "AdjustSection",
     "DataSection",
     "HeadSection",
@@ -203,14 +202,22 @@ class SelectionSection(Section):
 
 
 class AdjustSection(Section):
-    """What is done to scores before sets are made of them; ``fit`` takes the validation rows.
+    """What turns the network's scores into those that sets are made of; see ``docs/scores.md``.
 
-    ``weight_normalisation`` is the power of the norms by which class weights are divided, before all else.
+    Left out, it is what the loss asks for: nothing for a loss whose scores are log-posteriors; a temperature
+    and the exponent of the class priors, fitted together on the validation rows, for any other.
     """
 
-    weight_normalisation: float | None = None
+    # class weights are divided by this power of their norms, before all else
+    weight_normalization: float | None = None
+    # "scaled": the offset is part of the class's vector that is normalized; "kept": it stays as it is
+    normalized_offset: Literal["scaled", "kept"] = "scaled"
+    # divides the scores; "fit" on the validation rows; a number fits nothing
     temperature: Positive | Literal["fit"] | None = None
-    tau: float | Literal["fit"] | None = None
+    # how often the log class priors are left out of the scores: 0 not at all, 1 for balanced classes
+    tau: float | Literal["fit", "cross_fit"] | None = None
+    # of a two-head model, the head to predict from; "choose" takes the better one on the validation rows
+    predict_from: Literal["set", "proposal", "choose"] = "set"
 
 
 class PredictorSection(NamedSection):
@@ -219,11 +226,6 @@ class PredictorSection(NamedSection):
     macro: bool = False
 
 
-def _cross_entropy(*, label_smoothing: Fraction = 0.0, weight: Tensor | None = None) -> nn.Module:
-    return nn.CrossEntropyLoss(label_smoothing=label_smoothing, weight=weight)
-
-
-TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross_entropy, **LOSSES}
 _PROVIDED = frozenset({"weight", "class_counts", "estimates", "generator", "ignore_index", "reduction"})
 
 

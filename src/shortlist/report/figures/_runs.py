@@ -12,9 +12,8 @@ from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.report.figures._frame import Numbers, Progress
 from shortlist.report.run_groups import FinishedRun, alike_runs, group_runs, read_run
 from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import adjust_scores, load_adjustment
 
-__all__ = ["Mean", "MethodRuns", "adjusted_scores", "counted_scores", "look_at_runs", "mean_over_seeds"]
+__all__ = ["Mean", "MethodRuns", "look_at_runs", "mapped_scores", "mean_over_seeds", "network_scores"]
 
 Found = TypeVar("Found")
 
@@ -107,15 +106,17 @@ def look_at_runs(
     return methods, left_out
 
 
-def adjusted_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) after the run's own adjustment, and targets (n,), of rows that count."""
-    scores, target = counted_scores(run, part)
-    return adjust_scores(scores, load_adjustment(run), run.class_table.class_counts), target
+def mapped_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
+    """Scores (n, c) that the run predicts from, and targets (n,), of rows that count."""
+    return _counted(run, part, *run.scored(part))
 
 
-def counted_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
+def network_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
     """Scores (n, c) as the network gave them, and targets (n,), of rows that count."""
-    scores, target = run.load_scores(part)
+    return _counted(run, part, *run.load_scores(part))
+
+
+def _counted(run: Run, part: str, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     num_classes = len(run.class_table)
     if scores.ndim != 2 or scores.shape[1] != num_classes:
         raise RunError(

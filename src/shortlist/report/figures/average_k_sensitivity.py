@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._checks import check_average_size, check_k, check_number
-from shortlist.adjust import fit_temperature
 from shortlist.classifiers import replace_classifier
 from shortlist.datasets.gaussians import GaussianSplits, gaussian_genera
 from shortlist.heads import LinearHead, TwoHead, TwoHeadScores
@@ -20,6 +19,7 @@ from shortlist.report.figures._frame import Numbers, PaperFigure, Progress, new_
 from shortlist.report.figures._lines import COLOURS, fill_between, percent
 from shortlist.report.figures._lists import check_integers, check_numbers, check_seed
 from shortlist.report.figures._runs import mean_over_seeds
+from shortlist.scores import fit_temperature
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

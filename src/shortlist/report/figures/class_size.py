@@ -11,7 +11,7 @@ from shortlist._checks import check_k
 from shortlist.metrics.ranks import topk_sums
 from shortlist.report.figures._frame import Numbers, PaperFigure, Progress
 from shortlist.report.figures._lines import add_legend, figure_with_legend, percent, style_of
-from shortlist.report.figures._runs import MethodRuns, adjusted_scores, look_at_runs, mean_over_seeds
+from shortlist.report.figures._runs import MethodRuns, look_at_runs, mapped_scores, mean_over_seeds
 from shortlist.training.runs import Run
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def measure(
     """Top-k accuracy on test rows of classes of about the same number of training images.
 
     The classes of a bin count the same, however many test rows they have. Scores are those that the run
-    predicts from, after its own adjustment. The interval is over seeds where a method has several, and over
+    predicts from, through its score map. The interval is over seeds where a method has several, and over
     the classes of the bin where it has one run.
 
     Args:
@@ -63,7 +63,7 @@ def measure(
 
 
 def _class_hits(run: Run, k: int) -> ClassHits:
-    scores, target = adjusted_scores(run, "test")
+    scores, target = mapped_scores(run, "test")
     sums = topk_sums(scores, target, k=k)
     present = sums.counts > 0
     accuracy = sums.hits[present, 0].double() / sums.counts[present]

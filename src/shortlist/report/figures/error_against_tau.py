@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.adjust import fit_tau
-from shortlist.adjust.tau import middle_of_best, standard_error
 from shortlist.metrics.ranks import balanced_error
-from shortlist.priors import class_priors
-from shortlist.report.figures._classifier import read_classifier
 from shortlist.report.figures._frame import Numbers, PaperFigure, Progress
 from shortlist.report.figures._lines import (
     COLOURS,
@@ -24,7 +20,9 @@ from shortlist.report.figures._lines import (
     percent,
     style_of,
 )
-from shortlist.report.figures._runs import MethodRuns, counted_scores, look_at_runs, mean_over_seeds
+from shortlist.report.figures._runs import MethodRuns, look_at_runs, mean_over_seeds, network_scores
+from shortlist.scores import PriorRecord, fit_tau, normalization_map
+from shortlist.scores.tau import middle_of_best, standard_error
 from shortlist.training.runs import Run, RunError
 
 if TYPE_CHECKING:
@@ -67,9 +65,10 @@ def measure(
     r"""Balanced error on validation and test rows against tau, for two corrections of trained models.
 
     Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalisation :math:`w_j / \lVert w_j
-    \rVert^\tau` with the offset kept as it is, as by ``normalise_classifier``, for runs whose classifier is
+    \rVert^\tau` with the offset kept as it is, as by ``normalize_classifier``, for runs whose classifier is
     linear. Both start from the network's own scores, whatever adjustment the run has of its own; runs that
-    share these scores are drawn once.
+    share these scores are drawn once. If the loss says which priors its scores contain, logit adjustment
+    starts from the training priors: tau is how often they are left out in all.
 
     Args:
         runs: Run folders.
@@ -92,12 +91,15 @@ def measure(
 
 
 def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
-    parts = [counted_scores(run, part) for part in PARTS]
+    parts = [network_scores(run, part) for part in PARTS]
     content = hashlib.sha256(parts[1][0].contiguous().numpy().tobytes()).hexdigest()
     if content in seen:
         raise RunError(f"{run.path} has the same scores, before adjustment, as {seen[content]}")
-    priors = class_priors(run.class_table.class_counts, zero_counts="floor")
-    fits = [fit_tau(*part, source_priors=priors, grid=grid) for part in parts]
+    training, declared = PriorRecord.training(run.class_table.class_counts), run.load_declared()["set"]
+    start = declared if declared.contains is None else declared.under(training)
+    fits = [
+        fit_tau(start(scores), target, source_priors=training.priors, grid=grid) for scores, target in parts
+    ]
     chosen = int((grid == fits[0].tau).nonzero()[0])
     adjusted = Curve(fits[0].curve.tolist(), fits[1].curve.tolist(), chosen)
     normalised, why_none = None, ""
@@ -110,15 +112,14 @@ def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
 
 
 def _normalised(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) -> Curve:
-    norms, bias = read_classifier(run, parts[1][0])
-    curves = []
-    for scores, target in parts:
-        products = scores.double() - bias  # w_j x, which the norm of w_j divides
-        errors = [float(balanced_error(products / norms**tau + bias, target)) for tau in grid.tolist()]
-        curves.append(errors)
+    norms, offsets = run.load_norms()
+    maps = [normalization_map(norms, offsets, tau=tau) for tau in grid.tolist()]
+    curves = [
+        [float(balanced_error(change(scores.double()), target)) for change in maps]
+        for scores, target in parts
+    ]
     held_out, (scores, target) = torch.tensor(curves[0], dtype=torch.float64), parts[0]
-    least = float(grid[middle_of_best(held_out, grid)])
-    wrong = ((scores.double() - bias) / norms**least + bias).argmax(1) != target
+    wrong = maps[middle_of_best(held_out, grid)](scores.double()).argmax(1) != target
     slack = standard_error(wrong, target)  # the rule of fit_tau
     return Curve(*curves, chosen=middle_of_best(held_out, grid, slack=slack))
 

@@ -22,7 +22,7 @@ from shortlist.report.figures._lines import (
     style_of,
 )
 from shortlist.report.figures._lists import check_integers
-from shortlist.report.figures._runs import MethodRuns, adjusted_scores, look_at_runs, mean_over_seeds
+from shortlist.report.figures._runs import MethodRuns, look_at_runs, mapped_scores, mean_over_seeds
 from shortlist.training.runs import Run
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def measure(
     """Coverage on test rows of sets of K classes, and of sets of K on average.
 
     The thresholds of the latter are set on the run's validation rows, so that the mean size on test rows is
-    not exactly K: it is measured. Scores are those that the run predicts from, after its own adjustment.
+    not exactly K: it is measured. Scores are those that the run predicts from, through its score map.
 
     Args:
         runs: Run folders.
@@ -71,8 +71,8 @@ def measure(
 
 
 def _coverages(run: Run, ks: Sequence[int], average: str) -> Coverages:
-    held_out, _ = adjusted_scores(run, "val")
-    scores, target = adjusted_scores(run, "test")
+    held_out, _ = mapped_scores(run, "val")
+    scores, target = mapped_scores(run, "test")
     over: Average = "macro" if average == "macro" else "micro"
     topk = topk_accuracy(scores, target, k=ks, average=over)
     coverage, size = [], []

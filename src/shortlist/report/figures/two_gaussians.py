@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shortlist._checks import check_k, check_number
-from shortlist.adjust import adjust_logits, fit_tau, fit_temperature_and_tau, normalise_classifier
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
 from shortlist.report.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from shortlist.report.figures._lines import COLOURS
 from shortlist.report.figures._lists import check_numbers, check_seed
+from shortlist.scores import fit_tau, fit_temperature_and_tau, normalize_classifier
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,7 +163,7 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
 
     def adjusted(tau: float) -> nn.Linear:  # to adjust all scores is to adjust the bias
         model = copy.deepcopy(erm)
-        model.bias.copy_(adjust_logits(erm.bias[None], source_priors=priors, tau=tau)[0])
+        model.bias.sub_(tau * log_prior)
         return model
 
     scores = erm(held_out)
@@ -171,7 +171,7 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     likely = fit_temperature_and_tau(scores, held_out_target, source_priors=priors)
     # Scores of two classes can be shifted together: trained from zero, the rows of weights are w and -w, of
     # equal norm. Normalised, they weigh less beside the bias, which says how rare the class is.
-    normalised = normalise_classifier(erm)
+    normalised = normalize_classifier(erm)
     bayes = copy.deepcopy(erm)
     bayes.weight.copy_(torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
     bayes.bias.zero_()

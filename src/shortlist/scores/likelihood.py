@@ -1,4 +1,4 @@
-"""Temperature, and temperature with tau, by maximum likelihood on held-out rows."""
+"""Temperature, and temperature with an exponent of the priors, by likelihood on held-out rows."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,20 @@ from torch import Tensor
 
 from shortlist._checks import (
     check_class_vector,
+    check_priors,
     check_scores,
     check_target,
 )
-from shortlist.adjust.scores import log_prior_ratio
 
-__all__ = ["TemperatureTauFit", "fit_temperature", "fit_temperature_and_tau", "held_out"]
+__all__ = [
+    "TemperaturePriorFit",
+    "TemperatureTauFit",
+    "fit_temperature",
+    "fit_temperature_and_prior",
+    "fit_temperature_and_tau",
+    "held_out",
+    "log_prior_ratio",
+]
 
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
@@ -32,18 +40,50 @@ def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor,
     return logits, target
 
 
-def _derivatives(
-    coefficients: Tensor, logits: Tensor, target: Tensor, row_weight: Tensor, log_ratio: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian of the weighted negative log-likelihood of softmax(beta * s + tau * r)."""
+def log_prior_ratio(
+    source_priors: Tensor, target_priors: Tensor | None, num_classes: int | None = None
+) -> Tensor:
+    """Log of target over source priors (c,), float64; without a target, minus the log of the source."""
+    check_priors("source_priors", source_priors, num_classes=num_classes)
+    log_source = source_priors.detach().cpu().double().log()
+    if target_priors is None:
+        return -log_source
+    check_priors("target_priors", target_priors, num_classes=len(source_priors))
+    return target_priors.detach().cpu().double().log() - log_source
+
+
+class _Rows(NamedTuple):
+    """Scores (n, c), targets (n,), row weights (n,) that add up to 1, and what is added per class (c,).
+
+    ``ratio`` is added times a coefficient, ``offset`` as it is. ``smoothing`` is the share of each row that
+    counts for all classes alike instead of for its target.
+    """
+
+    logits: Tensor
+    target: Tensor
+    weight: Tensor
+    ratio: Tensor
+    offset: Tensor
+    smoothing: float = 0.0
+
+
+def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, gradient and Hessian of the negative log-likelihood of softmax(beta * s + tau * r + o)."""
     m = len(coefficients)
     value, gradient, hessian = (coefficients.new_zeros((m,) * order) for order in range(3))
-    block = max(1, _BLOCK // logits.shape[1])
-    for rows, true, weight in zip(*(part.split(block) for part in (logits, target, row_weight)), strict=True):
-        scores, masked = rows.double(), rows.isneginf()
+    block = max(1, _BLOCK // rows.logits.shape[1])
+    parts = (part.split(block) for part in (rows.logits, rows.target, rows.weight))
+    for logits, true, weight in zip(*parts, strict=True):
+        scores, masked = logits.double(), logits.isneginf()
         scores = (scores - scores.gather(1, true[:, None])).masked_fill(masked, 0.0)
-        features = torch.stack([scores, log_ratio - log_ratio[true][:, None]][:m])
-        relative = torch.einsum("m,mnc->nc", coefficients, features).masked_fill(masked, -torch.inf)
+        features = torch.stack([scores, rows.ratio - rows.ratio[true][:, None]][:m])
+        relative = torch.einsum("m,mnc->nc", coefficients, features)
+        relative = relative + rows.offset - rows.offset[true][:, None]
+        if rows.smoothing:
+            share = rows.smoothing * weight[:, None] * ~masked / (~masked).sum(1, keepdim=True)
+            value = value - (share * relative).sum()
+            gradient = gradient - (share * features).sum((1, 2))
+        relative = relative.masked_fill(masked, -torch.inf)
         probs = relative.softmax(1)
         means = (probs * features).sum(2)
         centred = (features - means[:, :, None]).flatten(1)
@@ -53,10 +93,20 @@ def _derivatives(
     return value, gradient, hessian
 
 
+class _NoMinimumError(ValueError):
+    """No temperature is the best: rows without a mistake, or equal scores."""
+
+
 def _fit_likelihood(
-    logits: Tensor, target: Tensor, row_weight: Tensor, log_ratio: Tensor | None = None
+    logits: Tensor,
+    target: Tensor,
+    row_weight: Tensor,
+    log_ratio: Tensor | None = None,
+    *,
+    offset: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> list[float]:
-    """Minimise the weighted negative log-likelihood of softmax(beta * s + tau * r), by Newton's method.
+    """Minimise the weighted negative log-likelihood of softmax(beta * s + tau * r + o), by Newton's method.
 
     It is convex in (beta, tau), and Newton's steps do not depend on the units of s and r, so that there is
     nothing to tune. Steps that do not shrink mean that there is no minimum: rows that some coefficients
@@ -66,7 +116,9 @@ def _fit_likelihood(
         logits: Scores (n, c).
         target: Class indices (n,).
         row_weight: Weight (n,) of each row.
-        log_ratio: r, an offset (c,) for each class; ``None`` fits beta alone.
+        log_ratio: r, one number (c,) for each class; ``None`` fits beta alone.
+        offset: o, one number (c,) for each class; 0 if ``None``.
+        smoothing: Share of each row that counts for all classes alike.
 
     Returns:
         The coefficients: beta, and tau if there is a ``log_ratio``.
@@ -75,11 +127,12 @@ def _fit_likelihood(
     if true.isneginf().any():
         raise ValueError("logits must be finite for the target class, got -inf")
     coefficients = torch.zeros(1 if log_ratio is None else 2, dtype=torch.float64)
-    ratio = coefficients.new_zeros(logits.shape[1]) if log_ratio is None else log_ratio
-    rows = (logits, target, row_weight / row_weight.sum(), ratio)
+    nothing = coefficients.new_zeros(logits.shape[1])
+    ratio, offset = (nothing if given is None else given for given in (log_ratio, offset))
+    rows = _Rows(logits, target, row_weight / row_weight.sum(), ratio, offset, smoothing)
     spread = float((logits - true).masked_fill(logits.isneginf(), 0.0).abs().max())
     unit = coefficients.new_tensor([1 / max(spread, 1e-300), 1.0])[: len(coefficients)]
-    value, gradient, hessian = _derivatives(coefficients, *rows)
+    value, gradient, hessian = _derivatives(coefficients, rows)
     converged = False
     for _ in range(100):
         factor, failed = torch.linalg.cholesky_ex(hessian)
@@ -88,14 +141,14 @@ def _fit_likelihood(
         step = -torch.cholesky_solve(gradient[:, None], factor).squeeze(1)
         converged = bool((step.abs() <= 1e-8 * unit.maximum(coefficients.abs())).all())
         slope, size = gradient @ step, 1.0
-        trial = _derivatives(coefficients + step, *rows)
+        trial = _derivatives(coefficients + step, rows)
         while size > 1e-9 and trial[0] > value + 1e-4 * size * slope + 1e-14:  # 1e-14: rounding
             size /= 2
-            trial = _derivatives(coefficients + size * step, *rows)
+            trial = _derivatives(coefficients + size * step, rows)
         coefficients = coefficients + size * step
         value, gradient, hessian = trial
     if not converged and coefficients[0] >= 0:
-        raise ValueError(
+        raise _NoMinimumError(
             "logits must differ, and be wrong on some rows, for a likeliest temperature to exist; got equal "
             f"scores or rows without a mistake (mean negative log-likelihood {float(value):g})"
         )
@@ -112,11 +165,12 @@ def fit_temperature(
     target: Int[Tensor, " n"],
     *,
     weight: Float[Tensor, " c"] | None = None,
+    offset: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> float:
     r"""Temperature that makes held-out rows most likely.
 
-    .. math:: \arg\min_{T > 0} \; -\sum_i w_{y_i} \log \mathrm{softmax}(s_i / T)_{y_i}
+    .. math:: \arg\min_{T > 0} \; -\sum_i w_{y_i} \log \mathrm{softmax}(s_i / T + o)_{y_i}
 
     Convex in 1/T; Newton's method in float64, the same result each time. Scores times a have a times the
     temperature. A class may be masked in a row by -inf. Classes without rows do take part: that they did not
@@ -126,6 +180,7 @@ def fit_temperature(
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
         weight: Weight of each class (c,), as in ``cross_entropy``.
+        offset: o, what is added to each class after the division (c,): priors that the scores leave out.
         ignore_index: Rows with this target count for nothing.
 
     Returns:
@@ -150,11 +205,85 @@ def fit_temperature(
     row_weight = weight.detach().cpu().double()[target]
     if not row_weight.sum() > 0:
         raise ValueError("weight must be > 0 for the class of at least one row, got 0 for all")
-    return 1 / _fit_likelihood(logits, target, row_weight)[0]
+    if offset is not None:
+        offset = offset.detach().cpu().double()
+        if offset.shape != logits.shape[1:] or not bool(offset.isfinite().all()):
+            got = f"shape {tuple(offset.shape)}" if offset.shape != logits.shape[1:] else "others"
+            raise ValueError(f"offset must be one finite number per class ({logits.shape[1]}), got {got}")
+    return 1 / _fit_likelihood(logits, target, row_weight, offset=offset)[0]
+
+
+class TemperaturePriorFit(NamedTuple):
+    """Result of :func:`fit_temperature_and_prior`, for :meth:`ScoreMap.identified`.
+
+    ``smoothed`` says that the rows had no mistake, so that the likeliest temperature would be 0, and a small
+    share of each row was counted for all classes alike.
+    """
+
+    temperature: float
+    exponent: float
+    smoothed: bool
+
+
+def fit_temperature_and_prior(
+    logits: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    priors: Float[Tensor, " c"],
+    ignore_index: int = -100,
+) -> TemperaturePriorFit:
+    r"""Temperature of scores, and power of the class priors that they leave out, by likelihood.
+
+    .. math:: \arg\min_{T > 0, t} \; -\sum_i \log \mathrm{softmax}(s_i / T + t \log \pi)_{y_i}
+
+    For scores that are no log-probabilities, or contain unknown priors: hinges, noised, smooth and ranked
+    losses, margins, normalised weights. The softmax in the formula is then as near to the posterior of the
+    held-out rows as two numbers can bring it. Log-posteriors have T = 1 and t = 0, those without the priors
+    t = 1. Convex in (1/T, t); Newton's method in float64. With equal priors there is no t, and it is 0.
+    Where no row is mistaken, the likelihood has no maximum: then ``1 / (n + 2)`` of each of the n rows counts
+    for all classes alike, as in Platt's rule.
+
+    Args:
+        logits: Scores (n, c) of rows that the model was not trained on.
+        target: Class indices (n,).
+        priors: Class frequencies (c,) of the held-out rows, usually those of the training rows, each > 0,
+            adding up to 1.
+        ignore_index: Rows with this target count for nothing.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the scores rank the target no better than chance.
+
+    Example:
+        >>> posterior = torch.tensor([[0.9, 0.1]] * 10 + [[0.5, 0.5]] * 10)
+        >>> target = torch.tensor([0] * 9 + [1] + [0] * 5 + [1] * 5)  # as the posterior says: 9 : 1, 5 : 5
+        >>> priors = torch.tensor([0.7, 0.3])
+        >>> fit = fit_temperature_and_prior(3 * (posterior / priors).log(), target, priors=priors)
+        >>> round(fit.temperature, 4), round(fit.exponent, 4)
+        (3.0, 1.0)
+
+    References:
+        J. Platt, "Probabilistic outputs for support vector machines", 1999, section 2.2 (smoothed targets).
+    """
+    logits, target = held_out(logits, target, ignore_index)
+    check_priors("priors", priors, num_classes=logits.shape[1])
+    log_priors = priors.detach().cpu().double().log()
+    differ = bool(log_priors.max() - log_priors.min() > 1e-6)
+    weight = torch.ones(len(target), dtype=torch.float64)
+
+    def fit(smoothing: float) -> list[float]:
+        ratio = log_priors if differ else None
+        return [*_fit_likelihood(logits, target, weight, ratio, smoothing=smoothing), 0.0]
+
+    try:
+        beta, exponent, *_ = fit(0.0)
+        return TemperaturePriorFit(1 / beta, exponent, smoothed=False)
+    except _NoMinimumError:
+        beta, exponent, *_ = fit(1 / (len(target) + 2))
+        return TemperaturePriorFit(1 / beta, exponent, smoothed=True)
 
 
 class TemperatureTauFit(NamedTuple):
-    """Result of :func:`fit_temperature_and_tau`, in the units of :class:`LogitAdjustment`."""
+    """Result of :func:`fit_temperature_and_tau`."""
 
     temperature: float
     tau: float
@@ -166,6 +295,7 @@ def fit_temperature_and_tau(
     *,
     source_priors: Float[Tensor, " c"],
     target_priors: Float[Tensor, " c"] | None = None,
+    offset: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> TemperatureTauFit:
     r"""Temperature and strength of the adjustment that make re-weighted held-out rows most likely.
@@ -186,10 +316,11 @@ def fit_temperature_and_tau(
         source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
         target_priors: Class frequencies (c,) to predict for; uniform if ``None``. Not the source ones, for
             which tau has no meaning.
+        offset: What is added to each class after the division by T (c,): priors that the scores leave out.
         ignore_index: Rows with this target count for nothing.
 
     Returns:
-        Temperature and tau, for ``LogitAdjustment(temperature=..., tau=...)``.
+        Temperature and tau.
 
     Raises:
         ValueError: If an argument is out of its range, or no temperature and tau are the best.
@@ -207,7 +338,7 @@ def fit_temperature_and_tau(
     """
     logits, target = held_out(logits, target, ignore_index)
     num_classes = logits.shape[1]
-    ratio = log_prior_ratio(source_priors, target_priors, num_classes).detach().cpu().double()
+    ratio = log_prior_ratio(source_priors, target_priors, num_classes)
     counts = target.bincount(minlength=num_classes)
     present = counts > 0
     if int(present.sum()) < 2:
@@ -219,5 +350,7 @@ def fit_temperature_and_tau(
     row_weight = wanted.double()[target] / counts[target]
     if not present.all():
         logits = logits.masked_fill(~present, -torch.inf)
-    beta, tau = _fit_likelihood(logits, target, row_weight, ratio)
+    if offset is not None:
+        offset = offset.detach().cpu().double()
+    beta, tau = _fit_likelihood(logits, target, row_weight, ratio, offset=offset)
     return TemperatureTauFit(1 / beta, tau)

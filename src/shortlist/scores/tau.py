@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.adjust.likelihood import held_out
-from shortlist.adjust.scores import log_prior_ratio
+from shortlist.scores.likelihood import held_out, log_prior_ratio
 
 __all__ = ["TauFit", "fit_tau", "middle_of_best", "standard_error"]
 
@@ -81,7 +80,7 @@ def fit_tau(
     check_number("standard_errors", standard_errors, low=0.0)
     logits, target = held_out(logits, target, ignore_index)
     num_classes = logits.shape[1]
-    log_source = -log_prior_ratio(source_priors, None, num_classes).detach().cpu().double()
+    log_source = -log_prior_ratio(source_priors, None, num_classes)
     grid = _check_grid(torch.linspace(0.0, 3.0, 61, dtype=torch.float64) if grid is None else grid)
     counts = target.bincount(minlength=num_classes)
     share = 1 / (counts[target] * (counts > 0).sum()).double()

@@ -1,0 +1,62 @@
+"""Pictures on their way into a model: read, prepared, some at a time."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.preprocessing import Preprocessing
+
+__all__ = ["in_parts", "prepare_images"]
+
+
+def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
+    """At most so many images at a time; a batch (n, ...) is cut, anything else is taken from as needed."""
+    if isinstance(images, Tensor):
+        yield from images.split(size) if len(images) else ()
+        return
+    rest = iter(_several(images))
+    while part := list(islice(rest, size)):
+        yield part
+
+
+def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -> Tensor:
+    """Inputs (n, ...) of paths, Pillow images, or tensors that are prepared already."""
+    if isinstance(images, Tensor):
+        return images
+    inputs = [_prepare(image, preprocessing) for image in _several(images)]
+    if not inputs:
+        raise ValueError("images must be at least one, got none")
+    return torch.stack(inputs)
+
+
+def _several(images: Any) -> Iterable[Any]:
+    if isinstance(images, str | PathLike) or not isinstance(images, Iterable):
+        raise ValueError(f"images must be a sequence of images, got one {type(images).__name__}")
+    return images
+
+
+def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
+    if isinstance(image, Tensor):
+        if preprocessing is not None and tuple(image.shape) != preprocessing.shape:
+            want = f"prepared, of shape {preprocessing.shape}"
+            raise ValueError(f"a tensor among images must be {want}, got {tuple(image.shape)}")
+        return image
+    if preprocessing is None:
+        raise ValueError(
+            f"images must be tensors that are prepared already, got a {type(image).__name__}: the model has "
+            "no preprocessing, which would say how a picture becomes an input"
+        )
+    from PIL import Image
+
+    from shortlist.datasets.images import as_rgb, read_image
+
+    if isinstance(image, Image.Image):
+        return preprocessing(as_rgb(image))
+    if isinstance(image, str | PathLike):
+        return preprocessing(read_image(Path(image)))
+    raise ValueError(f"images must be paths, Pillow images or tensors, got a {type(image).__name__}")

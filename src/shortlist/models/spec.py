@@ -1,0 +1,220 @@
+"""A network by name and plain values: what is written beside its weights, and made into the network again."""
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._checks import check_choice, check_k, check_number
+from shortlist.classifiers import classifier_name, replace_classifier
+from shortlist.heads import CosineHead, LinearHead, ScaledHead, TwoHead
+from shortlist.models import MODELS
+
+__all__ = ["HeadName", "NetworkSpec", "build_network", "in_channels_last"]
+
+HeadName = Literal["linear", "cosine", "two_head"]
+
+# options that read weights from somewhere
+_WEIGHTS = ("pretrained", "weights", "checkpoint_path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSpec:
+    """What a network is built from, all of it plain values for JSON; see :func:`build_network`.
+
+    Args:
+        name: A key of ``MODELS``, ``"timm:NAME"``, ``"torchvision:NAME"`` or ``"package.module:function"``.
+        options: Further arguments of the function that makes it.
+        small_stem: Whether the first convolution is replaced by one of 3 x 3 that takes every pixel.
+        head: What takes the classifier's place: ``"linear"``, ``"cosine"`` or ``"two_head"``.
+        bias: Whether a linear head or two of them have offsets.
+        scale: Factor of a cosine head, > 0.
+        learn_scale: Whether that is a parameter.
+        classifier: Dotted name of the classifier; found as by
+            :func:`~shortlist.classifiers.replace_classifier` if ``None``.
+        scaled_head: Whether the head is inside a :class:`~shortlist.heads.ScaledHead`.
+        num_classes: Number c of classes.
+        input_shape: Shape of one input, without the axis of the rows.
+
+    Example:
+        >>> spec = NetworkSpec(name="small_cnn", num_classes=5, input_shape=(1, 16, 16), head="cosine")
+        >>> build_network(spec)(torch.zeros(2, 1, 16, 16)).shape
+        torch.Size([2, 5])
+        >>> NetworkSpec.from_dict(spec.to_dict()) == spec
+        True
+    """
+
+    name: str
+    num_classes: int
+    input_shape: Sequence[int]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    small_stem: bool = False
+    head: HeadName = "linear"
+    bias: bool = True
+    scale: float = 1.0
+    learn_scale: bool = False
+    classifier: str | None = None
+    scaled_head: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in (("name", str), ("classifier", str | None)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
+        if self.name not in MODELS and ":" not in self.name:
+            known = f"{', '.join(MODELS)}, timm:NAME, torchvision:NAME or package.module:function"
+            raise ValueError(f"name must be one of {known}, got {self.name!r}")
+        for name in ("small_stem", "bias", "learn_scale", "scaled_head"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
+        check_k(self.num_classes, name="num_classes")
+        check_choice("head", self.head, ("linear", "cosine", "two_head"))
+        check_number("scale", self.scale, above=0.0)
+        for length in self.input_shape:
+            check_k(length, name="input_shape")
+        object.__setattr__(self, "input_shape", tuple(self.input_shape))
+        object.__setattr__(self, "options", _plain(self.options))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"input_shape": list(self.input_shape)}
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "NetworkSpec":
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            ValueError: If a value is missing, unknown or out of its bounds.
+        """
+        names = {field.name for field in fields(NetworkSpec)}
+        if not isinstance(content, Mapping) or set(content) != names:
+            got = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+            raise ValueError(f"a network must have exactly {', '.join(sorted(names))}, got {got}")
+        if not isinstance(content["input_shape"], list | tuple):
+            raise ValueError(f"input_shape must be a list of lengths, got {content['input_shape']!r}")
+        return NetworkSpec(**content)
+
+
+def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: bool = True) -> nn.Module:
+    """The network that a specification describes, its parameters drawn anew.
+
+    Networks of images come with their channels innermost (``channels_last``).
+
+    Args:
+        spec: What to build.
+        pretrained: Whether options that read weights count; ``False`` for a network that gets its own next.
+        allow_code: Whether ``"package.module:function"`` may be imported and called: ``False`` where the
+            specification comes from somebody else's file.
+
+    Returns:
+        The network, in training mode.
+
+    Raises:
+        ValueError: If it cannot be made.
+    """
+    if not allow_code and _is_code(spec.name):
+        raise ValueError(
+            f"the network is made by {spec.name!r}, and opening a model never runs code that is named in it: "
+            "make the network yourself and pass it, Model.load(folder, network=...)"
+        )
+    try:
+        network = _make_network(spec, pretrained)
+    except (TypeError, RuntimeError, LookupError, AssertionError) as error:  # each library has its own
+        made = f"{spec.name} with the options {dict(spec.options) or 'none'}"
+        raise ValueError(f"model: {made} cannot be made: {error}") from error
+    if spec.small_stem:
+        _shrink_stem(network, spec.name)
+    network = replace_classifier(network, lambda length: _make_head(spec, length), name=spec.classifier)
+    if spec.scaled_head:
+        name = classifier_name(network, spec.classifier)
+        head: Any = network.get_submodule(name)
+        network = replace_classifier(network, ScaledHead(head), name=name)
+    # images one after the other with their channels innermost: convolutions on the CPU are twice as fast
+    return network.to(memory_format=torch.channels_last) if len(spec.input_shape) == 3 else network  # type: ignore[call-overload]
+
+
+def in_channels_last(inputs: Tensor) -> Tensor:
+    """Images with their channels innermost, as the networks are kept; anything else as it is."""
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON gives them back, so that a network is made of the same values later."""
+    if not isinstance(options, Mapping):
+        raise ValueError(f"options must be a mapping of names to values, got {type(options).__name__}")
+    plain = {}
+    for key, value in options.items():
+        try:
+            plain[str(key)] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"options[{key!r}] must be a plain value for JSON, got {value!r}") from error
+    return plain
+
+
+def _is_code(name: str) -> bool:
+    return name not in MODELS and name.partition(":")[0] not in ("timm", "torchvision")
+
+
+def _make_head(spec: NetworkSpec, length: int) -> nn.Module:
+    if spec.head == "two_head":
+        return TwoHead(length, spec.num_classes, bias=spec.bias)
+    if spec.head == "cosine":
+        return CosineHead(length, spec.num_classes, scale=spec.scale, learn_scale=spec.learn_scale)
+    return LinearHead(length, spec.num_classes, bias=spec.bias)
+
+
+def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
+    name, num_classes, shape, options = spec.name, spec.num_classes, spec.input_shape, dict(spec.options)
+    if not pretrained:
+        options = {key: value for key, value in options.items() if key not in _WEIGHTS}
+    if name in MODELS:
+        make_model = MODELS[name]
+        wants = inspect.signature(make_model).parameters
+        if "in_channels" in wants:
+            options.setdefault("in_channels", shape[0])
+        if "image_size" in wants and len(shape) == 3:
+            options.setdefault("image_size", tuple(shape[1:]))
+        return make_model(num_classes, **options)
+    library, _, model = name.partition(":")
+    if library == "timm":
+        return _optional("timm", "vision").create_model(model, num_classes=num_classes, **options)
+    if library == "torchvision":
+        models = _optional("torchvision.models", "vision")
+        if options.pop("pretrained", False):
+            options["weights"] = "DEFAULT"
+        return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
+    found = getattr(_optional(library, None), model, None)
+    if not isinstance(found, Callable):
+        raise ValueError(f"model.name must be package.module:function, got {name!r}")
+    return found(num_classes, **options)
+
+
+def _with_linear_classifier(model: nn.Module) -> nn.Module:
+    """SqueezeNet with its maps averaged before the classifier, which is then a linear layer."""
+    classifier = getattr(model, "classifier", None)
+    parts = list(classifier) if isinstance(classifier, nn.Sequential) else []
+    if len(parts) == 4 and isinstance(last := parts[1], nn.Conv2d):
+        linear = nn.Linear(last.in_channels, last.out_channels)
+        model.classifier = nn.Sequential(parts[0], nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
+    return model
+
+
+def _shrink_stem(model: nn.Module, name: str) -> None:
+    """A first convolution of 3 x 3 that takes every pixel, for images of 32 x 32."""
+    first = getattr(model, "conv1", None)
+    if not isinstance(first, nn.Conv2d):
+        raise ValueError(f"model.small_stem must be false for {name}: it has no convolution called conv1")
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=first.bias is not None)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _optional(module: str, extra: str | None) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:
+        hint = f"; pip install 'shortlist[{extra}]'" if extra else ""
+        raise ValueError(f"model.name needs {module}, which cannot be imported ({error}){hint}") from error

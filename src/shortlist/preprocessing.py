@@ -1,0 +1,138 @@
+"""From a picture to the tensor that a network takes, as a value that travels with the model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_k, check_number
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Preprocessing", "normalise", "pixels_of"]
+
+_CHANNELS = {"RGB": 3, "L": 1}
+
+
+def normalise(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Bytes (..., channels, height, width) to float32 in units of the standard deviation, around the mean.
+
+    Bytes are divided by 255 first; floating images are taken as they are.
+
+    Example:
+        >>> normalise(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
+        2.0
+    """
+    scaled = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+    return (scaled - scaled.new_tensor(mean)[:, None, None]) / scaled.new_tensor(std)[:, None, None]
+
+
+def pixels_of(image: "Image.Image") -> Tensor:
+    """The bytes of a Pillow image of one byte per channel (channels, height, width), uint8."""
+    data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return data.view(image.height, image.width, -1).permute(2, 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """How one picture becomes the tensor (channels, height, width) that a network takes.
+
+    Args:
+        height: Height of the result.
+        width: Width of the result.
+        resize: What the shorter side of the picture is resized to before the centre is cut out, at least
+            ``height`` and ``width``; one resampling does both. ``None``: the whole picture is stretched to
+            ``width`` x ``height``.
+        mean: Subtracted from each channel, one entry per channel.
+        std: Divides each channel then, one entry per channel, > 0.
+        color: What the picture is converted to: ``"RGB"``, 3 channels, or ``"L"``, 1 channel of grey levels.
+        pixels: What mean and standard deviation are of: ``"unit"``, bytes divided by 255; ``"levels"``, bytes
+            as they are, from 0 to 255. With ``"bytes"`` the result is the bytes themselves, uint8; ``mean``
+            and ``std`` are empty then.
+
+    Example:
+        >>> from PIL import Image
+        >>> prepare = Preprocessing(height=2, width=2, resize=4, mean=(0.5,), std=(0.25,), color="L")
+        >>> prepare(Image.new("RGB", (8, 6), "white"))
+        tensor([[[2., 2.],
+                 [2., 2.]]])
+    """
+
+    height: int
+    width: int
+    resize: int | None
+    mean: Sequence[float]
+    std: Sequence[float]
+    color: Literal["RGB", "L"] = "RGB"
+    pixels: Literal["unit", "levels", "bytes"] = "unit"
+
+    def __post_init__(self) -> None:
+        check_k(self.height, name="height")
+        check_k(self.width, name="width")
+        check_choice("color", self.color, tuple(_CHANNELS))
+        check_choice("pixels", self.pixels, ("unit", "levels", "bytes"))
+        if self.resize is not None:
+            check_k(self.resize, name="resize")
+            if self.resize < max(self.height, self.width):
+                size = f"height and width ({self.height}, {self.width})"
+                raise ValueError(f"resize must be >= {size}, got {self.resize}")
+        channels = 0 if self.pixels == "bytes" else _CHANNELS[self.color]
+        for name in ("mean", "std"):
+            values = tuple(getattr(self, name))
+            if len(values) != channels:
+                raise ValueError(
+                    f"{name} must have {channels} entries for {self.color} pixels as {self.pixels!r}, "
+                    f"got {len(values)}"
+                )
+            for value in values:
+                check_number(name, value, **({"above": 0.0} if name == "std" else {}))
+            object.__setattr__(self, name, tuple(map(float, values)))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the result: channels, height, width."""
+        return _CHANNELS[self.color], self.height, self.width
+
+    def __call__(self, image: "Image.Image") -> Tensor:
+        """Make the tensor of a Pillow image."""
+        image = image if image.mode == self.color else image.convert(self.color)
+        pixels = pixels_of(self._resized(image))
+        if self.pixels == "bytes":
+            return pixels
+        pixels = pixels.float() if self.pixels == "levels" else pixels
+        return normalise(pixels, mean=self.mean, std=self.std)
+
+    def _resized(self, image: "Image.Image") -> "Image.Image":
+        from PIL import Image
+
+        size = (self.width, self.height)
+        if self.resize is None:
+            return image.resize(size)
+        # the wanted part in the image's own pixels: one resampling does both the scaling and the cut
+        width, height = (min(image.size) * side / self.resize for side in size)
+        left, top = (image.width - width) / 2, (image.height - height) / 2
+        box = (left, top, left + width, top + height)
+        return image.resize(size, Image.Resampling.BILINEAR, box=box)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "Preprocessing":
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            ValueError: If a value is missing, unknown or out of its bounds.
+        """
+        names = {field.name for field in fields(Preprocessing)}
+        if not isinstance(content, Mapping) or set(content) != names:
+            got = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+            raise ValueError(f"preprocessing must have exactly {', '.join(sorted(names))}, got {got}")
+        for name in ("mean", "std"):
+            if not isinstance(content[name], Sequence) or isinstance(content[name], str):
+                raise ValueError(f"{name} must be a sequence of numbers, got {content[name]!r}")
+        return Preprocessing(**content)

@@ -1,0 +1,31 @@
+"""What scores mean: the map from a network's output to log-posteriors, its fitting, its record of priors."""
+
+from shortlist.scores.likelihood import (
+    TemperaturePriorFit,
+    TemperatureTauFit,
+    fit_temperature,
+    fit_temperature_and_prior,
+    fit_temperature_and_tau,
+)
+from shortlist.scores.meaning import map_of_loss
+from shortlist.scores.prior_record import PriorRecord
+from shortlist.scores.score_map import ScoreMap, UnknownPriorError
+from shortlist.scores.tau import TauFit, fit_tau
+from shortlist.scores.weights import normalization_map, normalize_classifier, normalize_weights
+
+__all__ = [
+    "PriorRecord",
+    "ScoreMap",
+    "TauFit",
+    "TemperaturePriorFit",
+    "TemperatureTauFit",
+    "UnknownPriorError",
+    "fit_tau",
+    "fit_temperature",
+    "fit_temperature_and_prior",
+    "fit_temperature_and_tau",
+    "map_of_loss",
+    "normalization_map",
+    "normalize_classifier",
+    "normalize_weights",
+]

@@ -1,0 +1,83 @@
+"""What a loss's scores mean, as it declares it, made into a score map."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.losses import ScoreMeaning
+from shortlist.scores.prior_record import PriorRecord
+from shortlist.scores.score_map import ScoreMap
+
+__all__ = ["map_of_loss"]
+
+
+def map_of_loss(
+    loss: nn.Module, *, class_counts: Tensor, class_shares: Tensor | None = None, head: str | None = None
+) -> ScoreMap:
+    """The score map of a network that was trained with a loss, before anything is fitted.
+
+    Args:
+        loss: A loss of this library, or ``nn.CrossEntropyLoss``, with the class weights that it ended with.
+        class_counts: Number of training examples of each class (c,).
+        class_shares: Share of each class (c,) in the rows that the loss saw, if these were not drawn as the
+            training rows are: a class-balanced sampler has equal shares.
+        head: Of a loss of two heads, the one to predict from: ``"set"`` or ``"proposal"``.
+
+    Returns:
+        The map. It contains unknown priors if the loss's scores are no log-probabilities: fit it with
+        :func:`fit_temperature_and_prior` then.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the loss does not say what its scores mean.
+
+    Example:
+        >>> from shortlist.losses import LogitAdjustedLoss
+        >>> counts = torch.tensor([6, 3, 1])
+        >>> map_of_loss(LogitAdjustedLoss(class_counts=counts), class_counts=counts).words()
+        'The scores are log-posteriors under balanced priors.'
+    """
+    training = PriorRecord.training(class_counts)
+    meaning = _meaning(loss, head)
+    if meaning.log_ratio is None:
+        return ScoreMap(len(training), scale=meaning.scale, contains=None)
+    seen = training if class_shares is None else PriorRecord.given(class_shares)
+    ratio = torch.as_tensor(meaning.log_ratio).detach().cpu().double()
+    ratio = ratio if ratio.ndim else ratio.expand(len(training))
+    for name, length in (("the loss", len(ratio)), ("class_shares", len(seen))):
+        if length != len(training):
+            got = len(training)
+            raise ValueError(f"class_counts must have as many classes as {name} ({length}), got {got}")
+    return ScoreMap(len(training), scale=meaning.scale, contains=_named(training, seen.log_priors + ratio))
+
+
+def _meaning(loss: nn.Module, head: str | None) -> ScoreMeaning:
+    if head is not None and "two_heads" not in getattr(loss, "needs", ()):
+        raise ValueError(f"head must be left out: {type(loss).__name__} has one head, got {head!r}")
+    if isinstance(loss, nn.CrossEntropyLoss):
+        # label smoothing teaches probabilities that are mixed with equal ones: no posterior
+        return ScoreMeaning() if loss.label_smoothing else ScoreMeaning.weighted(loss.weight)
+    declared: Any = getattr(loss, "score_meaning", None)
+    if declared is None:
+        kind = type(loss).__name__
+        raise ValueError(
+            f"loss must say what its scores mean by a method score_meaning, got a {kind} without one"
+        )
+    return declared() if head is None else declared(head=head)
+
+
+def _named(training: PriorRecord, log_priors: Tensor) -> PriorRecord:
+    """The record of some log priors, by the simplest name that is true of them."""
+    found = PriorRecord("given", log_priors)
+    for known in (training, PriorRecord.balanced(len(training))):
+        if known.same_as(found):
+            return known
+    # a power of the training priors: read it off the two classes that differ most
+    low, high = int(training.log_priors.argmin()), int(training.log_priors.argmax())
+    gap = float(training.log_priors[high] - training.log_priors[low])
+    if gap > 0:
+        power = float(log_priors[high] - log_priors[low]) / gap
+        to_power = training.to_power(round(power, 9))
+        if to_power.same_as(found):
+            return to_power
+    return found

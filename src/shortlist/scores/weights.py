@@ -1,0 +1,134 @@
+"""Weight normalization of a trained classifier: of its weights, or as a map of its scores."""
+
+import copy
+from typing import Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number, promote
+from shortlist.heads import LinearHead
+from shortlist.scores.score_map import ScoreMap
+
+__all__ = ["Offsets", "normalization_map", "normalize_classifier", "normalize_weights"]
+
+Offsets = Literal["kept", "scaled"]
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def normalize_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Float[Tensor, "c d"]:
+    r"""Class weights divided by a power of their norms.
+
+    .. math:: w_c / \lVert w_c \rVert_2^\tau
+
+    It helps if the norms grow with the class frequencies, as they tend to under SGD with momentum; under
+    Adam they need not. It is not consistent for the balanced error. ``tau=0`` changes nothing.
+
+    Args:
+        weight: Weights (c, d), one row per class, none of them of norm 0 (an error: it has no direction).
+        tau: Strength; 1 makes all norms 1.
+
+    Returns:
+        Weights (c, d) of the same type.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the norm of a row is 0 or not finite.
+
+    Example:
+        >>> normalize_weights(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 1.0000]])
+
+    References:
+        B. Kang, S. Xie, M. Rohrbach, Z. Yan, A. Gordo, J. Feng, Y. Kalantidis, "Decoupling representation and
+        classifier for long-tailed recognition", ICLR 2020, equation 4.
+    """
+    check_number("tau", tau)
+    if weight.ndim != 2 or not weight.is_floating_point():
+        got = f"{weight.dtype} {tuple(weight.shape)}"
+        raise ValueError(f"weight must be a floating tensor of shape (c, d), got {got}")
+    norms = promote(weight).norm(dim=1, keepdim=True)
+    if can_read_values(norms):
+        bad = ~((norms > 0) & norms.isfinite()).squeeze(1)
+        if bad.any():
+            row = int(bad.nonzero()[0])
+            raise ValueError(
+                f"weight must have rows of finite norm > 0, got {float(norms[row])} in row {row}"
+            )
+    return (promote(weight) / norms**tau).to(weight.dtype)
+
+
+def normalization_map(
+    norms: Float[Tensor, " c"], offsets: Float[Tensor, " c"], *, tau: float = 1.0, offset: Offsets = "kept"
+) -> ScoreMap:
+    r"""Weight normalization as a map of the scores, so that the network need not run again.
+
+    With ``offset="kept"``, :math:`w / \lVert w \rVert^\tau` for w turns a score :math:`s = w x + b` into
+    :math:`(s - b) / \lVert w \rVert^\tau + b`. With ``offset="scaled"`` the whole class vector, its offset
+    included, is divided by a power of its norm, as in equation 3 of the paper:
+    :math:`s / \lVert (w, b) \rVert^\tau`. Which class priors the result contains, nobody knows.
+
+    Args:
+        norms: Norms of the class weights (c,), without the offsets, each > 0.
+        offsets: Offsets of the classes (c,); zeros if there are none.
+        tau: Strength; 0 changes nothing.
+        offset: ``"kept"`` or ``"scaled"``.
+
+    Example:
+        >>> norms, offsets = torch.tensor([3.0, 1.0]), torch.tensor([4.0, 0.0])
+        >>> normalization_map(norms, offsets, offset="scaled")(torch.tensor([[10.0, 10.0]]))
+        tensor([[ 2., 10.]])
+
+    References:
+        A. K. Menon et al., ICLR 2021, equation 3; B. Kang et al., ICLR 2020, equation 4.
+    """
+    check_number("tau", tau)
+    check_choice("offset", offset, ("kept", "scaled"))
+    check_class_vector("norms", norms)
+    norms, offsets = norms.detach().cpu().double(), offsets.detach().cpu().double()
+    if offsets.shape != norms.shape or not bool(offsets.isfinite().all()):
+        raise ValueError(f"offsets must be finite and of shape ({len(norms)},), got {tuple(offsets.shape)}")
+    if offset == "scaled":
+        norms, offsets = torch.hypot(norms, offsets), torch.zeros_like(offsets)
+    if not bool((norms > 0).all()):
+        raise ValueError(f"norms must be > 0, got 0 for class {int(norms.argmin())}")
+    factors = norms**-tau
+    return ScoreMap(len(norms), scale=factors, shift=(1 - factors) * offsets, contains=None)
+
+
+def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 1.0) -> Model:
+    """A copy of a linear layer with :func:`normalize_weights` applied to its weights, or of a model with one.
+
+    The bias is kept as it is. (Kang et al. leave it out. To scale it along, as the weight of a constant
+    feature, append it to the weights as a column.) :func:`normalization_map` does the same to scores.
+
+    Args:
+        layer: The trained classifier, (d) to (c), or a model that has it; it is not changed.
+        name: Dotted name of the classifier in the model, for example ``"set_head"`` of a ``TwoHead``;
+            ``None`` for the layer itself.
+        tau: Strength; 1 makes all norms 1.
+
+    Returns:
+        A new layer or model.
+
+    Raises:
+        ValueError: If there is no linear layer of that name. A cosine head is none: it has no use for norms.
+
+    Example:
+        >>> layer = nn.Linear(2, 3)
+        >>> [f"{norm:.3f}" for norm in normalize_classifier(layer).weight.norm(dim=1)]
+        ['1.000', '1.000', '1.000']
+    """
+    modules = dict(layer.named_modules(remove_duplicate=False))
+    linear = [key for key, module in modules.items() if isinstance(module, nn.Linear | LinearHead)]
+    if (name or "") not in linear:
+        found = ", ".join(repr(key) for key in linear[-8:]) or "none"
+        raise ValueError(f"name must be that of a linear layer, got {name!r}; linear layers: {found}")
+    result = copy.deepcopy(layer)
+    part = result.get_submodule(name or "")
+    assert isinstance(part, nn.Linear | LinearHead)  # as in the original
+    with torch.no_grad():
+        part.weight.copy_(normalize_weights(part.weight, tau=tau))
+    return result

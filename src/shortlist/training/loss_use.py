@@ -1,0 +1,120 @@
+"""The one place that reads what a loss declares: what it needs, and what the scores mean that it teaches."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from shortlist.heads import TwoHeadScores
+from shortlist.losses import LOSSES, LabelEstimates
+from shortlist.scores import ScoreMap, map_of_loss
+
+__all__ = [
+    "HEADS",
+    "NOT_FROM_A_RECIPE",
+    "TRAINABLE_LOSSES",
+    "call_loss",
+    "declared_maps",
+    "head_outputs",
+    "make_loss",
+    "needed_head",
+    "needs_of",
+    "scores_of_head",
+]
+
+HEADS = ("set", "proposal")  # of a two-head model
+# what a recipe cannot give: it is refused when it is read
+NOT_FROM_A_RECIPE = {
+    "label_sets": "its target is a set of labels for each row",
+    "margin_table": "it takes a table of margins for all pairs of classes",
+}
+
+
+def _cross_entropy(
+    *, label_smoothing: Annotated[float, Field(ge=0, le=1)] = 0.0, weight: Tensor | None = None
+) -> nn.Module:
+    return nn.CrossEntropyLoss(label_smoothing=label_smoothing, weight=weight)
+
+
+TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross_entropy, **LOSSES}
+
+
+def needs_of(name: str) -> frozenset[str]:
+    """What the loss of this name wants beyond scores and target."""
+    return getattr(TRAINABLE_LOSSES[name], "needs", frozenset())
+
+
+def needed_head(name: str) -> str | None:
+    """The head that the loss of this name must have; ``None`` if any head with one output will do."""
+    needs = needs_of(name)
+    return "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
+
+
+def make_loss(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    class_counts: Tensor,
+    weight: Tensor | None = None,
+    train_targets: Tensor | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """The loss of this name, with the class counts, weights and tables that it needs."""
+    given: dict[str, Any] = dict(options)
+    needs = needs_of(name)
+    if "class_counts" in needs:
+        given["class_counts"] = class_counts
+    if weight is not None:
+        given["weight"] = weight
+    if "sample_ids" in needs:
+        targets = torch.zeros(1, dtype=torch.int64) if train_targets is None else train_targets
+        generator = torch.Generator().manual_seed(seed)
+        given["estimates"] = LabelEstimates(targets, num_classes=len(class_counts), generator=generator)
+    return TRAINABLE_LOSSES[name](**given)
+
+
+def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:
+    """The loss of a batch: of a network's output, the targets (n,) and the numbers of the rows (n,)."""
+    needs = getattr(loss, "needs", frozenset())
+    if "sample_ids" in needs:
+        return loss(output, target, rows)
+    return loss(tuple(output) if "two_heads" in needs else output, target)
+
+
+def head_outputs(output: Any) -> dict[str, Tensor]:
+    """What a network returned, by head; a network with one head has the head ``"set"`` alone."""
+    if isinstance(output, TwoHeadScores):
+        return {"set": output.set_logits, "proposal": output.proposal_logits}
+    return {"set": output}
+
+
+def scores_of_head(output: Any, head: str = "set") -> Tensor:
+    """The scores (n, c) of one head; of a network with one output, that."""
+    return head_outputs(output)[head] if isinstance(output, TwoHeadScores) else output
+
+
+def declared_maps(
+    loss: nn.Module, class_counts: Tensor, *, balanced_rows: bool, free_scores: bool = True
+) -> dict[str, ScoreMap]:
+    """The score map of each head, as the loss declares it, before anything is fitted.
+
+    Args:
+        loss: With the class weights that it had at the epoch that is kept.
+        class_counts: Of the training rows (c,).
+        balanced_rows: Whether the classifier was trained on class-balanced batches.
+        free_scores: Whether the classifier could become what the loss asks for; one that only learned a scale
+            for each class could not, and nobody knows what its scores contain.
+    """
+    shares = torch.full((len(class_counts),), 1 / len(class_counts)) if balanced_rows else None
+    heads = HEADS if "two_heads" in getattr(loss, "needs", frozenset()) else (None,)
+    maps = {
+        head or "set": map_of_loss(loss, class_counts=class_counts, class_shares=shares, head=head)
+        for head in heads
+    }
+    if free_scores:
+        return maps
+    return {
+        head: ScoreMap(len(class_counts), scale=found.scale, contains=None) for head, found in maps.items()
+    }

@@ -1,0 +1,141 @@
+"""Every combination that would go wrong in silence is refused when the recipe is read, with a remedy."""
+
+import pytest
+
+from shortlist.training.recipe import RecipeError, make_recipe
+
+MACRO = {"two": {"name": "topk", "k": 2, "macro": True}}
+TEST_ROWS = {"name": "cifar10_lt", "root": "x", "val_is_test": True}
+LAST = {"figure": "last"}
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"loss": "sparse_top"}, "loss.name must not be sparse_top.*not for recipes: its target is a set"),
+        ({"loss": "pairwise_margin"}, "loss.name must not be pairwise_margin.*a table of margins"),
+        (
+            {"loss": "logit_adjusted", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: the scores of the loss logit_adjusted leave out 1 times the log class "
+            "priors already. Leave adjust.tau out, or write 0 to put the priors back",
+        ),
+        (
+            {"loss": {"name": "logit_adjusted", "tau": 0.5}, "adjust": {"tau": 0.5}},
+            "adjust.tau must not be 0.5: .* leave out 0.5 times",
+        ),
+        ({"loss": "balanced_ce", "adjust": {"tau": 1}}, "adjust.tau must not be 1: .*balanced_ce"),
+        (
+            {"sampler": "class_balanced", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: .*cross_entropy on class-balanced batches",
+        ),
+        (
+            {"second_stage": "retrain_classifier", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: .*on class-balanced batches",
+        ),
+        (
+            {"loss": "ldam", "adjust": {"temperature": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: nobody knows which class priors the scores of the loss ldam "
+            "contain, and it is not fitted here; leave adjust.temperature out",
+        ),
+        (
+            {"loss": "noised_topk", "adjust": {"temperature": 2, "tau": 1}},
+            "adjust.tau must be left out: nobody knows which class priors",
+        ),
+        (
+            {"adjust": {"temperature": 1, "weight_normalization": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: .*the scores of normalized weights",
+        ),
+        (
+            {"second_stage": "weight_scaling", "adjust": {"temperature": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: nobody knows",
+        ),
+        (
+            {"data": TEST_ROWS},
+            "selection.figure must not be top1: the validation rows are the test rows .* Write "
+            "selection.figure: last",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "fit"}},
+            "adjust.tau must not be fit: the validation rows are the test rows.*Write adjust.tau: cross_fit",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "adjust": {"temperature": "fit"}},
+            "adjust.temperature must not be fit: the validation rows are the test rows",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "predictors": {"five": {"name": "average_k", "k": 5}}},
+            "predictors.five must not be average_k, which is calibrated: the validation rows are the test",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "predictors": {"sure": {"name": "conformal"}}},
+            "predictors.sure must not be conformal, which is calibrated",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "ldam", "predictors": MACRO},
+            "predictors.two.macro must be false: .*write adjust.tau: cross_fit",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "average_k", "adjust": {"predict_from": "choose"}},
+            "adjust.predict_from: choose takes the head with the better selection.figure",
+        ),
+        (
+            {"adjust": {"tau": "cross_fit", "temperature": 2}},
+            "adjust.temperature must be left out with adjust.tau: cross_fit, which fits both, got 2",
+        ),
+        (
+            {"loss": "focal", "adjust": {"predict_from": "proposal"}},
+            "adjust.predict_from must be left out for the loss focal",
+        ),
+        (
+            {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": LAST},
+            "adjust.predict_from: choose takes the head with the better selection.figure.*got 'last'",
+        ),
+        (
+            {"predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}}},
+            "predictors.two.activation must be softmax",
+        ),
+        (
+            {
+                "loss": "assume_negative",
+                "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+            },
+            "predictors.two.activation must be softmax.*with adjust.temperature: 1",
+        ),
+        (
+            {"second_stage": "weight_scaling", "adjust": {"tau": "cross_fit"}},
+            "adjust.tau must not be cross_fit with second_stage weight_scaling",
+        ),
+    ],
+)
+def test_what_would_go_wrong_in_silence_is_refused(content, message):
+    with pytest.raises(RecipeError, match=message):
+        make_recipe(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"predictors": MACRO, "adjust": {"tau": 1}},  # converts from what the scores contain
+        {"loss": "logit_adjusted", "predictors": MACRO},
+        {"loss": "logit_adjusted", "adjust": {"tau": 0}},  # puts the priors back
+        {"loss": "logit_adjusted", "reweighting": {"after": 3}},  # with the margins that keep it consistent
+        {"loss": "ldam", "predictors": MACRO},  # fitted on the validation rows
+        {"adjust": {"weight_normalization": 1}, "predictors": MACRO},
+        {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "cross_fit"}, "predictors": MACRO},
+        {
+            "data": TEST_ROWS,
+            "selection": LAST,
+            "loss": "ldam",
+            "predictors": {"one": {"name": "topk", "k": 1}},
+        },
+        {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": {"figure": "average5"}},
+        {
+            "loss": "assume_negative",
+            "adjust": {"temperature": 1},
+            "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+        },
+    ],
+)
+def test_what_goes_together_is_taken(content):
+    make_recipe(content)
