@@ -81,8 +81,12 @@ def test_docs_name_every_loss_and_operator():
     assert all(f"`{name}" in page for name in ops.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md", "docs/predictors.md", "docs/data.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/training.md", "docs/scores.md", "docs/predictors.md", "docs/data.md"]
+)
 def test_python_of_the_pages_runs(page):
     text = (ROOT / page).read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    exec(code, {})
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert blocks
+    for code in blocks:
+        exec(code, {})

@@ -165,7 +165,8 @@ def test_settings_that_change_with_the_loss():
     assert [factor(step) for step in (1599, 1600, 1800)] == pytest.approx([1, 0.01, 1e-4])
     for name in ("cifar10_lt", "cifar100_lt", "imagenet_lt", "inaturalist2018"):
         adjust = published(f"{name}_balanced", "weight_normalization").adjust
-        assert (adjust.weight_normalization, adjust.tau, adjust.temperature) == (1.0, None, None)
+        assert (adjust.weight_normalization, adjust.normalized_offset, adjust.tau) == (1.0, "scaled", None)
+        assert adjust.temperature == 1.0  # as published: nothing is fitted
         assert published(f"{name}_balanced", "post_hoc").adjust.tau == 1.0
     larger = published("inaturalist2018_balanced", "logit_adjusted_resnet152_200")
     assert (larger.epochs, larger.batch_size) == (200, 512)
@@ -355,7 +356,7 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     recipe = shrunk(name, variant, roots, *more)
     run = train(recipe, tmp_path / "run", report=lambda *_: None)
     assert run.state == "finished" and run.recipe == recipe
-    assert set(run.predictor_paths()) == set(recipe.predictors)
+    assert set(run.predictors()) == set(recipe.predictors)
     data = build_data(recipe)
     scores, target = run.load_scores("test")
     assert scores.shape == (len(data.test), len(data.class_table)) and target.equal(data.test.targets)

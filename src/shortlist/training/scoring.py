@@ -21,6 +21,7 @@ from shortlist.training.build import build_predictor
 from shortlist.training.cross_fit import fold_scores
 from shortlist.training.loaders import evaluation_loader
 from shortlist.training.loss_use import head_outputs
+from shortlist.training.macro_check import warn_where_priors_hurt
 from shortlist.training.module import in_channels_last
 from shortlist.training.recipe import Recipe, save_recipe
 from shortlist.training.runs import Run, RunError
@@ -126,6 +127,7 @@ def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPr
     for key in recipe.predictors:
         predictors[key] = build_predictor(recipe, key, counts, score_map).calibrate(scores, target)
         predictors[key](scores[:1])  # what cannot be used is not kept
+    warn_where_priors_hurt(recipe, predictors, scores, target, counts, score_map)
     return head, score_map, predictors
 
 
