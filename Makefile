@@ -50,6 +50,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/predictors.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/model.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ import yaml
 from shortlist.report.suite import Method, Suite, SuiteError, load_suite
 from shortlist.report.suite_plan import plan_suite, recipe_hash, resolve, run_name
 from shortlist.report.suite_state import SuiteState
+from shortlist.training.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
 from shortlist.training.recipe import RecipeError, load_recipe, make_recipe
 from tests.report.test_suite import BASE, SUITE, write
 
@@ -114,6 +115,21 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
     (tmp_path / "recipe.yaml").write_text("epochs: 1\nloss: {name: focal, gamma: 1, gamma: 2}\n")
     with pytest.raises(RecipeError, match=r"recipe.yaml, line 2: 'gamma' is there twice"):
         load_recipe(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.errors
+def test_nothing_is_chosen_on_test_rows():
+    base = {"data": {"name": "cifar10_lt", "root": "x", "val_is_test": True}, "selection": {"figure": "last"}}
+    suite = Suite(name="a", base=base, methods={"ce": Method(grid={"optimiser.lr": [0.1, 1.0]})})
+    with pytest.raises(SuiteError, match=r"methods.ce has a grid of 2 points, but its validation rows are"):
+        plan_suite(suite)
+    plan_suite(Suite(name="a", base=base, methods={"ce": Method()}))
+
+
+def test_the_check_of_scores_has_every_loss():
+    suite = load_suite(RECIPES.parent / "checks" / "scores.yaml")
+    names = {cell.name for cell in plan_suite(suite) if cell.method.trains} - {"ce"} | {"cross_entropy"}
+    assert names == {name for name in TRAINABLE_LOSSES if not needs_of(name) & NOT_FROM_A_RECIPE.keys()}
 
 
 @pytest.mark.errors

@@ -1,4 +1,4 @@
-"""Every loss of a recipe, from training to sets, on data whose posterior is known: sets mean what they say."""
+"""Every loss of a recipe, from training to sets, on data whose posterior is known."""
 
 import warnings
 
@@ -83,8 +83,8 @@ def test_sets_of_every_loss_mean_what_they_say(name, tmp_path):
         warnings.simplefilter("always", CalibrationWarning)
         run = train(recipe_of(name), tmp_path / "run", report=lambda *_: None)
     sets = Results.load(run.path / "results.json").sets
-    # macro-optimal sets cover the average class at least as often, within the noise of its few rows; where the
-    # scores are too far from log-posteriors for that, the run says so
+    # macro-optimal sets cover the average class at least as often, within the noise of its few rows; where
+    # the scores are too far from log-posteriors for that, the run says so
     helped = all(sets[f"{k}_macro"].coverage.macro.value > sets[k].coverage.macro.value - 0.02 for k in SIZES)
     said = {k for k in SIZES if any(f"predictors.{k}_macro: with class" in str(w.message) for w in caught)}
     assert (helped and not said) if name != "role" else (not helped and said == set(SIZES))

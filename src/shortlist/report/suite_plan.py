@@ -16,6 +16,7 @@ from shortlist.datasets import DATASETS
 from shortlist.report.suite import Method, Suite, SuiteError
 from shortlist.report.suite_figures import check_figure
 from shortlist.training.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
+from shortlist.training.score_rules import validation_is_test
 
 __all__ = [
     "Cell",
@@ -168,6 +169,11 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
     for point in cell.points:
         recipe = resolve(suite, cell, point, 0, None if source is None else (source, source.points[0]))
         known |= set(recipe.predictors)
+        if len(cell.points) > 1 and validation_is_test(recipe):
+            raise SuiteError(
+                f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "
+                "the test rows (data.val_is_test), on which nothing may be chosen"
+            )
         made = inspect.signature(DATASETS[recipe.data.name]).return_annotation
         if cell.method.posterior and not hasattr(made, "log_posterior"):
             raise SuiteError(
