@@ -3,29 +3,19 @@
 import importlib.util
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from shortlist._files import replacing
-from shortlist.heads import TwoHeadScores
+from shortlist.heads import head_scores
 from shortlist.predictors import SetPredictor
 from shortlist.scores import ScoreMap
 
-__all__ = ["HeadChoice", "ModelGraph", "export_onnx", "head_scores"]
+__all__ = ["HeadChoice", "ModelGraph", "export_onnx"]
 
 HeadChoice = Literal["set", "proposal"]
-
-
-def head_scores(output: Any, head: HeadChoice) -> Tensor:
-    """The scores (n, c), float32, to predict from: those of the chosen head of two, else the only ones."""
-    if isinstance(output, TwoHeadScores):
-        output = output.set_logits if head == "set" else output.proposal_logits
-    if not isinstance(output, Tensor):
-        kind = type(output).__name__
-        raise ValueError(f"network must return scores (n, c) or TwoHeadScores, got {kind}")
-    return output.float()
 
 
 class ModelGraph(nn.Module):

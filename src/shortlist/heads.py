@@ -1,7 +1,7 @@
 """Heads: from features (n, d) to class scores (n, c), on a backbone or in place of a model's classifier."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,8 @@ __all__ = [
     "ScaledHead",
     "TwoHead",
     "TwoHeadScores",
+    "head_outputs",
+    "head_scores",
 ]
 
 
@@ -184,6 +186,22 @@ class TwoHead(nn.Module):
     def forward(self, features: Float[Tensor, "n d"]) -> TwoHeadScores:
         """The scores of a batch, from both heads."""
         return TwoHeadScores(self.set_head(features), self.proposal_head(features))
+
+
+def head_outputs(output: Any) -> dict[str, Tensor]:
+    """What a network returned, by head: ``"set"`` and ``"proposal"`` of two, ``"set"`` for the only one."""
+    if isinstance(output, TwoHeadScores):
+        return {"set": output.set_logits, "proposal": output.proposal_logits}
+    if not isinstance(output, Tensor):
+        kind = type(output).__name__
+        raise ValueError(f"network must return scores (n, c) or TwoHeadScores, got {kind}")
+    return {"set": output}
+
+
+def head_scores(output: Any, head: str = "set") -> Tensor:
+    """The scores (n, c), float32, of one head; of a network with one output, that."""
+    outputs = head_outputs(output)
+    return outputs.get(head, outputs["set"]).float()
 
 
 class ScaledHead(nn.Module):

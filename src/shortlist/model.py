@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from shortlist import _model_files as files
 from shortlist._checks import check_choice, check_k, promote
 from shortlist._model_files import ModelError
-from shortlist._model_graph import HeadChoice, ModelGraph, export_onnx, head_scores
+from shortlist._model_graph import HeadChoice, ModelGraph, export_onnx
 from shortlist._model_images import in_parts, prepare_images
 from shortlist.class_table import ClassTable
 from shortlist.classifiers import classifier_name
+from shortlist.heads import head_scores
 from shortlist.models.spec import NetworkSpec, build_network, in_channels_last
 from shortlist.predictors import Candidate, SetPredictor, to_lists
 from shortlist.preprocessing import Preprocessing

@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 from scipy.optimize import minimize
 
 from shortlist import Model
+from shortlist.heads import head_scores
 from shortlist.metrics import Results
 from shortlist.predictors import AverageK
 from shortlist.scores import normalize_classifier
 from shortlist.training.build import build_data
 from shortlist.training.fit import train
-from shortlist.training.loss_use import scores_of_head
 from shortlist.training.network import load_network
 from shortlist.training.predict import predict_files
 from shortlist.training.recipe import make_recipe, save_recipe
@@ -55,8 +55,8 @@ def test_scores_are_those_of_the_normalised_classifier(overrides, layer, tau, tm
     network = load_network(run)
     normalized = normalize_classifier(network, name=layer, tau=tau)
     with torch.no_grad():
-        torch.testing.assert_close(scores_of_head(network(data.test.inputs)), run.load_scores("test")[0])
-        expected = scores_of_head(normalized(data.test.inputs))
+        torch.testing.assert_close(head_scores(network(data.test.inputs)), run.load_scores("test")[0])
+        expected = head_scores(normalized(data.test.inputs))
     torch.testing.assert_close(adjusted(run), expected, rtol=1e-4, atol=1e-5)
     results = Results.load(run.path / "results.json")
     top1 = float((expected.argmax(1) == data.test.targets).double().mean())

@@ -176,7 +176,8 @@ class ImageFiles(Dataset):
                 f"targets must be int64 of shape ({len(self.paths)},), "
                 f"got {targets.dtype} {tuple(targets.shape)}"
             )
-        self.targets, self.on_error = targets, on_error
+        self.targets = targets
+        self.on_error: OnError = on_error
         self.transform = EvalTransform() if transform is None else transform
         # in shared memory: what one worker finds, all know
         self._failed = torch.zeros(len(self.paths), dtype=torch.bool).share_memory_()

@@ -11,11 +11,12 @@ from shortlist.classifiers import classifier_name
 from shortlist.datasets import ChangedSplit, Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.partition import rank_within_class
+from shortlist.heads import head_outputs
+from shortlist.models.spec import in_channels_last
 from shortlist.sampling import ClassBalancedSampler
 from shortlist.training.build import build_data, build_loss, build_optimiser, learning_rate_factor
 from shortlist.training.loaders import evaluation_loader
-from shortlist.training.loss_use import call_loss, head_outputs
-from shortlist.training.module import in_channels_last
+from shortlist.training.loss_use import call_loss
 from shortlist.training.network import load_network, set_final_weights
 from shortlist.training.recipe import Recipe
 from shortlist.training.runs import Run

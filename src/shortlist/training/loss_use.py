@@ -7,7 +7,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from shortlist.heads import TwoHeadScores
 from shortlist.losses import LOSSES, LabelEstimates
 from shortlist.scores import ScoreMap, map_of_loss
 
@@ -17,11 +16,9 @@ __all__ = [
     "TRAINABLE_LOSSES",
     "call_loss",
     "declared_maps",
-    "head_outputs",
     "make_loss",
     "needed_head",
     "needs_of",
-    "scores_of_head",
 ]
 
 HEADS = ("set", "proposal")  # of a two-head model
@@ -81,18 +78,6 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
     if "sample_ids" in needs:
         return loss(output, target, rows)
     return loss(tuple(output) if "two_heads" in needs else output, target)
-
-
-def head_outputs(output: Any) -> dict[str, Tensor]:
-    """What a network returned, by head; a network with one head has the head ``"set"`` alone."""
-    if isinstance(output, TwoHeadScores):
-        return {"set": output.set_logits, "proposal": output.proposal_logits}
-    return {"set": output}
-
-
-def scores_of_head(output: Any, head: str = "set") -> Tensor:
-    """The scores (n, c) of one head; of a network with one output, that."""
-    return head_outputs(output)[head] if isinstance(output, TwoHeadScores) else output
 
 
 def declared_maps(

@@ -9,15 +9,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.datasets import Splits
+from shortlist.heads import head_scores
 from shortlist.metrics.modules import TopKAccuracy
+from shortlist.models.spec import in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
 from shortlist.sampling import DeferredReweighting
 from shortlist.training.build import build_optimiser, learning_rate_factor
-from shortlist.training.loss_use import call_loss, declared_maps, scores_of_head
+from shortlist.training.loss_use import call_loss, declared_maps
 from shortlist.training.recipe import Recipe
 
-__all__ = ["SetClassifier", "check_not_diverged", "in_channels_last"]
+__all__ = ["SetClassifier", "check_not_diverged"]
 
 
 def check_not_diverged(scores: Tensor) -> None:
@@ -26,11 +28,6 @@ def check_not_diverged(scores: Tensor) -> None:
         raise ValueError(
             "the network's scores are no numbers: the training diverged; try a smaller optimiser.lr"
         )
-
-
-def in_channels_last(inputs: Tensor) -> Tensor:
-    """Images with their channels innermost, as the networks are kept; anything else as it is."""
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 class SetClassifier(pl.LightningModule):
@@ -94,7 +91,7 @@ class SetClassifier(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
         """Take a batch into the figures."""
         inputs, target, _rows = batch
-        scores = self.score_map(scores_of_head(self(inputs), self._head).float())
+        scores = self.score_map(head_scores(self(inputs), self._head))
         self.topk.update(scores, target)
         counted = target != -100
         if self._average and bool(counted.any()):

@@ -13,16 +13,15 @@ from shortlist._model_files import (
 )
 from shortlist.classifiers import classifier_name
 from shortlist.datasets import Split
-from shortlist.heads import LinearHead, ScaledHead, TwoHead
+from shortlist.heads import LinearHead, ScaledHead, TwoHead, head_outputs
 from shortlist.metrics import Results, evaluate
+from shortlist.models.spec import in_channels_last
 from shortlist.predictors import SetPredictor
 from shortlist.scores import ScoreMap
 from shortlist.training.build import build_predictor
 from shortlist.training.cross_fit import fold_scores
 from shortlist.training.loaders import evaluation_loader
-from shortlist.training.loss_use import head_outputs
 from shortlist.training.macro_check import warn_where_priors_hurt
-from shortlist.training.module import in_channels_last
 from shortlist.training.recipe import Recipe, save_recipe
 from shortlist.training.runs import Run, RunError
 from shortlist.training.score_maps import complete_map, figure_of, normalized_map
