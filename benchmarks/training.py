@@ -57,6 +57,7 @@ class EverySecond(SetClassifier):
     """Uses its loss in steps 1, 3, ..., and cross-entropy in steps 0, 2, ..."""
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
+        """The loss of a batch."""
         if self.global_step % 2:
             return super().training_step(batch, _)
         inputs, target, _rows = batch
