@@ -44,6 +44,7 @@ class SuiteState:
         self.undecided: dict[str, str] = {}  # why no grid point can be chosen, by the method's folder
         self._finished: set[tuple[str, bool]] = set()
         self._choices: dict[tuple[str, ...], Choice] = {}
+        self._recipes: dict[tuple[str, ...], Recipe] = {}
 
     def tuning_seeds(self, cell: Cell) -> list[int]:
         """Seeds that every grid point is run with: none if there is nothing to choose, here or downstream."""
@@ -109,7 +110,11 @@ class SuiteState:
 
     def recipe(self, cell: Cell, point: Point, seed: int) -> Recipe:
         """The recipe of a run whose source, if it has one, is chosen."""
-        return resolve(self.suite, cell, point, seed, self.source(cell))
+        source = self.source(cell)
+        key = (*cell.place, cell.name, point.label, str(seed), "" if source is None else source[1].label)
+        if key not in self._recipes:  # each is asked for whenever a run ends
+            self._recipes[key] = resolve(self.suite, cell, point, seed, source)
+        return self._recipes[key]
 
     def is_finished(self, cell: Cell, point: Point, name: str, *, tested: bool = False) -> bool:
         """Whether a run is done, with what the choice needs, and if asked for with its test results.

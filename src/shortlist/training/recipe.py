@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -73,6 +74,16 @@ class Recipe(s.Section):
     devices: s.Count = 1
     workers: int = Field(0, ge=0, strict=True)
     loggers: list[str] = Field(default_factory=lambda: ["csv"])
+
+    @staticmethod
+    def read(path: str | Path, overrides: Sequence[str] = (), *, variant: str | None = None) -> "Recipe":
+        """Read a recipe from YAML; see :func:`load_recipe`."""
+        return load_recipe(path, overrides, variant=variant)
+
+    @staticmethod
+    def make(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> "Recipe":
+        """Check a recipe given as plain values; see :func:`make_recipe`."""
+        return make_recipe(content, overrides)
 
     @model_validator(mode="before")
     @classmethod
@@ -153,6 +164,11 @@ class Recipe(s.Section):
         return self
 
 
+@cache  # making a model takes longer than checking a whole recipe
+def _options_model(path: str, function: Any, provided: frozenset[str], passed_to: Any) -> type[BaseModel]:
+    return s.options_model(path, function, provided=provided, passed_to=passed_to)
+
+
 def _check_options(
     path: str,
     section: s.NamedSection,
@@ -161,7 +177,7 @@ def _check_options(
     passed_to: Any = None,
 ) -> None:
     """Check a section's options, and give them the types that are asked for (1e-3 is text in YAML)."""
-    model = s.options_model(path, function, provided=provided, passed_to=passed_to)
+    model = _options_model(path, function, provided, passed_to)
     try:
         checked = model.model_validate(section.options)
     except ValidationError as error:
