@@ -19,6 +19,7 @@ from shortlist.predictors._activation import (
 __all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows"]
 
 P = TypeVar("P", bound="SetPredictor")
+_PENDING = "pending."  # before the names of rows that are not yet finished, in a state
 
 
 class CalibrationWarning(UserWarning):
@@ -228,7 +229,17 @@ class SetPredictor(nn.Module, ABC):
                 self._buffers[name] = old.to(buffer.device)
         return result
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        # rows that are taken in and not yet finished travel along: to forget them would change the threshold
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if not self.calibrated:
+            for name, rows in self.pending().items():
+                destination[f"{prefix}{_PENDING}{name}"] = rows.detach()
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        start = f"{prefix}{_PENDING}"
+        kept = [key for key in state_dict if key.startswith(start)]
+        pending = {key.removeprefix(start): state_dict.pop(key) for key in kept}
         # thresholds take the shape and type that they were calibrated with
         for name, buffer in self._buffers.items():
             saved = state_dict.get(prefix + name)
@@ -239,6 +250,7 @@ class SetPredictor(nn.Module, ABC):
         self._classes_known = int(self.num_classes)
         threshold = self._buffers.get("threshold")
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
+        self.restore_pending(pending)
 
 
 def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:

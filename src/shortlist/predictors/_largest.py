@@ -116,7 +116,8 @@ class LargestValues:
     def state(self) -> dict[str, Tensor]:
         """Everything, as tensors."""
         numbers = torch.tensor([self.rows, self.at_floor, int(self.dropped)])
-        return {"values": self.values(), "floor": torch.tensor(self.floor).double(), "numbers": numbers}
+        floor = torch.tensor(self.floor, dtype=torch.float64)  # of float64 values, to the last digit
+        return {"values": self.values(), "floor": floor, "numbers": numbers}
 
     @staticmethod
     def from_state(state: dict[str, Tensor]) -> "LargestValues":

@@ -1,7 +1,7 @@
 """Classes in the order of their probabilities, and where a given class stands in it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.ops._select import largest
 
-__all__ = ["Places", "at_first_equal", "descending", "places_in_order", "prefix_sets", "true_class_places"]
+__all__ = ["Places", "at_last_equal", "descending", "places_in_order", "prefix_sets", "true_class_places"]
 
 LEADING = 64
 
@@ -54,18 +54,21 @@ def descending(values: Tensor) -> Tensor:
     return values.sort(dim=1, descending=True).values
 
 
-def at_first_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
-    """Numbers (n, c) of places, each replaced by that of the first place with an equal value in the order."""
+def at_last_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers (n, c) of places, each replaced by that of the last place with an equal value in the order.
+
+    That is where :func:`true_class_places` puts a class: a tie counts against it.
+    """
     changes = in_order[:, 1:] != in_order[:, :-1]
-    starts = torch.cat([torch.ones_like(in_order[:, :1], dtype=torch.bool), changes], dim=1)
-    group = starts.cumsum(1) - 1
-    # those that are not first go to one column more, which is not read
-    index = group.where(starts, in_order.shape[1])
+    ends = torch.cat([changes, torch.ones_like(in_order[:, :1], dtype=torch.bool)], dim=1)
+    group = torch.cat([torch.zeros_like(ends[:, :1]), changes], dim=1).cumsum(1)
+    # those that are not last go to one column more, which is not read
+    index = group.where(ends, in_order.shape[1])
     padded = torch.cat([numbers, numbers[:, :1]], dim=1)
     return padded.scatter(1, index, numbers).gather(1, group)
 
 
-def prefix_sets(values: Tensor, inside: Callable[[Places], Tensor]) -> Tensor:
+def prefix_sets(values: Tensor, inside: Callable[[Places], Tensor], *, ties: Literal["in", "out"]) -> Tensor:
     """Sets (n, c) of the classes whose place is inside, for a rule that takes a first part of the order.
 
     Classes with equal values are in or out together. Where there are many classes, the leading places are
@@ -74,17 +77,23 @@ def prefix_sets(values: Tensor, inside: Callable[[Places], Tensor]) -> Tensor:
     Args:
         values: Probabilities (n, c).
         inside: From places (n, m), whether each is in (n, m); never again after the first that is not.
+        ties: What becomes of equal classes of which the rule takes some and leaves others: all are in, or all
+            are out, as by the last of their places.
     """
     if can_read_values(values) and values.shape[1] >= LEADING**2:
         in_order = largest(values, LEADING)[0]
         size = inside(places_in_order(in_order)).sum(1, keepdim=True)
         if bool((size < LEADING).all()):
-            return _first_classes(values, in_order, size)
+            return _first_classes(values, in_order, size, ties)
     in_order = descending(values)
-    return _first_classes(values, in_order, inside(places_in_order(in_order)).sum(1, keepdim=True))
+    return _first_classes(values, in_order, inside(places_in_order(in_order)).sum(1, keepdim=True), ties)
 
 
-def _first_classes(values: Tensor, in_order: Tensor, size: Tensor) -> Tensor:
-    """Sets (n, c) of as many first classes as each row's size (n, 1) says, and their equals."""
+def _first_classes(values: Tensor, in_order: Tensor, size: Tensor, ties: Literal["in", "out"]) -> Tensor:
+    """Sets (n, c) of as many first classes as each row's size (n, 1) says, with or without their equals."""
     last = in_order.gather(1, torch.clamp_min(size - 1, 0))
-    return (values >= last) & (size > 0)
+    if ties == "in":
+        return (values >= last) & (size > 0)
+    after = in_order.gather(1, torch.clamp_max(size, in_order.shape[1] - 1))
+    cut = (after == last) & (size < in_order.shape[1])  # through the middle of equal classes
+    return ((values > last) | ((values == last) & ~cut)) & (size > 0)

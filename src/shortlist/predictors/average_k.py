@@ -165,11 +165,11 @@ class AverageK(SetPredictor):
 
     def pending(self) -> dict[str, Tensor]:
         """See :class:`SetPredictor`."""
-        return self._seen.state()
+        return self._seen.state() if self._seen.rows else {}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """See :class:`SetPredictor`."""
-        self._seen = LargestValues.from_state(state)
+        self._seen = LargestValues.from_state(state) if state else LargestValues()
 
 
 def _next_up(value: float, like: Tensor) -> float:

@@ -14,7 +14,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._order import (
     Places,
-    at_first_equal,
+    at_last_equal,
     places_in_order,
     prefix_sets,
     true_class_places,
@@ -120,9 +120,11 @@ class Conformal(SetPredictor):
             uniform = self._draw(len(values), values)[:, None]
         threshold = self.threshold.to(values.dtype)
         if threshold.ndim == 0:
-            return prefix_sets(values, lambda places: self.score(_with(places, uniform)) <= threshold)
+            return prefix_sets(
+                values, lambda places: self.score(_with(places, uniform)) <= threshold, ties="out"
+            )
         in_order, index = values.sort(dim=1, descending=True)
-        numbers = at_first_equal(in_order, self.score(_with(places_in_order(in_order), uniform)))
+        numbers = at_last_equal(in_order, self.score(_with(places_in_order(in_order), uniform)))
         inside = numbers <= threshold[index]
         return torch.zeros_like(values, dtype=torch.bool).scatter(1, index, inside)
 

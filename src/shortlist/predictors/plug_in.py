@@ -48,7 +48,7 @@ class PointwiseError(SetPredictor):
         """Sets (n, c) of at least one class."""
         self._check_ready(scores)
         values = self._values(scores)
-        return prefix_sets(values, self._inside)
+        return prefix_sets(values, self._inside, ties="in")
 
     def _inside(self, places: Places) -> Tensor:
         # the running sum minus its last term can round up to the coverage, at the first place never
@@ -171,11 +171,11 @@ class AverageError(SetPredictor):
 
     def pending(self) -> dict[str, Tensor]:
         """See :class:`SetPredictor`."""
-        return self._seen.state()
+        return self._seen.state() if self._seen.rows else {}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """See :class:`SetPredictor`."""
-        self._seen = LargestValues.from_state(state)
+        self._seen = LargestValues.from_state(state) if state else LargestValues()
 
 
 def _check(coverage: float, activation: str) -> float:

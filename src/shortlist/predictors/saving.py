@@ -83,8 +83,7 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
     if name is None:
         raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
     path = _json_path(path)
-    tensors = dict(predictor.state_dict())
-    tensors |= {f"pending.{key}": value for key, value in predictor.pending().items()}
+    tensors = predictor.state_dict()
     state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     digest = hashlib.sha256(state).hexdigest()
     options = predictor.options()
@@ -133,10 +132,8 @@ def load(path: str | Path) -> SetPredictor:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a predictor saved by shortlist: {error}") from error
-    pending = {key.removeprefix("pending."): tensors.pop(key) for key in list(tensors) if "pending." in key}
     predictor.load_state_dict(tensors)
     predictor.calibrated = bool(content["calibrated"])
-    predictor.restore_pending(pending)
     if content["report"] is not None:
         report = content["report"]
         report["fallback_classes"] = tuple(report["fallback_classes"])

@@ -146,6 +146,7 @@ class Clustered(Threshold):
         smallest = int(counts[usable].min())
         num_clusters = max(1, int(share * smallest / 2)) if self.num_clusters is None else self.num_clusters
         generator = torch.Generator().manual_seed(self.seed)
+        scores, target = _in_one_order(scores, target)
         first = torch.rand(len(scores), generator=generator).to(scores.device) < share
         cluster = _find_clusters(
             scores[first], target[first], usable, min(num_clusters, m), coverage, generator
@@ -154,6 +155,13 @@ class Clustered(Threshold):
         quantile = grouped_quantiles(scores[rest], cluster[target[rest]], num_clusters, coverage)
         own = quantile[cluster.clamp_min(0)].where(cluster >= 0, math.inf)
         return _with_fallback(own, marginal, "marginal")
+
+
+def _in_one_order(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows by class and score: what is drawn for each does not depend on the order that they came in."""
+    by_score = scores.argsort(stable=True)
+    order = by_score[target[by_score].argsort(stable=True)]
+    return scores[order], target[order]
 
 
 def _find_clusters(
