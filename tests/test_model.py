@@ -425,9 +425,9 @@ def test_every_damaged_file_is_named(saved, tmp_path):
 
 @pytest.mark.errors
 def test_other_formats_and_parts_of_other_models(saved, tmp_path):
-    with pytest.raises(ModelError, match="nowhere is not a saved model: there is no such folder"):
+    with pytest.raises(ModelError, match="nowhere is not a folder with a saved model: there is none"):
         Model.load(tmp_path / "nowhere")
-    with pytest.raises(ModelError, match=r"is not a saved model: it has no model.json"):
+    with pytest.raises(ModelError, match=r"is not a folder with a saved model: it has no model.json"):
         Model.load(tmp_path)
     description = json.loads((saved / "model.json").read_text())
     smaller = of_known_scores()

@@ -52,18 +52,27 @@ def model_folder(path: str | Path) -> Path:
     """The folder with ``model.json``: the given one, or ``model`` inside it, where a run keeps its own."""
     path = Path(path)
     found = next((folder for folder in (path, path / "model") if (folder / "model.json").is_file()), None)
+    for run in (path, path.parent):
+        if (run / "run.json").is_file() and (run == path or path.name == "model"):
+            _check_finished(run)
     if found is None:
-        what = "it has no model.json" if path.is_dir() else "there is no such folder"
-        raise ModelError(f"{path} is not a saved model: {what}")
-    if found != path and (path / "run.json").is_file():
-        _check_finished(path)
+        what = (
+            "it has no model.json" if path.is_dir() else "it is a file" if path.exists() else "there is none"
+        )
+        raise ModelError(f"{path} is not a folder with a saved model: {what}")
     return found
 
 
 def _check_finished(run: Path) -> None:
     """Refuse the model of a run that is not finished: it may be of two calibrations."""
     with reading(run / "run.json"):
-        state = json.loads((run / "run.json").read_text(encoding="utf-8"))["state"]
+        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        state, kind = info["state"], info["format"]
+    if kind == "shortlist run 1":
+        raise ModelError(
+            f"{run} was written by an earlier version ({kind}), whose runs do not say what their scores "
+            "mean: train it again"
+        )
     if state == "calibrating":
         raise ModelError(f"{run} was stopped while it was calibrated: calibrate it again")
     if state != "finished":
@@ -95,7 +104,7 @@ def reading(path: Path) -> Iterator[None]:
     except Exception as error:  # a damaged file fails in many ways
         reason = " ".join(str(error).split())[:400]
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
-        raise ModelError(f"{path} is not as a saved model has it: {reason}") from error
+        raise ModelError(f"{path} is damaged or was changed: {reason}") from error
 
 
 def check_predictor_names(names: Iterable[Any]) -> None:

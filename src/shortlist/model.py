@@ -145,8 +145,7 @@ class Model:
     def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
         """Scores (n, c), float32, of prepared inputs (n, ...): the network's, through the score map."""
         with torch.inference_mode():
-            output = self.network(in_channels_last(batch.to(self.device)))
-            return self.score_map(head_scores(output, self.head))
+            return self.score_map(head_scores(self.network(self._input(batch)), self.head))
 
     def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Probabilities (n, c) of the classes, for rows whose classes occur as those of the training rows.
@@ -177,7 +176,7 @@ class Model:
         hook = classifier.register_forward_pre_hook(keep)
         try:
             with torch.inference_mode():
-                self.network(in_channels_last(batch.to(self.device)))
+                self.network(self._input(batch))
         finally:
             hook.remove()
         if len(seen) != 1:
@@ -205,12 +204,15 @@ class Model:
         at_least: int = 0,
         batch_size: int = 64,
     ) -> list[list[Candidate]]:
-        """The candidate classes of each image, the most probable first.
+        """The candidate classes of each image, the one with the best score first.
+
+        Where the scores contain other class priors than the training rows', as those of a logit-adjusted loss
+        do, the best score need not have the largest probability.
 
         Args:
             images: Paths, Pillow images or prepared tensors, or one batch (n, ...) of prepared inputs.
             predictor: Name of the predictor whose sets are listed; the first one if ``None``.
-            at_least: How many of the most probable classes are listed in any case, in the set or not.
+            at_least: How many of the best classes are listed in any case, in the set or not.
             batch_size: How many images go through the network at a time.
 
         Raises:
@@ -224,7 +226,7 @@ class Model:
         for part in in_parts(images, batch_size):
             scores = self.scores(self.prepare(part))
             sets, probabilities = self.sets(scores, predictor), self.probabilities(scores)
-            lists += to_lists(sets, probabilities, self.classes, at_least=at_least)
+            lists += to_lists(sets, probabilities, self.classes, order=scores, at_least=at_least)
         return lists
 
     def save(self, folder: str | Path) -> None:
@@ -315,6 +317,12 @@ class Model:
             "about": self.about,
         }
 
+    def _input(self, batch: Tensor) -> Tensor:
+        """A batch where the network is, and in its precision."""
+        kinds = (tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point())
+        dtype = next(kinds, batch.dtype) if batch.is_floating_point() else batch.dtype
+        return in_channels_last(batch.to(self.device, dtype))
+
     def _check_known(self) -> None:
         if self.score_map.now is None:
             raise UnknownPriorError(
@@ -365,7 +373,10 @@ def network_by_name(path: str | Path, name: str) -> nn.Module:
     if content is not None:
         return build_network(replace(NetworkSpec.from_dict(content), name=name), pretrained=False)
     module, _, function = name.partition(":")
-    made = getattr(importlib.import_module(module), function)()
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"network must be package.module:function, got {name!r}: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name} must make a network, an nn.Module, got {type(made).__name__}")
     return made

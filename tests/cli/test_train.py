@@ -83,7 +83,7 @@ def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
         (("train", "--variant", "x"), "--variant is of a recipe: name its file too"),
         (("evaluate", "nowhere"), "nowhere is not a run folder"),
         (("evaluate", "nowhere", "--part", "train"), "--part must be test or val, got 'train'"),
-        (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a saved model"),
+        (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a folder with a saved model"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys, tmp_path):

@@ -428,7 +428,7 @@ def test_map_says_what_its_scores_are():
     assert noted.words() == "The scores are log-posteriors under balanced priors: fitted on 30 rows."
     assert noted.under(TRAINING).note == "fitted on 30 rows"
     unknown = ScoreMap(5, contains=None)
-    assert unknown.words() == "The scores rank the classes; they are no log-probabilities."
+    assert unknown.words() == "The scores only put the classes in order; they are not log-probabilities."
     assert repr(score_map.under("balanced")) == (
         "ScoreMap(5, contains: the training priors, now: balanced priors)"
     )

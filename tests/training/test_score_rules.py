@@ -35,20 +35,20 @@ LAST = {"figure": "last"}
         ),
         (
             {"loss": "ldam", "adjust": {"temperature": 1}, "predictors": MACRO},
-            "predictors.two.macro must be false: nobody knows which class priors the scores of the loss ldam "
-            "contain, and it is not fitted here; leave adjust.temperature out",
+            "predictors.two.macro must be false: the class priors in the scores of the loss ldam are "
+            "unknown, and this recipe does not fit them; leave adjust.temperature out",
         ),
         (
             {"loss": "noised_topk", "adjust": {"temperature": 2, "tau": 1}},
-            "adjust.tau must be left out: nobody knows which class priors",
+            "adjust.tau must be left out: the class priors in the scores",
         ),
         (
             {"adjust": {"temperature": 1, "weight_normalization": 1}, "predictors": MACRO},
-            "predictors.two.macro must be false: .*the scores of normalized weights",
+            "predictors.two.macro must be false: .*scores of normalized weights are unknown",
         ),
         (
             {"second_stage": "weight_scaling", "adjust": {"temperature": 1}, "predictors": MACRO},
-            "predictors.two.macro must be false: nobody knows",
+            "predictors.two.macro must be false: the class priors in the scores",
         ),
         (
             {"data": TEST_ROWS},
@@ -100,7 +100,60 @@ LAST = {"figure": "last"}
                 "loss": "assume_negative",
                 "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
             },
-            "predictors.two.activation must be softmax.*with adjust.temperature: 1",
+            "predictors.two.activation must be softmax.*left as they are by adjust.temperature: 1",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "logit_adjusted", "sampler": "class_balanced"},
+            "sampler class_balanced and the loss logit_adjusted must not come together",
+        ),
+        (
+            {"loss": "balanced_ce", "second_stage": "retrain_classifier"},
+            "the second stage and the loss balanced_ce must not come together: class-balanced batches leave",
+        ),
+        (
+            {"loss": {"name": "cross_entropy", "class_balanced": 0.99}, "sampler": "class_balanced"},
+            "sampler class_balanced and class weights must not come together",
+        ),
+        (
+            {"reweighting": {"after": 3}, "sampler": "class_balanced"},
+            "sampler class_balanced and class weights must not come together",
+        ),
+        (
+            {"adjust": {"weight_normalization": 1, "tau": "cross_fit"}},
+            "adjust.tau must not be cross_fit with adjust.weight_normalization",
+        ),
+        (
+            {"predictors": {"sure": {"name": "pointwise_error", "macro": True}}},
+            "predictors.sure.macro must be false: pointwise_error takes no class priors",
+        ),
+        (
+            {"predictors": {"two": {"name": "topk", "k": 2, "tau": 0.5}}},
+            "predictors.two.tau is a power of the class priors: write macro: true with it",
+        ),
+        (
+            {"loss": "logit_adjusted", "predictors": {"sure": {"name": "average_error"}}},
+            "predictors.sure must not be average_error: it trusts .* Write adjust.tau: 0",
+        ),
+        (
+            {
+                "loss": "average_k",
+                "adjust": {"predict_from": "proposal", "temperature": 1},
+                "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+            },
+            "predictors.two.activation must be softmax",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "average_k", "adjust": {"predict_from": "choose"}},
+            "adjust.predict_from: choose takes the head",
+        ),
+        (
+            {
+                "data": TEST_ROWS,
+                "selection": {"figure": "top5"},
+                "loss": "average_k",
+                "adjust": {"predict_from": "choose"},
+            },
+            "adjust.predict_from must not be choose: the validation rows are the test rows",
         ),
         (
             {"second_stage": "weight_scaling", "adjust": {"tau": "cross_fit"}},
@@ -120,6 +173,13 @@ def test_what_would_go_wrong_in_silence_is_refused(content, message):
         {"loss": "logit_adjusted", "predictors": MACRO},
         {"loss": "logit_adjusted", "adjust": {"tau": 0}},  # puts the priors back
         {"loss": "logit_adjusted", "reweighting": {"after": 3}},  # with the margins that keep it consistent
+        {
+            "loss": {"name": "logit_adjusted", "weighting": "plain"},
+            "reweighting": {"after": 0},
+            "adjust": {"tau": 1},
+        },  # such weights are in the scores: tau 1 takes them out
+        {"loss": "logit_adjusted", "adjust": {"tau": 0}, "predictors": {"sure": {"name": "average_error"}}},
+        {"loss": "ldam", "sampler": "class_balanced"},  # fitted
         {"loss": "ldam", "predictors": MACRO},  # fitted on the validation rows
         {"adjust": {"weight_normalization": 1}, "predictors": MACRO},
         {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "cross_fit"}, "predictors": MACRO},

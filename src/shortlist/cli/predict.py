@@ -1,5 +1,6 @@
 """``shortlist predict``."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,10 @@ def predict(
     from shortlist.model import Model, network_by_name
     from shortlist.training.predict import predict_files
 
-    own = None if network is None else network_by_name(model, network)
+    own = None
+    if network is not None:
+        sys.path.insert(0, str(Path.cwd()))  # where a user's own module is looked for first
+        own = network_by_name(model, network)
     with progress_report() as report, warnings_as_lines():
         counts = predict_files(
             Model.load(model, network=own),

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from shortlist._checks import promote
 from shortlist.metrics.calibration import Activation, top_confidence
-from shortlist.metrics.ranks import Ranks, Ties, true_ranks
+from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
 
-__all__ = ["Predictor", "RowNumbers", "look_at_rows"]
+__all__ = ["Predictor", "RowNumbers", "Shown", "look_at_rows"]
 
 Predictor = Callable[[Tensor], Tensor]
+Shown = Callable[[Tensor], Tensor | None]
 
 _BLOCK = 2**20  # scores looked at in one go: few enough for the processor's caches
 
@@ -26,6 +27,7 @@ class RowNumbers:
         ranks: Place of the true class.
         has_nan: Whether a score is NaN.
         confidence: Largest probability, NaN if not known.
+        right: Whether the class of the largest probability is the true one, ties as asked for.
         nll: Minus the log-probability of the true class, NaN if not known.
         hits: By predictor, whether the set holds the true class.
         sizes: By predictor, the size of the set.
@@ -35,6 +37,7 @@ class RowNumbers:
     ranks: Ranks
     has_nan: Tensor
     confidence: Tensor
+    right: Tensor
     nll: Tensor
     hits: Mapping[str, Tensor]
     sizes: Mapping[str, Tensor]
@@ -48,8 +51,12 @@ def look_at_rows(
     activation: Activation,
     ties: Ties,
     ignore_index: int,
+    shown: Shown | None = None,
 ) -> RowNumbers:
-    """Numbers of all rows that count, with no more than a block of scores copied at a time."""
+    """Numbers of all rows that count, with no more than a block of scores copied at a time.
+
+    ``shown`` makes of scores those whose activation are the probabilities; ``None`` where there are none.
+    """
     block = max(1, _BLOCK // max(1, scores.shape[1]))
     joined: dict[str, Tensor] = {}
     done = 0
@@ -57,7 +64,7 @@ def look_at_rows(
         counted = true != ignore_index
         if not counted.all():
             rows, true = rows[counted], true[counted]
-        for name, part in _look_at_block(rows, true, predictors, activation, ties).items():
+        for name, part in _look_at_block(rows, true, predictors, activation, ties, shown).items():
             # small tensors kept from each block would hold on to the large ones' memory between them
             if name not in joined:
                 joined[name] = torch.empty(len(target), dtype=part.dtype)
@@ -69,6 +76,7 @@ def look_at_rows(
         ranks=Ranks(joined["first"], joined["last"], torch.ones_like(joined["has_nan"])),
         has_nan=joined["has_nan"],
         confidence=joined["confidence"],
+        right=joined["right"],
         nll=joined["nll"],
         hits={name: joined[f"hit {name}"] for name in predictors},
         sizes={name: joined[f"size {name}"] for name in predictors},
@@ -76,7 +84,12 @@ def look_at_rows(
 
 
 def _look_at_block(
-    scores: Tensor, target: Tensor, predictors: Mapping[str, Predictor], activation: Activation, ties: Ties
+    scores: Tensor,
+    target: Tensor,
+    predictors: Mapping[str, Predictor],
+    activation: Activation,
+    ties: Ties,
+    shown: Shown | None,
 ) -> dict[str, Tensor]:
     ranks, index = true_ranks(scores, target, ties=ties), target[:, None]
     true = scores.gather(1, index)[:, 0]
@@ -85,8 +98,7 @@ def _look_at_block(
         "first": ranks.first,
         "last": ranks.last,
         "has_nan": scores.amax(1).isnan(),
-        "confidence": top_confidence(scores, activation=activation),
-        "nll": _nll(scores, true, activation),
+        **_probabilities(scores, target, ranks, activation, ties, shown),
     }
     for name, predictor in predictors.items():
         sets = predictor(scores)
@@ -96,6 +108,24 @@ def _look_at_block(
         numbers[f"hit {name}"] = sets.gather(1, index)[:, 0] & ~true.isnan()  # a NaN is a miss
         numbers[f"size {name}"] = sets.sum(1, dtype=torch.int32).long()
     return numbers
+
+
+def _probabilities(
+    scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Shown | None
+) -> dict[str, Tensor]:
+    """What calibration and likelihood are made of; NaN where there are no probabilities."""
+    if shown is not None:
+        converted = shown(scores)
+        if converted is None:
+            unknown = torch.full((len(target),), torch.nan, dtype=torch.float64)
+            return {"confidence": unknown, "nll": unknown, "right": torch.zeros_like(unknown)}
+        if converted is not scores:
+            scores, ranks = converted, true_ranks(converted, target, ties=ties)
+    return {
+        "confidence": top_confidence(scores, activation=activation),
+        "nll": _nll(scores, scores.gather(1, target[:, None])[:, 0], activation),
+        "right": topk_hits(ranks, [1], ties=ties)[:, 0].double(),
+    }
 
 
 def _nll(scores: Tensor, true: Tensor, activation: Activation) -> Tensor:

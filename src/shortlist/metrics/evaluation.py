@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_scores, check_target
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.metrics._rows import Predictor, RowNumbers, look_at_rows
+from shortlist.metrics._rows import Predictor, RowNumbers, Shown, look_at_rows
 from shortlist.metrics.bootstrap import Resamples, interval, resample
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
 from shortlist.metrics.class_means import (
@@ -55,6 +55,7 @@ def evaluate(
     num_resamples: int = 1000,
     generator: torch.Generator | None = None,
     ignore_index: int = -100,
+    shown: Shown | None = None,
 ) -> Results:
     """Figures of scores and of predicted sets, with 95 % bootstrap intervals.
 
@@ -81,6 +82,9 @@ def evaluate(
         generator: Where the resamples come from; by default one seeded with 0, so that a second call finds
             the same.
         ignore_index: Rows with this target do not count.
+        shown: From scores (rows, c) to those whose activation are the probabilities that people are shown,
+            for calibration error and likelihood, where these are not the scores themselves; it returns
+            ``None`` if there are no probabilities.
 
     Returns:
         Plain numbers; ``None`` for what is not defined, such as the accuracy of a group without rows.
@@ -103,7 +107,7 @@ def evaluate(
     if not (target != ignore_index).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
     rows = look_at_rows(
-        scores, target, predictors, activation=activation, ties=ties, ignore_index=ignore_index
+        scores, target, predictors, activation=activation, ties=ties, ignore_index=ignore_index, shown=shown
     )
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     table = _tabulate(_columns(rows, ks, ties, c), rows.target, groups, c, num_resamples, generator)
@@ -239,7 +243,7 @@ def _score_results(
     top1 = table.averages["top 1"].macro
     error = Figure(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
     histogram = histogram_of(rows.ranks, len(table.counts), ties=ties)
-    calibration_error, reliability = _calibration(rows, ties, bins)
+    calibration_error, reliability = _calibration(rows, bins)
     return ScoreResults(
         topk={k: table.averages[f"top {k}"] for k in ks},
         balanced_error=error,
@@ -252,10 +256,10 @@ def _score_results(
     )
 
 
-def _calibration(rows: RowNumbers, ties: Ties, bins: int) -> tuple[Figure, ReliabilityBins]:
+def _calibration(rows: RowNumbers, bins: int) -> tuple[Figure, ReliabilityBins]:
     """Without an interval: noise in the bins only adds to the error, so resamples have more of it."""
     known = ~rows.confidence.isnan()
-    sums = sums_of_bins(rows.confidence, topk_hits(rows.ranks, [1], ties=ties)[:, 0], known, bins)
+    sums = sums_of_bins(rows.confidence, rows.right, known, bins)
     counts = sums.counts.double()
     shares = [
         tuple(_figure(share).value for share in part / counts) for part in (sums.correct, sums.confidence)

@@ -23,8 +23,8 @@ class Candidate:
         id: Its id.
         name: Its name.
         parents: Its parent at each level of the class table, such as ``{"genus": "Quercus"}``.
-        probability: How probable it is.
-        in_set: Whether it is in the predicted set, or listed beside it as one of the most probable classes.
+        probability: How probable it is, for rows whose classes occur as those of the training rows.
+        in_set: Whether it is in the predicted set, or listed beside it as one of the best classes.
     """
 
     index: int
@@ -51,15 +51,17 @@ def to_lists(
     probabilities: Float[Tensor, "n c"],
     class_table: ClassTable,
     *,
+    order: Float[Tensor, "n c"] | None = None,
     at_least: int = 0,
 ) -> list[list[Candidate]]:
-    """The classes of each set by name, the most probable first; of equal ones, the first in the table.
+    """The classes of each set by name, the best first; of equal ones, the first in the table.
 
     Args:
         sets: Sets (n, c).
         probabilities: Probabilities (n, c) of the classes, to sort by and to show.
         class_table: Names, ids and parents of the c classes.
-        at_least: How many of the most probable classes are listed in any case, in the set or not.
+        order: Scores (n, c) to sort by, if not by the probabilities: those that the sets are made of.
+        at_least: How many of the best classes are listed in any case, in the set or not.
 
     Returns:
         One list per row.
@@ -86,11 +88,15 @@ def to_lists(
     if bool(probabilities.isnan().any()):
         row = int(probabilities.isnan().any(1).nonzero()[0])
         raise ValueError(f"probabilities must be numbers, got NaN in row {row}")
-    shown = sets if at_least == 0 else sets | _most_probable(probabilities, min(at_least, len(class_table)))
+    if order is None:
+        order = probabilities
+    elif order.shape != sets.shape or bool(order.isnan().any()):
+        raise ValueError(f"order must be numbers of shape {tuple(sets.shape)}, got {tuple(order.shape)}")
+    shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, len(class_table)))
     rows, columns = shown.nonzero(as_tuple=True)
-    values, inside = probabilities[rows, columns], sets[rows, columns]
-    order = values.argsort(descending=True, stable=True)  # in all rows at once
-    listed = (part[order].tolist() for part in (rows, columns, values, inside))
+    best_first = order[rows, columns].argsort(descending=True, stable=True)  # in all rows at once
+    parts = (rows, columns, probabilities[rows, columns], sets[rows, columns])
+    listed = (part[best_first].tolist() for part in parts)
     lists: list[list[Candidate]] = [[] for _ in range(len(probabilities))]
     for row, index, probability, in_set in zip(*listed, strict=True):
         lists[row].append(_candidate(class_table, index, probability, in_set))
@@ -102,10 +108,10 @@ def _candidate(class_table: ClassTable, index: int, probability: float, in_set: 
     return Candidate(index, class_table.ids[index], class_table.names[index], parents, probability, in_set)
 
 
-def _most_probable(probabilities: Tensor, k: int) -> Tensor:
-    """The k most probable classes of each row (n, c), bool; of equal ones, the first."""
-    last = kth_largest(probabilities, k)[:, None]
-    above, equal = probabilities > last, probabilities == last
+def _first_classes(scores: Tensor, k: int) -> Tensor:
+    """The k classes of each row with the largest scores (n, c), bool; of equal ones, the first."""
+    last = kth_largest(scores, k)[:, None]
+    above, equal = scores > last, scores == last
     missing = k - above.sum(1, keepdim=True)
     return above | (equal & (equal.cumsum(1) <= missing))
 

@@ -71,7 +71,15 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
     run = Run(path)
     scores, target = run.scored("test")
     predictors: dict[str, Any] = dict(run.predictors())
-    rows = look_at_rows(scores, target, predictors, activation="softmax", ties="against", ignore_index=-100)
+    rows = look_at_rows(
+        scores,
+        target,
+        predictors,
+        activation="softmax",
+        ties="against",
+        ignore_index=-100,
+        shown=run.shown(),
+    )
     return rows, run.class_table
 
 

@@ -135,6 +135,7 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         if task.source is not None:
             taken = os.path.relpath(task.source, folder)
             _link(Path(task.source), run.path)
+            run.set_state("started", input_shape=Run(task.source).info().get("input_shape"))
         else:
             taken = "posterior"
             _save_posterior(run, recipe)
@@ -176,8 +177,7 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
     for part in ("val", "test"):
         split = getattr(data, part)
         run.save_scores(part, {"set": data.log_posterior(split.inputs).float()}, split.targets)
-    training = PriorRecord.training(data.class_table.class_counts)
-    run.save_declared({"set": ScoreMap(len(training), contains=training)})
+    run.save_declared({"set": ScoreMap(len(data.priors), contains=PriorRecord.given(data.priors))})
     describe_model(run)
 
 
@@ -188,7 +188,7 @@ def validation_results(run: Run) -> Results:
         return Results.load(path)
     scores, target = run.scored("val")
     # nobody looks at intervals here
-    results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0)
+    results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
     results.save(path)
     return results
 

@@ -230,24 +230,28 @@ def fit_temperature_and_prior(
     target: Int[Tensor, " n"],
     *,
     priors: Float[Tensor, " c"],
+    rows_priors: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> TemperaturePriorFit:
     r"""Temperature of scores, and power of the class priors that they leave out, by likelihood.
 
-    .. math:: \arg\min_{T > 0, t} \; -\sum_i \log \mathrm{softmax}(s_i / T + t \log \pi)_{y_i}
+    .. math:: \arg\min_{T > 0, t} \; -\sum_i
+        \log \mathrm{softmax}\Bigl(\frac{s_i}{T} + t \log \pi + \log\frac{q}{\pi}\Bigr)_{y_i}
 
     For scores that are no log-probabilities, or contain unknown priors: hinges, noised, smooth and ranked
     losses, margins, normalised weights. The softmax in the formula is then as near to the posterior of the
-    held-out rows as two numbers can bring it. Log-posteriors have T = 1 and t = 0, those without the priors
-    t = 1. Convex in (1/T, t); Newton's method in float64. With equal priors there is no t, and it is 0.
-    Where no row is mistaken, the likelihood has no maximum: then ``1 / (n + 2)`` of each of the n rows counts
-    for all classes alike, as in Platt's rule.
+    held-out rows as two numbers can bring it, and without its last term to that of rows with the priors.
+    Log-posteriors have T = 1 and t = 0, those without the priors t = 1. Convex in (1/T, t); Newton's method
+    in float64. With equal priors there is no t, and it is 0. Where no row is mistaken, the likelihood has no
+    maximum: then ``1 / (n + 2)`` of each of the n rows counts for all classes alike, as in Platt's rule.
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
-        priors: Class frequencies (c,) of the held-out rows, usually those of the training rows, each > 0,
-            adding up to 1.
+        priors: Class frequencies (c,) of the training rows, each > 0, adding up to 1.
+        rows_priors: q, the class frequencies (c,) that the held-out rows were drawn with, if these are not
+            ``priors``: validation rows are often balanced, or have more of the rare classes (see
+            :func:`priors_of_rows`).
         ignore_index: Rows with this target count for nothing.
 
     Raises:
@@ -267,12 +271,17 @@ def fit_temperature_and_prior(
     logits, target = held_out(logits, target, ignore_index)
     check_priors("priors", priors, num_classes=logits.shape[1])
     log_priors = priors.detach().cpu().double().log()
+    offset = None
+    if rows_priors is not None:
+        check_priors("rows_priors", rows_priors, num_classes=logits.shape[1])
+        offset = rows_priors.detach().cpu().double().log() - log_priors
     differ = bool(log_priors.max() - log_priors.min() > 1e-6)
     weight = torch.ones(len(target), dtype=torch.float64)
 
     def fit(smoothing: float) -> list[float]:
         ratio = log_priors if differ else None
-        return [*_fit_likelihood(logits, target, weight, ratio, smoothing=smoothing), 0.0]
+        found = _fit_likelihood(logits, target, weight, ratio, offset=offset, smoothing=smoothing)
+        return [*found, 0.0]
 
     try:
         beta, exponent, *_ = fit(0.0)

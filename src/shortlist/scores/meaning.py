@@ -9,7 +9,7 @@ from shortlist.losses import ScoreMeaning
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.score_map import ScoreMap
 
-__all__ = ["map_of_loss"]
+__all__ = ["map_of_loss", "meaning_of_loss"]
 
 
 def map_of_loss(
@@ -38,7 +38,7 @@ def map_of_loss(
         'The scores are log-posteriors under balanced priors.'
     """
     training = PriorRecord.training(class_counts)
-    meaning = _meaning(loss, head)
+    meaning = meaning_of_loss(loss, head)
     if meaning.log_ratio is None:
         return ScoreMap(len(training), scale=meaning.scale, contains=None)
     seen = training if class_shares is None else PriorRecord.given(class_shares)
@@ -51,7 +51,8 @@ def map_of_loss(
     return ScoreMap(len(training), scale=meaning.scale, contains=_named(training, seen.log_priors + ratio))
 
 
-def _meaning(loss: nn.Module, head: str | None) -> ScoreMeaning:
+def meaning_of_loss(loss: nn.Module, head: str | None) -> ScoreMeaning:
+    """What a loss declares of the scores that a network learns with it; see :func:`map_of_loss`."""
     if head is not None and "two_heads" not in getattr(loss, "needs", ()):
         raise ValueError(f"head must be left out: {type(loss).__name__} has one head, got {head!r}")
     if isinstance(loss, nn.CrossEntropyLoss):

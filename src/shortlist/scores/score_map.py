@@ -179,6 +179,13 @@ class ScoreMap(nn.Module):
                 "second must not scale or shift scores whose priors were converted, which comes last: "
                 "compose the scales first, then call under(...)"
             )
+        if self.contains is not None and second.contains is not None and not bool((second.scale != 1).any()):
+            shifted = PriorRecord("given", self.contains.log_priors + second.shift.cpu())
+            if not shifted.same_as(second.contains):
+                raise ValueError(
+                    f"second must say what its shift makes of {self.contains.words()}, got one that says it "
+                    f"gives {second.contains.words()}: no prior is applied twice"
+                )
         return ScoreMap(
             self.num_classes,
             scale=second.scale * self.scale,
@@ -208,7 +215,7 @@ class ScoreMap(nn.Module):
     def words(self) -> str:
         """What the mapped scores are, in a sentence."""
         if self.now is None:
-            said = "The scores rank the classes; they are no log-probabilities"
+            said = "The scores only put the classes in order; they are not log-probabilities"
         else:
             said = f"The scores are log-posteriors under {self.now.words()}"
         return f"{said}: {self.note}." if self.note else f"{said}."
@@ -290,7 +297,11 @@ class ScoreMap(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         # moves to another device are followed; a change of precision would change the numbers
         before = dict(self._buffers)
-        result = super()._apply(fn, recurse)
+        try:
+            result = super()._apply(fn, recurse)
+        except TypeError:  # a device without float64
+            result = super()._apply(lambda tensor: fn(tensor.float()), recurse)
+            return result
         for name, buffer in self._buffers.items():
             old = before[name]
             if buffer is not None and old is not None and buffer.dtype != old.dtype:

@@ -17,7 +17,7 @@ from shortlist.sampling import ClassBalancedSampler
 from shortlist.training.build import build_data, build_loss, build_optimiser, learning_rate_factor
 from shortlist.training.loaders import evaluation_loader
 from shortlist.training.loss_use import call_loss
-from shortlist.training.network import load_network, set_final_weights
+from shortlist.training.network import load_network
 from shortlist.training.recipe import Recipe
 from shortlist.training.runs import Run
 from shortlist.training.score_rules import trains_balanced
@@ -32,9 +32,10 @@ def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
     """Scores (n, c) of the training rows, each by a classifier that did not see it, and their classes (n,).
 
     The network is not trained again: its features of the training rows are kept, and the classifier is
-    trained anew on four fifths of them, five times, with the loss and the optimizer of the recipe. The
-    features were learned from all of these rows, so that the scores are a little too good. What is found is
-    kept in the run, in ``scores/folds.safetensors``.
+    trained anew on four fifths of them, five times, for 20 epochs with the loss and the optimizer of the
+    recipe. The features were learned from all of these rows, and the classifiers are not quite the network's
+    own, so that the temperature of a hinge may come out a quarter off. What is found is kept in the run, in
+    ``scores/folds.safetensors``.
     """
     if run.has_scores("folds"):
         return run.load_scores("folds", head)
@@ -46,7 +47,12 @@ def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
     for fold in range(NUM_FOLDS):
         inside = folds != fold
         classifier = _train_classifier(
-            network, recipe, data, inputs[inside], targets[inside], rows[inside], seed=recipe.seed + fold
+            network,
+            recipe,
+            data,
+            (inputs[inside], targets[inside], rows[inside]),
+            weight=run.load_loss_weight(),
+            seed=recipe.seed + fold,
         )
         with torch.inference_mode():
             for name, output in head_outputs(classifier(inputs[~inside])).items():
@@ -94,20 +100,22 @@ def _train_classifier(
     network: nn.Module,
     recipe: Recipe,
     data: Splits,
-    inputs: Tensor,
-    targets: Tensor,
-    rows: Tensor,
+    features: tuple[Tensor, Tensor, Tensor],
     *,
+    weight: Tensor | None,
     seed: int,
 ) -> nn.Module:
-    """The network's classifier, drawn anew and trained on features alone."""
+    """The network's classifier, drawn anew and trained on features, classes and numbers of some rows."""
+    inputs, targets, rows = features
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         original = network.get_submodule(classifier_name(network, recipe.head.classifier))
         classifier: Any = copy.deepcopy(original).requires_grad_(True).train()
         classifier.reset_parameters()
-        loss = set_final_weights(build_loss(recipe, data), recipe, data)
+        loss: Any = build_loss(recipe, data)
+        if weight is not None:
+            loss.weight = weight
         optimizer = build_optimiser(recipe, classifier, loss)
         steps_per_epoch = max(1, len(targets) // recipe.batch_size)
         total = _EPOCHS * steps_per_epoch

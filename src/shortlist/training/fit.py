@@ -284,7 +284,10 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test:
         for output in scores.values():
             check_not_diverged(output)
         run.save_scores(part, scores, target, norms)
-    run.save_declared(_declared(run, recipe, data))
+    loss = _kept_loss(run, recipe, data)
+    counts, free = data.class_table.class_counts, not scales_weights(recipe)
+    maps = declared_maps(loss, counts, balanced_rows=trains_balanced(recipe), free_scores=free)
+    run.save_declared(maps, getattr(loss, "weight", None))
     write_model(run, recipe, data, model.cpu())
     calibrate_run(run, recipe)
     if test:
@@ -292,11 +295,10 @@ def _finish(run: Run, recipe: Recipe, data: Splits, report: Report | None, test:
     run.set_state("finished", scores=run.score_map.words())
 
 
-def _declared(run: Run, recipe: Recipe, data: Splits) -> dict[str, ScoreMap]:
-    """What the loss says that the scores mean, with the class weights that it had at the best epoch."""
+def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
+    """The loss with the class weights that it had at the best epoch."""
     loss = build_loss(recipe, data)
     weight = best_state(run, last_stage(recipe), "loss.").get("weight")
     if weight is not None:
         loss.weight = weight
-    counts, free = data.class_table.class_counts, not scales_weights(recipe)
-    return declared_maps(loss, counts, balanced_rows=trains_balanced(recipe), free_scores=free)
+    return loss

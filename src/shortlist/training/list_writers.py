@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
@@ -28,23 +29,23 @@ class ListWriter(ABC):
     def write(
         self,
         names: list[str],
-        probabilities: Tensor,
+        scores: Tensor,
+        probabilities: Tensor | None,
         sets: Tensor,
         at_least: int,
-        *,
-        are_probabilities: bool = True,
     ) -> None:
-        """Add a batch: item names, probabilities and sets (n, c), and how many classes to list at least.
+        """Add a batch: item names, scores (n, c) to sort by, probabilities (n, c) if known, sets (n, c).
 
-        Shares that are no probabilities only sort the lists, and are not written.
+        At least so many classes are listed of each item.
         """
-        lists = to_lists(sets, probabilities, self.table, at_least=at_least)
+        shown = torch.zeros_like(scores) if probabilities is None else probabilities
+        lists = to_lists(sets, shown, self.table, order=scores, at_least=at_least)
         for name, candidates in zip(names, lists, strict=True):
-            self.add(name, [(c, c.probability if are_probabilities else None) for c in candidates])
+            self.add(name, [(c, None if probabilities is None else c.probability) for c in candidates])
 
     @abstractmethod
     def add(self, item: str, candidates: Listed) -> None:
-        """Add one item: its candidates, the most probable first, each with its probability if known."""
+        """Add one item: its candidates, the best first, each with its probability if known."""
 
 
 class _CsvWriter(ListWriter):

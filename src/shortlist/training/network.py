@@ -12,7 +12,6 @@ from shortlist.classifiers import classifier_name, freeze_features, replace_clas
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
 from shortlist.heads import ScaledHead
-from shortlist.priors import class_balanced_weights
 from shortlist.training.build import build_model, network_spec
 from shortlist.training.recipe import Recipe
 from shortlist.training.runs import Run, RunError
@@ -25,7 +24,6 @@ __all__ = [
     "load_network",
     "prepare_second_stage",
     "read_checkpoint",
-    "set_final_weights",
     "write_model",
 ]
 
@@ -107,11 +105,3 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, UnpicklingError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-
-
-def set_final_weights(loss: nn.Module, recipe: Recipe, data: Splits) -> nn.Module:
-    """Give a loss the class weights that deferred re-weighting ends with, if the recipe has it."""
-    if recipe.reweighting is not None and recipe.second_stage is None:
-        counts = data.class_table.class_counts
-        loss.weight = class_balanced_weights(counts, beta=recipe.reweighting.beta, zero_counts="floor")
-    return loss

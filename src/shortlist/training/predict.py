@@ -78,7 +78,8 @@ def predict_files(
             if progress is not None:
                 progress(items, total)
         if items and unreadable == items:
-            raise ValueError(f"inputs must hold images that can be read, got none among {items}")
+            what = "scores that are numbers" if saved else "images that can be read"
+            raise ValueError(f"inputs must hold {what}, got none among {items}")
     counted = items - unreadable
     return Counts(items, unreadable, members / counted if counted else 0.0)
 
@@ -95,8 +96,7 @@ def _write(
 ) -> int:
     sets = model.sets(scores, predictor)
     known = model.score_map.now is not None
-    shares = model.probabilities(scores) if known else scores.softmax(1)
-    writer.write(names, shares, sets, top, are_probabilities=known)
+    writer.write(names, scores, model.probabilities(scores) if known else None, sets, top)
     return int(sets.sum())
 
 

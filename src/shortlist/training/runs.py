@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -204,16 +204,19 @@ class Run:
         scores, target = self.load_scores(part, self.head)
         return self.score_map(scores), target
 
-    def probabilities(self, scores: Tensor) -> Tensor | None:
-        """Of mapped scores (n, c), the probabilities for rows whose classes occur as the training rows' did.
+    def shown(self) -> Callable[[Tensor], Tensor | None]:
+        """From mapped scores (n, c) to log-posteriors of rows whose classes occur as the training rows' did.
 
-        ``None`` if nobody knows which class priors the scores contain, so that there are no probabilities.
+        The function gives ``None`` if the class priors in the scores are unknown: then there are none.
         """
         score_map = self.score_map
-        if score_map.now is None:
-            return None
         training = PriorRecord.training(self.class_table.class_counts)
-        return score_map.converted(scores, priors=training).softmax(1)
+        return lambda scores: None if score_map.now is None else score_map.converted(scores, priors=training)
+
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Of mapped scores (n, c), the probabilities that people are shown; ``None`` if there are none."""
+        found = self.shown()(scores)
+        return None if found is None else found.softmax(1)
 
     def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
         """Norms of the class weights (c,) and offsets (c,) of the classifier that made the scores."""
@@ -225,17 +228,30 @@ class Run:
             )
         return tensors[f"{head}.norms"], tensors[f"{head}.offsets"]
 
-    def save_declared(self, maps: Mapping[str, ScoreMap]) -> None:
-        """Keep what the loss says that the scores of each head mean."""
-        content = {head: score_map.to_dict() for head, score_map in maps.items()}
+    def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:
+        """Keep what the loss says that the scores of each head mean, and its class weights (c,) then."""
+        declared = {head: score_map.to_dict() for head, score_map in maps.items()}
+        weight = None if loss_weight is None else loss_weight.double().tolist()
+        content = {"heads": declared, "loss_weight": weight}
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
 
     def load_declared(self) -> dict[str, ScoreMap]:
         """What the loss says that the scores of each head mean."""
+        return {head: ScoreMap.from_dict(found) for head, found in self._declared()["heads"].items()}
+
+    def load_loss_weight(self) -> Tensor | None:
+        """The class weights (c,) that the loss had at the epoch that is kept; ``None`` if it had none."""
+        weight = self._declared()["loss_weight"]
+        return None if weight is None else torch.tensor(weight)
+
+    def _declared(self) -> dict[str, Any]:
         path = self.path / "scores" / "declared.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return {head: ScoreMap.from_dict(found) for head, found in content.items()}
+            for found in content["heads"].values():
+                ScoreMap.from_dict(found)
+            torch.tensor(content["loss_weight"] or [0.0])
+            return content
         except FileNotFoundError:
             raise RunError(f"{self.path} does not say what its scores mean: {path} is missing") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:

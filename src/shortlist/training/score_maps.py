@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from shortlist.predictors import AverageK
+from shortlist.predictors import AverageK, CalibrationWarning
 from shortlist.scores import (
     PriorRecord,
     ScoreMap,
@@ -15,11 +15,14 @@ from shortlist.scores import (
     fit_temperature_and_prior,
     fit_temperature_and_tau,
     normalization_map,
+    priors_of_rows,
 )
 from shortlist.training.recipe import Recipe
 from shortlist.training.score_rules import is_fitted
 
 __all__ = ["complete_map", "figure_of", "normalized_map"]
+
+_FEW_ROWS = 30
 
 
 def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: Tensor) -> ScoreMap:
@@ -45,16 +48,19 @@ def complete_map(
     """
     training = PriorRecord.training(counts)
     adjust = recipe.adjust
+    own = priors_of_rows(target, training) if len(target) else training
     note = f"fitted on {len(target):,} {rows}"
+    if not own.same_as(training):
+        note += f", which have {own.words() if own.name != 'given' else 'class shares of their own'}"
     if start.contains is None:
-        found = _identified(recipe, start, scores, target, training, note)
+        found = _identified(recipe, start, scores, target, training, own, note)
         if found.contains is None or adjust.tau is None:
             return found
         return _with_tau(recipe, found, scores, target, training, note)
     if "fit" == adjust.temperature == adjust.tau:
         return _fitted_together(start, scores, target, training, note)
     if adjust.temperature == "fit" or adjust.tau == "cross_fit":
-        offset = training.log_priors - start.contains.log_priors
+        offset = own.log_priors - start.contains.log_priors
         temperature = fit_temperature(start(scores), target, offset=offset)
         start = start.with_temperature(temperature).noted(f"temperature {temperature:.4g}, {note}")
     elif adjust.temperature is not None:
@@ -63,18 +69,33 @@ def complete_map(
 
 
 def _identified(
-    recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
+    recipe: Recipe,
+    start: ScoreMap,
+    scores: Tensor,
+    target: Tensor,
+    training: PriorRecord,
+    own: PriorRecord,
+    note: str,
 ) -> ScoreMap:
     """Scores of unknown priors, with temperature and prior exponent fitted unless a number is given."""
     if not is_fitted(recipe, start) or not len(target):
         temperature = recipe.adjust.temperature
         return start if not isinstance(temperature, float) else start.with_temperature(temperature)
+    if len(target) < _FEW_ROWS:
+        warnings.warn(
+            f"temperature and prior exponent are fitted on {len(target)} rows: they may be far off",
+            CalibrationWarning,
+            stacklevel=2,
+        )
     try:
-        fit = fit_temperature_and_prior(start(scores), target, priors=training.priors)
+        fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
     except ValueError as error:
-        warnings.warn(f"the scores are taken for log-posteriors as they are: {error}", stacklevel=2)
-        found = start.identified(training, temperature=1.0, exponent=0.0)
-        return found.noted("as far as anybody can tell, since no temperature could be fitted")
+        warnings.warn(
+            f"the scores stay without a meaning, since no temperature can be fitted: {error}",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+        return start
     found = f"temperature {fit.temperature:.4g} and prior exponent {fit.exponent:.4g}, {note}"
     if fit.smoothed:
         found += ", none of which is mistaken, with smoothed targets"

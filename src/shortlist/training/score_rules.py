@@ -1,14 +1,16 @@
 """Which combinations of loss, adjustment, sets and data go together; the others are refused by name."""
 
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from shortlist.predictors import PREDICTORS
 from shortlist.priors import class_balanced_weights
-from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.training.loss_use import declared_maps, make_loss, needed_head
+from shortlist.scores import PriorRecord, ScoreMap, meaning_of_loss
+from shortlist.training.loss_use import HEADS, declared_maps, make_loss, needed_head
 
 if TYPE_CHECKING:
     from shortlist.training.recipe import Recipe
@@ -50,25 +52,51 @@ def check_score_rules(recipe: "Recipe") -> None:
 
 def _faults(recipe: "Recipe") -> Iterator[str]:
     yield from _head_faults(recipe)
+    yield from _twice_faults(recipe)
     if validation_is_test(recipe):
         yield from _test_row_faults(recipe)
     declared = _declared(recipe)
     known = declared.contains is not None and recipe.adjust.weight_normalization is None
-    yield from _tau_faults(recipe, declared, known)
-    if not known and not is_fitted(recipe, declared):
+    fitted = is_fitted(recipe, declared)
+    yield from _tau_faults(recipe, known)
+    if not known and not fitted:
         yield from _unknown_prior_faults(recipe)
-    yield from _activation_faults(recipe, fitted=is_fitted(recipe, declared))
+    yield from _predictor_faults(recipe, declared, known=known, fitted=fitted)
 
 
-def _declared(recipe: "Recipe") -> ScoreMap:
-    """The map that the loss declares for the head to predict from, for classes of some counts."""
+def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
+    """The loss for classes of some counts, with the class weights that it starts or ends with."""
     options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
     beta = getattr(recipe.loss, "class_balanced", None)
+    if reweighted and recipe.reweighting is not None:
+        beta = recipe.reweighting.beta
     weight = None if beta is None else class_balanced_weights(_COUNTS, beta=beta)
-    loss = make_loss(recipe.loss.name, options, class_counts=_COUNTS, weight=weight)
-    free = not scales_weights(recipe)
+    return make_loss(recipe.loss.name, options, class_counts=_COUNTS, weight=weight)
+
+
+def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
+    """The map that the loss declares for the head to predict from, for classes of some counts."""
+    loss, free = _loss(recipe, reweighted=reweighted), not scales_weights(recipe)
     maps = declared_maps(loss, _COUNTS, balanced_rows=trains_balanced(recipe), free_scores=free)
     return maps.get(recipe.adjust.predict_from, maps["set"])
+
+
+def _twice_faults(recipe: "Recipe") -> Iterator[str]:
+    """Class-balanced batches leave the class priors out; a loss or weights that do so too, do it twice."""
+    if not trains_balanced(recipe):
+        return
+    where = "sampler class_balanced" if recipe.second_stage is None else "the second stage"
+    weighted = getattr(recipe.loss, "class_balanced", None) is not None or (
+        recipe.reweighting is not None and recipe.second_stage is None
+    )
+    on_plain_rows = declared_maps(_loss(recipe), _COUNTS, balanced_rows=False)["set"].contains
+    leaves_out = on_plain_rows is not None and not on_plain_rows.same_as(PriorRecord.training(_COUNTS))
+    if weighted or leaves_out:
+        what = "class weights" if weighted else f"the loss {recipe.loss.name}"
+        yield (
+            f"{where} and {what} must not come together: class-balanced batches leave the class priors out "
+            f"of the scores already, and {what} would leave them out again. Take one of the two"
+        )
 
 
 def _head_faults(recipe: "Recipe") -> Iterator[str]:
@@ -107,7 +135,7 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
             )
 
 
-def _tau_faults(recipe: "Recipe", declared: ScoreMap, known: bool) -> Iterator[str]:
+def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
     tau, temperature = recipe.adjust.tau, recipe.adjust.temperature
     if tau == "cross_fit" and temperature not in (None, "fit"):
         yield (
@@ -119,11 +147,16 @@ def _tau_faults(recipe: "Recipe", declared: ScoreMap, known: bool) -> Iterator[s
             "adjust.tau must not be cross_fit with second_stage weight_scaling: the classifier that it "
             "scales has seen all training rows, so that no fold of them is held out. Write fit, or a number"
         )
+    if tau == "cross_fit" and recipe.adjust.weight_normalization is not None:
+        yield (
+            "adjust.tau must not be cross_fit with adjust.weight_normalization: the classifiers of the folds "
+            "have other norms than the one that is normalized. Write fit, or a number"
+        )
     if not isinstance(tau, float) or not tau or not known:
         return
-    assert declared.contains is not None
     wanted = PriorRecord.training(_COUNTS).to_power(1 - tau)
-    if declared.contains.same_as(wanted):
+    phases = [_declared(recipe, reweighted=later).contains for later in (False, True)]
+    if all(contains is not None and contains.same_as(wanted) for contains in phases):
         yield (
             f"adjust.tau must not be {tau:g}: the scores of {_trained(recipe)} leave out {tau:g} times the "
             f"log class priors already. Leave adjust.tau out, or write 0 to put the priors back"
@@ -138,28 +171,42 @@ def _trained(recipe: "Recipe") -> str:
 def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
     normalized = recipe.adjust.weight_normalization is not None
     what = "normalized weights" if normalized else _trained(recipe)
-    why = f"nobody knows which class priors the scores of {what} contain"
+    why = f"the class priors in the scores of {what} are unknown"
     remedy = (
-        "write adjust.tau: cross_fit, which finds out on held-out folds of the training rows"
+        "write adjust.tau: cross_fit, which fits them on held-out folds of the training rows"
         if validation_is_test(recipe)
-        else "leave adjust.temperature out, so that it is found out on the validation rows"
+        else "leave adjust.temperature out, so that they are fitted on the validation rows"
     )
     if recipe.adjust.tau is not None:
-        yield f"adjust.tau must be left out: {why}, and it is not fitted here; {remedy}"
+        yield f"adjust.tau must be left out: {why}, and this recipe does not fit them; {remedy}"
     for key, section in recipe.predictors.items():
         if section.macro:
-            yield f"predictors.{key}.macro must be false: {why}, and it is not fitted here; {remedy}"
+            yield f"predictors.{key}.macro must be false: {why}, and this recipe does not fit them; {remedy}"
 
 
-def _activation_faults(recipe: "Recipe", *, fitted: bool) -> Iterator[str]:
+def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitted: bool) -> Iterator[str]:
+    heads = HEADS if recipe.adjust.predict_from == "choose" else (recipe.adjust.predict_from,)
+    two = needed_head(recipe.loss.name) == "two_head"
+    sigmoid = all(meaning_of_loss(_loss(recipe), head if two else None).sigmoid for head in heads)
+    training = PriorRecord.training(_COUNTS)
+    as_training = (known and declared.contains is not None and declared.contains.same_as(training)) or fitted
+    if recipe.adjust.tau is not None:
+        as_training = recipe.adjust.tau == 0.0
     for key, section in recipe.predictors.items():
+        takes_priors = "priors" in inspect.signature(PREDICTORS[section.name]).parameters
+        if section.macro and not takes_priors:
+            yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
+        if "tau" in section.options and not section.macro:
+            yield f"predictors.{key}.tau is a power of the class priors: write macro: true with it"
+        if section.name in ("pointwise_error", "average_error") and not as_training:
+            yield (
+                f"predictors.{key} must not be {section.name}: it trusts the scores to be log-posteriors "
+                f"under the training priors, which these are not. Write adjust.tau: 0, or take conformal"
+            )
         activation = section.options.get("activation", "softmax")
-        if activation == "softmax":
-            continue
-        raw = activation == "sigmoid" and not fitted
-        if not raw or recipe.loss.name not in ("average_k", "assume_negative", "expected_positive", "role"):
+        if activation != "softmax" and not (activation == "sigmoid" and sigmoid and not fitted):
             yield (
                 f"predictors.{key}.activation must be softmax, which makes probabilities of log-posteriors, "
-                f"got {activation!r}; sigmoid is for average_k, assume_negative, expected_positive and role "
-                f"with adjust.temperature: 1, which leaves their scores as they are"
+                f"got {activation!r}; sigmoid is for the scores of assume_negative, expected_positive, role "
+                f"and the set head of average_k, left as they are by adjust.temperature: 1"
             )
