@@ -110,7 +110,12 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
         ("run.json", "[]", lambda run: Run.open(run.path), "must hold a mapping of keys to values, got list"),
         ("run.json", '{"format": "shortlist run 2"}', lambda run: run.state, "it has no state"),
         ("run.json", "\xff", lambda run: run.info(), "is not JSON"),
-        ("model/score_map.json", "{}", lambda run: run.scored("test"), "score_map.json is damaged or was changed"),
+        (
+            "model/score_map.json",
+            "{}",
+            lambda run: run.scored("test"),
+            "score_map.json is damaged or was changed",
+        ),
         ("model/model.json", "{}", lambda run: run.scored("test"), "model.json is damaged or was changed"),
         ("scores/declared.json", "[]", calibrate_run, "declared.json cannot be read"),
         ("scores/test.safetensors", "", evaluate_run, "test.safetensors cannot be read"),

@@ -45,7 +45,7 @@ def train(
 ) -> None:
     """Train as a recipe says, calibrate its predictors and measure them on the test rows.
 
-    Everything goes into one run folder. A run that was stopped, however hard, goes on with --resume.
+    Everything goes into one run folder. A run that was stopped, even by a kill, goes on with --resume.
     """
     from shortlist.cli._shown import figures_table, print_json, progress_report, warnings_as_lines
     from shortlist.metrics import Results

@@ -42,10 +42,10 @@ def warn_where_priors_hurt(
         loss, error = _macro_mean(without - with_priors, target)
         if loss > _ERRORS * error and loss > 0.01:
             warnings.warn(
-                f"predictors.{key}: with class priors, sets hold the right class of the average class less "
-                f"often than without ({_macro_mean(with_priors, target)[0]:.1%} against "
-                f"{_macro_mean(without, target)[0]:.1%} of the {len(target):,} validation rows): the scores "
-                "are too far from log-posteriors for priors to help; take macro: false",
+                f"predictors.{key}: macro coverage is lower with class priors than without "
+                f"({_macro_mean(with_priors, target)[0]:.1%} against {_macro_mean(without, target)[0]:.1%} "
+                f"on the {len(target):,} validation rows): the scores are too far from log-posteriors for "
+                "priors to help; take macro: false",
                 CalibrationWarning,
                 stacklevel=2,
             )

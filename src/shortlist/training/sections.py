@@ -214,7 +214,7 @@ class AdjustSection(Section):
     normalized_offset: Literal["scaled", "kept"] = "scaled"
     # divides the scores; "fit" on the validation rows; a number fits nothing
     temperature: Positive | Literal["fit"] | None = None
-    # how often the log class priors are left out of the scores: 0 not at all, 1 for balanced classes
+    # the power of the class priors that is divided out: 0 none, 1 all, for balanced classes
     tau: float | Literal["fit", "cross_fit"] | None = None
     # of a two-head model, the head to predict from; "choose" takes the better one on the validation rows
     predict_from: Literal["set", "proposal", "choose"] = "set"
