@@ -81,7 +81,7 @@ def test_short_lists_of_known_probabilities():
     """Of rows of equally frequent classes 1/4, 1/4, 1/2; of training rows these times 0.6, 0.3, 0.1."""
     probabilities = torch.tensor([[0.25, 0.25, 0.5], [0.01, 0.01, 0.98]])
     lists = of_known_scores().short_lists(probabilities.log(), at_least=2)
-    first = [(0, 0.6 / 1.1, False), (1, 0.3 / 1.1, False), (2, 0.2 / 1.1, True)]  # 0.15 + 0.075 + 0.05
+    first = [(2, 0.2 / 1.1, True), (0, 0.6 / 1.1, False)]  # the best score first; 0.15 + 0.075 + 0.05
     second = [(2, 0.098 / 0.107, True), (0, 0.006 / 0.107, False)]
     for listed, wanted in zip(lists, (first, second), strict=True):
         assert [(c.index, c.in_set) for c in listed] == [(i, inside) for i, _, inside in wanted]
