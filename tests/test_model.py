@@ -15,7 +15,7 @@ import shortlist
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist._model_files import read_description, read_predictors, write_predictors, write_score_map
 from shortlist.heads import CosineHead
-from shortlist.model import ModelError
+from shortlist.model import ModelError, network_by_name
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import AverageK, Candidate, Conformal, TopK, load
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
@@ -578,3 +578,41 @@ def test_onnx_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(Exception):  # noqa: B017  of whatever kind the exporter's is
         model.export_onnx(tmp_path / "model.onnx", batch=torch.ones(2, 3))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+# networks of one's own, named by the caller
+
+
+def make_tiny(num_classes: int = 6, **_) -> nn.Module:
+    torch.manual_seed(11)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, num_classes))
+
+
+def test_a_network_that_the_caller_names_is_made_and_filled(tmp_path):
+    network = make_tiny()
+    nn.init.normal_(network[1].weight)
+    Model.from_parts(network, SIX, score_map=adjusted_map()).save(tmp_path / "model")
+    with pytest.raises(ModelError, match="does not say how the network is built"):
+        Model.load(tmp_path / "model")
+    made = network_by_name(tmp_path / "model", "tests.test_model:make_tiny")
+    loaded = Model.load(tmp_path / "model", network=made)
+    batch = torch.randn(5, 1, 4, 4)
+    assert torch.equal(
+        loaded.scores(batch), Model.from_parts(network, SIX, score_map=adjusted_map()).scores(batch)
+    )
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", ["tests.test_model:nothing", "tests.test_model", "no_such_module:f", ":"])
+def test_a_network_that_cannot_be_made_is_named(name, tmp_path):
+    Model.from_parts(make_tiny(), SIX).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"network must be package.module:function, got"):
+        network_by_name(tmp_path / "model", name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_networks_of_any_precision_take_images_as_they_come(dtype):
+    network = make_tiny().to(dtype)
+    batch = torch.randn(5, 1, 4, 4)
+    expected = network(batch.to(dtype)).float()
+    assert torch.equal(Model.from_parts(network, SIX).scores(batch), expected)

@@ -487,3 +487,16 @@ MAP = ScoreMap(2, contains=PriorRecord.given(torch.tensor([0.75, 0.25])))
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.errors
+def test_a_shift_that_takes_the_priors_out_cannot_be_applied_twice():
+    """By hand, without a conversion: what the second map says of its result would not be true."""
+    training = PriorRecord.training(torch.tensor([9, 1]))
+    by_hand = ScoreMap(2, shift=-training.log_priors, contains=PriorRecord.balanced(2))
+    start = ScoreMap(2, contains=training)
+    assert start.then(by_hand).now.same_as(PriorRecord.balanced(2))
+    with pytest.raises(
+        ValueError, match=r"second must say what its shift makes of balanced priors.*applied twice"
+    ):
+        start.then(by_hand).then(by_hand)
