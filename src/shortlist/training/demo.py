@@ -58,7 +58,7 @@ def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
 def run_demo(out: Path, *, seed: int = 0, report: Callable[[str], Report]) -> dict[str, Run]:
     """Train what is not yet there; ``report(name)`` makes the progress function of each training.
 
-    On one thread, which for so small a network is as fast as two and gives the same numbers everywhere.
+    On one thread, which for so small a network is as fast as two and gives the same numbers each time.
     """
     torch.set_num_threads(1)
     runs = {}
