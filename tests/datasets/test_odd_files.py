@@ -387,3 +387,12 @@ def test_one_folder_of_fonts_need_not_be_in_a_list(tmp_path):
 def test_sets_that_need_more_than_a_name(name, lacks):
     with pytest.raises(ValueError, match=f"{name} needs {lacks}: call it in Python"):
         open_dataset(name)
+
+
+def test_pipes_among_images_are_named_and_not_waited_for(tmp_path):
+    from shortlist.datasets.images import read_image, unreadable_files
+
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ValueError, match=r"pipe.png cannot be read as an image: it is no regular file"):
+        read_image(tmp_path / "pipe.png")
+    assert unreadable_files([str(tmp_path / "pipe.png")]) == {0: "it is no regular file"}

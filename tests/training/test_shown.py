@@ -7,9 +7,11 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
-from shortlist import Model
+from shortlist import ClassTable, Model
 from shortlist.metrics import Results
+from shortlist.predictors import TopK
 from shortlist.training.build import build_data
 from shortlist.training.fit import train
 from shortlist.training.predict import predict_files
@@ -97,3 +99,17 @@ def test_class_weights_count_if_the_kept_epoch_had_them(after, words, tmp_path):
     counts = run.class_table.class_counts.clamp(min=1).double()
     expected = (counts / counts.sum() * weight).log()
     torch.testing.assert_close(contains.log_priors, expected - expected.logsumexp(0), rtol=1e-6, atol=1e-6)
+
+
+def test_csv_cells_that_a_spreadsheet_would_run_are_escaped(tmp_path):
+    names = ['=HYPERLINK("http://x", "oak")', "+1", "@SUM(A1)", "-ash", "oak", "\tbeech"]
+    table = ClassTable(names=names, ids=[str(i) for i in range(6)], counts=[1] * 6)
+    model = Model.from_parts(nn.Identity(), table, predictors={"top6": TopK(6)})
+    save_file({"scores": -torch.arange(6.0)[None]}, tmp_path / "s.safetensors")
+    predict_files(model, [tmp_path / "s.safetensors"], tmp_path / "lists.csv")
+    with (tmp_path / "lists.csv").open(newline="") as file:
+        written = [line["name"] for line in csv.DictReader(file)]
+    assert written == ["'" + names[0], "+1", "'@SUM(A1)", "'-ash", "oak", "'\tbeech"]
+    predict_files(model, [tmp_path / "s.safetensors"], tmp_path / "lists.jsonl")
+    (line,) = (tmp_path / "lists.jsonl").read_text().splitlines()
+    assert [c["name"] for c in json.loads(line)["candidates"]] == names  # data for programs stays as it is

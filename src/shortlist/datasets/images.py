@@ -12,6 +12,7 @@ start. Of images of 16 bits the upper 8 are read; those of 32 bits, whose range 
 """
 
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,7 @@ def read_image(path: str | Path) -> "Image.Image":
     from PIL import Image
 
     try:
+        _refuse_special_files(path)
         with Image.open(path) as opened:
             return as_rgb(opened)
     except Exception as error:  # decoders fail in many ways on broken files, SyntaxError among them
@@ -114,6 +116,12 @@ def with_8_bits(image: "Image.Image") -> "Image.Image":
     return image
 
 
+def _refuse_special_files(path: str | Path) -> None:
+    """Refuse pipes, devices and sockets, which to open may wait for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("it is no regular file")
+
+
 def reason_of(error: Exception) -> str:
     """Why a file could not be read, in a few words."""
     if isinstance(error, FileNotFoundError):
@@ -132,6 +140,7 @@ def why_unreadable(path: str | Path) -> str | None:
     from PIL import Image
 
     try:
+        _refuse_special_files(path)
         if not os.path.getsize(path):
             return "it is empty"
         with Image.open(path) as image:

@@ -48,6 +48,22 @@ class ListWriter(ABC):
         """Add one item: its candidates, the best first, each with its probability if known."""
 
 
+def _safe_cell(text: str) -> str:
+    """Text that a spreadsheet shows and does not run: with a quote before what it would take for a formula.
+
+    Example:
+        >>> _safe_cell("=HYPERLINK(1)"), _safe_cell("oak"), _safe_cell("-2.5")
+        ("'=HYPERLINK(1)", 'oak', '-2.5')
+    """
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text  # a number
+
+
 class _CsvWriter(ListWriter):
     def __init__(self, file: TextIO, table: ClassTable) -> None:
         super().__init__(table)
@@ -57,7 +73,8 @@ class _CsvWriter(ListWriter):
     def add(self, item: str, candidates: Listed) -> None:
         for rank, (c, probability) in enumerate(candidates, start=1):
             shown = "" if probability is None else f"{probability:.6g}"
-            self._lines.writerow([item, rank, c.index, c.id, c.name, shown, int(c.in_set)])
+            texts = [_safe_cell(text) for text in (item, c.id, c.name)]
+            self._lines.writerow([texts[0], rank, c.index, *texts[1:], shown, int(c.in_set)])
 
 
 class _JsonLinesWriter(ListWriter):
