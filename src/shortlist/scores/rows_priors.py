@@ -26,8 +26,8 @@ def priors_of_rows(target: Int[Tensor, " n"], training: PriorRecord) -> PriorRec
     Example:
         >>> training = PriorRecord.training(torch.tensor([80, 10, 10]))
         >>> balanced = torch.arange(3).repeat(30)
-        >>> round(priors_of_rows(balanced, training).power, 6)
-        0.0
+        >>> abs(priors_of_rows(balanced, training).power) < 1e-6  # the training priors to the power 0
+        True
         >>> priors_of_rows(torch.tensor([0] * 8 + [1, 2]), training).words()
         'the training priors'
     """
