@@ -1,9 +1,8 @@
 """The finished model: preprocessing, network, score map, predictors and class table in one object."""
 
-import importlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,10 +18,11 @@ from shortlist._checks import check_choice, check_k, promote
 from shortlist._model_files import ModelError
 from shortlist._model_graph import HeadChoice, ModelGraph, export_onnx
 from shortlist._model_images import in_parts, prepare_images
+from shortlist._model_network import network_by_name, network_of
 from shortlist.class_table import ClassTable
 from shortlist.classifiers import classifier_name
 from shortlist.heads import head_scores
-from shortlist.models.spec import NetworkSpec, build_network, in_channels_last
+from shortlist.models.spec import NetworkSpec, in_channels_last
 from shortlist.predictors import Candidate, SetPredictor, to_lists
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
@@ -263,7 +263,7 @@ class Model:
             spec = None if content["network"] is None else NetworkSpec.from_dict(content["network"])
             prepared = content["preprocessing"]
             preprocessing = None if prepared is None else Preprocessing.from_dict(prepared)
-            network = _build(spec) if network is None else network
+            network = network_of(spec) if network is None else network
         files.read_network(folder, network)
         class_table, score_map = files.read_class_table(folder), files.read_score_map(folder)
         predictors = files.read_predictors(folder, content["predictors"])
@@ -348,38 +348,6 @@ class Model:
             raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
         of_bytes = self.preprocessing is not None and self.preprocessing.pixels == "bytes"
         return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)
-
-
-def _build(spec: NetworkSpec | None) -> nn.Module:
-    """The network without weights of its own; what is drawn does not show in other draws."""
-    if spec is None:
-        raise ValueError(
-            "it does not say how the network is built: make the network yourself and pass it, "
-            "Model.load(folder, network=...)"
-        )
-    with torch.random.fork_rng(devices=[]):
-        return build_network(spec, pretrained=False, allow_code=False)
-
-
-def network_by_name(path: str | Path, name: str) -> nn.Module:
-    """The network for a saved model, made by a function that the caller names: its code is run.
-
-    Args:
-        path: The folder of the model, for :meth:`Model.load`.
-        name: ``"package.module:function"``. Where the folder says how the network is built, the function
-            takes the place of the one that it names; otherwise it is called without arguments.
-    """
-    content = files.read_description(files.model_folder(path))["network"]
-    if content is not None:
-        return build_network(replace(NetworkSpec.from_dict(content), name=name), pretrained=False)
-    module, _, function = name.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"network must be package.module:function, got {name!r}: {error}") from error
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"{name} must make a network, an nn.Module, got {type(made).__name__}")
-    return made
 
 
 def _check_sizes(
