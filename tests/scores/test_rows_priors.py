@@ -4,7 +4,6 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.scores import PriorRecord, ScoreMap, fit_temperature_and_prior, priors_of_rows
 
 COUNTS = (3000 / torch.arange(1, 41)).long()
@@ -50,16 +49,19 @@ def test_shares_that_are_no_power_are_taken_as_they_are():
 @pytest.mark.parametrize("left_out", [0.0, 0.4, 1.0])
 def test_the_fit_finds_the_training_posterior_whatever_rows_it_is_made_on(balanced, left_out):
     """Exact scores with some of the priors left out: T and t come back from balanced rows as from others."""
-    data = gaussian_genera(num_classes=40, num_genera=8, dim=8, num_rows=400, seed=0)
-    training = PriorRecord.given(data.priors)
-    inputs, target = data.draw(6000, balanced=balanced, generator=torch.Generator().manual_seed(3))
-    scores = 2.5 * (data.log_posterior(inputs) - left_out * training.log_priors)
-    own = priors_of_rows(target, training)
-    fit = fit_temperature_and_prior(scores, target, priors=training.priors, rows_priors=own.priors)
+    generator = torch.Generator().manual_seed(3)
+    means = 1.5 * torch.randn(40, 8, generator=generator, dtype=torch.float64)
+    shares = TRAINING.to_power(0.0) if balanced else TRAINING
+    target = torch.multinomial(shares.priors, 6000, replacement=True, generator=generator)
+    inputs = means[target] + torch.randn(6000, 8, generator=generator, dtype=torch.float64)
+    log_posterior = (TRAINING.log_priors - torch.cdist(inputs, means) ** 2 / 2).log_softmax(1)
+    scores = 2.5 * (log_posterior - left_out * TRAINING.log_priors)
+    own = priors_of_rows(target, TRAINING)
+    fit = fit_temperature_and_prior(scores, target, priors=TRAINING.priors, rows_priors=own.priors)
     assert fit.temperature == pytest.approx(2.5, rel=0.05)
     assert fit.exponent == pytest.approx(left_out, abs=0.06)
     mapped = ScoreMap(40, contains=None).identified(
-        training, temperature=fit.temperature, exponent=fit.exponent
+        TRAINING, temperature=fit.temperature, exponent=fit.exponent
     )
-    distance = (mapped(scores).softmax(1) - data.log_posterior(inputs).exp()).abs().sum(1).mean() / 2
+    distance = (mapped(scores).softmax(1) - log_posterior.exp()).abs().sum(1).mean() / 2
     assert float(distance) < 0.03
