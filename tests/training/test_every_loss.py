@@ -71,8 +71,8 @@ ERRORS = {
     "imbalanced_noised_topk": (0.20, 0.40),
     "assume_negative": (0.10, 0.26),
     "average_k": (0.06, 0.28),
-    "expected_positive": (0.15, 0.50),
-    "role": (0.23, 0.55),
+    "expected_positive": (0.06, 0.36),
+    "role": (0.16, 0.40),
 }
 
 
@@ -83,12 +83,12 @@ def test_sets_of_every_loss_mean_what_they_say(name, tmp_path):
         warnings.simplefilter("always", CalibrationWarning)
         run = train(recipe_of(name), tmp_path / "run", report=lambda *_: None)
     sets = Results.load(run.path / "results.json").sets
-    # macro-optimal sets cover the average class at least as often, within the noise of its few rows; where
-    # the scores are too far from log-posteriors for that, the run says so
+    # macro-optimal sets cover the average class at least as often, within the noise of its few rows, and so
+    # the run has nothing to warn of
     helped = all(sets[f"{k}_macro"].coverage.macro.value > sets[k].coverage.macro.value - 0.02 for k in SIZES)
     words = " ".join(str(warning.message) for warning in caught)
     said = {k for k in SIZES if f"predictors.{k}_macro: macro coverage is lower" in words}
-    assert (helped and not said) if name != "role" else (not helped and said == set(SIZES))
+    assert helped and not said
     # a default conformal set is not vacuous (of 60 classes), and keeps its promise
     for score, most in (("lac", 12), ("aps", 12 if name != "role" else 45)):
         assert sets[score].size.micro.value < most

@@ -51,6 +51,16 @@ LAST = {"figure": "last"}
             "predictors.two.macro must be false: the class priors in the scores",
         ),
         (
+            {"adjust": {"class_shifts": True}},
+            "adjust.class_shifts must be left out: the scores of the loss cross_entropy are log-posteriors "
+            "already, and a shift would change them",
+        ),
+        (
+            {"loss": "focal", "adjust": {"class_shifts": True, "temperature": 2}},
+            "adjust.class_shifts must be left out: this recipe fits nothing to the scores. Leave "
+            "adjust.temperature out to have them fitted",
+        ),
+        (
             {"data": TEST_ROWS},
             "selection.figure must not be top1: the validation rows are the test rows .* Write "
             "selection.figure: last",

@@ -52,11 +52,14 @@ class ScoreMeaning:
             :math:`\log(\alpha / \delta)`. ``None`` if the scores are no log-probabilities or contain unknown
             priors: then temperature and prior have to be fitted.
         sigmoid: Whether the loss takes the sigmoid of each score for a probability of its own.
+        free_levels: Whether nothing in the loss ties the level of one class's scores to the others': then a
+            shift for each class has to be fitted too.
     """
 
     scale: float = 1.0
     log_ratio: float | Tensor | None = None
     sigmoid: bool = False
+    free_levels: bool = False
 
     @staticmethod
     def weighted(weight: Tensor | None) -> "ScoreMeaning":

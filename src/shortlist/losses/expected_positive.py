@@ -127,4 +127,4 @@ class ExpectedPositiveLoss(ClassLoss):
 
     def score_meaning(self) -> ScoreMeaning:
         """A sigmoid of its own for each class."""
-        return ScoreMeaning(sigmoid=True)
+        return ScoreMeaning(sigmoid=True, free_levels=True)

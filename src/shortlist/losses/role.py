@@ -157,5 +157,5 @@ class RoleLoss(nn.Module):
         )
 
     def score_meaning(self) -> ScoreMeaning:
-        """A sigmoid of its own for each class."""
-        return ScoreMeaning(sigmoid=True)
+        """A sigmoid of its own for each class, on a level of its own: no class has labels against it."""
+        return ScoreMeaning(sigmoid=True, free_levels=True)

@@ -1,5 +1,6 @@
 """What scores mean: the map from a network's output to log-posteriors, its fitting, its record of priors."""
 
+from shortlist.scores.class_shifts import ClassShiftFit, fit_class_shifts
 from shortlist.scores.likelihood import (
     TemperaturePriorFit,
     TemperatureTauFit,
@@ -15,12 +16,14 @@ from shortlist.scores.tau import TauFit, fit_tau
 from shortlist.scores.weights import normalization_map, normalize_classifier, normalize_weights
 
 __all__ = [
+    "ClassShiftFit",
     "PriorRecord",
     "ScoreMap",
     "TauFit",
     "TemperaturePriorFit",
     "TemperatureTauFit",
     "UnknownPriorError",
+    "fit_class_shifts",
     "fit_tau",
     "fit_temperature",
     "fit_temperature_and_prior",

@@ -135,20 +135,24 @@ class ScoreMap(nn.Module):
         check_number("temperature", temperature, above=0.0)
         return self._changed(scale=self.scale / temperature, shift=self.shift / temperature)
 
-    def identified(self, training: PriorRecord, *, temperature: float, exponent: float) -> "ScoreMap":
+    def identified(
+        self, training: PriorRecord, *, temperature: float, exponent: float, shifts: float | Tensor = 0.0
+    ) -> "ScoreMap":
         r"""The map whose temperature and priors were fitted: its result then contains the training priors.
 
-        By the fit, the softmax of :math:`(a s + b) / T + t \log \pi` is the posterior under the training
-        priors :math:`\pi`; so :math:`(a s + b) / T` contains :math:`\pi^{1 - t}`.
+        By the fit, the softmax of :math:`(a s + b) / T + d + t \log \pi` is the posterior under the training
+        priors :math:`\pi`; so :math:`(a s + b) / T + d` contains :math:`\pi^{1 - t}`.
 
         Args:
             training: The training priors.
             temperature: T, > 0.
             exponent: t.
+            shifts: d, one number or one per class (c,).
         """
         check_number("exponent", exponent)
         scaled = self.with_temperature(temperature)
-        return scaled._changed(contains=training.to_power(1 - exponent), now=training)
+        shift = scaled.shift + _per_class("shifts", shifts, self.num_classes).to(scaled.shift.device)
+        return scaled._changed(shift=shift, contains=training.to_power(1 - exponent), now=training)
 
     def then(self, second: "ScoreMap") -> "ScoreMap":
         """The map that applies this one and after it another.

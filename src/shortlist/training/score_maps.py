@@ -10,6 +10,7 @@ from shortlist.predictors import AverageK, CalibrationWarning
 from shortlist.scores import (
     PriorRecord,
     ScoreMap,
+    fit_class_shifts,
     fit_tau,
     fit_temperature,
     fit_temperature_and_prior,
@@ -18,7 +19,7 @@ from shortlist.scores import (
     priors_of_rows,
 )
 from shortlist.training.recipe import Recipe
-from shortlist.training.score_rules import is_fitted
+from shortlist.training.score_rules import fits_class_shifts, is_fitted
 
 __all__ = ["complete_map", "figure_of", "normalized_map"]
 
@@ -88,7 +89,8 @@ def _identified(
             stacklevel=2,
         )
     try:
-        fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
+        fit_map = _fit_with_shifts if fits_class_shifts(recipe) else _fit_two_numbers
+        return fit_map(start, scores, target, training, own, note)
     except ValueError as error:
         warnings.warn(
             f"the scores stay without a meaning, since no temperature can be fitted: {error}",
@@ -96,10 +98,29 @@ def _identified(
             stacklevel=2,
         )
         return start
+
+
+_SMOOTHED = ", none of which is mistaken, with smoothed targets"
+
+
+def _fit_two_numbers(
+    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+) -> ScoreMap:
+    fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
     found = f"temperature {fit.temperature:.4g} and prior exponent {fit.exponent:.4g}, {note}"
-    if fit.smoothed:
-        found += ", none of which is mistaken, with smoothed targets"
+    found += _SMOOTHED * fit.smoothed
     return start.identified(training, temperature=fit.temperature, exponent=fit.exponent).noted(found)
+
+
+def _fit_with_shifts(
+    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+) -> ScoreMap:
+    fit = fit_class_shifts(start(scores), target, priors=training.priors, rows_priors=own.priors)
+    found = f"temperature {fit.temperature:.4g}, prior exponent {fit.exponent:.4g} and a shift for each class"
+    found += f" (from {float(fit.shifts.min()):.2g} to {float(fit.shifts.max()):.2g}), {note}"
+    found += _SMOOTHED * fit.smoothed
+    numbers = {"temperature": fit.temperature, "exponent": fit.exponent, "shifts": fit.shifts}
+    return start.identified(training, **numbers).noted(found)
 
 
 def _fitted_together(

@@ -15,7 +15,14 @@ from shortlist.training.loss_use import HEADS, declared_maps, make_loss, needed_
 if TYPE_CHECKING:
     from shortlist.training.recipe import Recipe
 
-__all__ = ["check_score_rules", "is_fitted", "scales_weights", "trains_balanced", "validation_is_test"]
+__all__ = [
+    "check_score_rules",
+    "fits_class_shifts",
+    "is_fitted",
+    "scales_weights",
+    "trains_balanced",
+    "validation_is_test",
+]
 
 _COUNTS = torch.tensor([4, 2, 1])  # of some classes: what a loss declares does not depend on how many
 
@@ -44,6 +51,14 @@ def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
     return not known and not by_hand and not validation_is_test(recipe)
 
 
+def fits_class_shifts(recipe: "Recipe") -> bool:
+    """Whether a shift for each class is fitted with temperature and prior exponent, where these are."""
+    if recipe.adjust.class_shifts is not None:
+        return recipe.adjust.class_shifts
+    head = "set" if needed_head(recipe.loss.name) == "two_head" else None
+    return meaning_of_loss(_loss(recipe), head).free_levels
+
+
 def check_score_rules(recipe: "Recipe") -> None:
     """Refuse what would go wrong in silence; the message says why and what to write instead."""
     for fault in _faults(recipe):
@@ -59,6 +74,8 @@ def _faults(recipe: "Recipe") -> Iterator[str]:
     known = declared.contains is not None and recipe.adjust.weight_normalization is None
     fitted = is_fitted(recipe, declared)
     yield from _tau_faults(recipe, known)
+    if recipe.adjust.class_shifts and not fitted:
+        yield _shift_fault(recipe, known)
     if not known and not fitted:
         yield from _unknown_prior_faults(recipe)
     yield from _predictor_faults(recipe, declared, known=known, fitted=fitted)
@@ -161,6 +178,14 @@ def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
             f"adjust.tau must not be {tau:g}: the scores of {_trained(recipe)} leave out {tau:g} times the "
             f"log class priors already. Leave adjust.tau out, or write 0 to put the priors back"
         )
+
+
+def _shift_fault(recipe: "Recipe", known: bool) -> str:
+    if known:
+        why = f"the scores of {_trained(recipe)} are log-posteriors already, and a shift would change them"
+    else:
+        why = "this recipe fits nothing to the scores. Leave adjust.temperature out to have them fitted"
+    return f"adjust.class_shifts must be left out: {why}"
 
 
 def _trained(recipe: "Recipe") -> str:

@@ -205,7 +205,8 @@ class AdjustSection(Section):
     """What turns the network's scores into those that sets are made of; see ``docs/scores.md``.
 
     Left out, it is what the loss asks for: nothing for a loss whose scores are log-posteriors; a temperature
-    and the exponent of the class priors, fitted together on the validation rows, for any other.
+    and the exponent of the class priors, fitted together on the validation rows, for any other; and a shift
+    for each class for a loss that leaves each class a level of its own.
     """
 
     # class weights are divided by this power of their norms, before all else
@@ -214,6 +215,8 @@ class AdjustSection(Section):
     normalized_offset: Literal["scaled", "kept"] = "scaled"
     # divides the scores; "fit" on the validation rows; a number fits nothing
     temperature: Positive | Literal["fit"] | None = None
+    # whether a shift for each class is fitted with temperature and prior exponent; left out: as the loss asks
+    class_shifts: bool | None = None
     # the power of the class priors that is divided out: 0 none, 1 all, for balanced classes
     tau: float | Literal["fit", "cross_fit"] | None = None
     # of a two-head model, the head to predict from; "choose" takes the better one on the validation rows
