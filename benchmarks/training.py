@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from shortlist.heads import head_scores
+from shortlist.demo.run import BASE
+from shortlist.models.heads import head_scores
+from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.training import fit
-from shortlist.training.demo import BASE
 from shortlist.training.module import SetClassifier
-from shortlist.training.recipe import Recipe, make_recipe
 
 PLAIN = "cross_entropy"
 LOSSES = {

@@ -9,8 +9,8 @@ import io
 import torch
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets.contact_sheet import contact_sheet
-from shortlist.datasets.glyphs import GlyphSplits, glyphs
+from shortlist.curation.contact_sheet import contact_sheet
+from shortlist.datasets.glyphs.dataset import GlyphSplits, glyphs
 
 ROWS = {  # of each group, some that are told apart with trouble or not at all
     "O of four scripts, accents": "OΟОꓳÖỌØ",

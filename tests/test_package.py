@@ -8,20 +8,10 @@ from pathlib import Path
 import pytest
 
 import shortlist
-from shortlist import (
-    classifiers,
-    datasets,
-    heads,
-    losses,
-    metrics,
-    models,
-    ops,
-    predictors,
-    priors,
-    sampling,
-    scores,
-)
+from shortlist import datasets, losses, metrics, model, models, ops, predictors, priors, scores
+from shortlist.datasets import sampling
 from shortlist.losses import LOSSES
+from shortlist.models import classifiers, heads
 
 ROOT = Path(__file__).parents[1]
 HEAVY = [
@@ -64,7 +54,7 @@ def test_typed_and_extras_declared():
 
 @pytest.mark.parametrize(
     "module",
-    [classifiers, datasets, heads, losses, metrics, models, ops, predictors, priors, sampling, scores],
+    [classifiers, datasets, heads, losses, metrics, model, models, ops, predictors, priors, sampling, scores],
     ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_documented(module):

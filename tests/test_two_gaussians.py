@@ -11,6 +11,7 @@ import torch
 from scipy import integrate, stats
 from torch.nn.functional import cross_entropy
 
+from papers.figures.two_gaussians import exact_error, measure, separator, train
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
 from shortlist.losses import (
@@ -20,7 +21,6 @@ from shortlist.losses import (
     two_parameter_margin_loss,
 )
 from shortlist.priors import class_balanced_weights
-from shortlist.report.figures.two_gaussians import exact_error, measure, separator, train
 from shortlist.scores import PriorRecord, ScoreMap, map_of_loss
 
 PATH = Path(__file__).parents[1] / "examples" / "two_gaussians.py"

@@ -3,15 +3,15 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shortlist import classifiers, heads, losses, metrics, ops, predictors, priors, sampling, scores
+from shortlist import losses, metrics, models, ops, predictors, priors, scores
 from shortlist.class_table import ClassTable
 from shortlist.model import Model
 from shortlist.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
+    from shortlist.recipes.recipe import Recipe
+    from shortlist.runs.run import Run
     from shortlist.training.fit import train
-    from shortlist.training.recipe import Recipe
-    from shortlist.training.runs import Run
 
 __all__ = [
     "ClassTable",
@@ -20,14 +20,12 @@ __all__ = [
     "Recipe",
     "Run",
     "__version__",
-    "classifiers",
-    "heads",
     "losses",
     "metrics",
+    "models",
     "ops",
     "predictors",
     "priors",
-    "sampling",
     "scores",
     "train",
 ]
@@ -36,8 +34,8 @@ __version__ = "0.1.0"
 
 # what trains is imported when it is first asked for
 _LATER = {
-    "Recipe": "shortlist.training.recipe",
-    "Run": "shortlist.training.runs",
+    "Recipe": "shortlist.recipes.recipe",
+    "Run": "shortlist.runs.run",
     "train": "shortlist.training.fit",
 }
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import shortlist.cli
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
+from shortlist.curation.contact_sheet import contact_sheet
 from shortlist.datasets import DATASETS, Splits, TensorSplit
-from shortlist.datasets.contact_sheet import contact_sheet
 from tests.datasets import trees
 
 
@@ -146,7 +146,7 @@ def test_sheet_shows_the_smallest_groups(tmp_path, monkeypatch):
     part = TensorSplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4))
     drawn = []
     monkeypatch.setattr(
-        "shortlist.datasets.contact_sheet.contact_sheet",
+        "shortlist.curation.contact_sheet.contact_sheet",
         lambda split, table, *, level: drawn.append(level) or contact_sheet(split, table, level=level),
     )
     monkeypatch.setitem(DATASETS, "letters", lambda: Splits(part, part, part, table))

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import shortlist.cli
 from shortlist.cli import app
 from shortlist.model import Model
-from shortlist.training.build import build_data
+from shortlist.recipes.build import build_data
+from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.predict import predict_files
+from shortlist.runs.run import Run
 from shortlist.training.fit import train
-from shortlist.training.predict import predict_files
-from shortlist.training.recipe import make_recipe
-from shortlist.training.runs import Run
 from tests.datasets import trees
 from tests.training.small import RECIPE, write_recipe
 

@@ -9,15 +9,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets import _glyph_faces, _glyph_folders
-from shortlist.datasets._glyph_counts import long_tail_counts
-from shortlist.datasets._glyph_faces import lineage, matplotlib_faces, wanted
-from shortlist.datasets._glyph_folders import deal_lineages, faces_in, is_open_licence
-from shortlist.datasets._glyph_groups import choose_classes, look_alike_groups
-from shortlist.datasets._glyph_render import make_plan, map_tasks, render
-from shortlist.datasets._glyph_trace import Traces, find_bad, trace_face
-from shortlist.datasets.contact_sheet import contact_sheet
+from shortlist.curation.contact_sheet import contact_sheet
+from shortlist.datasets.glyphs import faces as _glyph_faces
+from shortlist.datasets.glyphs import folders as _glyph_folders
 from shortlist.datasets.glyphs import glyphs, glyphs_full, standardise
+from shortlist.datasets.glyphs.counts import long_tail_counts
+from shortlist.datasets.glyphs.faces import lineage, matplotlib_faces, wanted
+from shortlist.datasets.glyphs.folders import deal_lineages, faces_in, is_open_licence
+from shortlist.datasets.glyphs.groups import choose_classes, look_alike_groups
+from shortlist.datasets.glyphs.render import make_plan, map_tasks, render
+from shortlist.datasets.glyphs.trace import Traces, find_bad, trace_face
 from shortlist.datasets.splits import TensorSplit
 
 SMALL = {"characters": "OΟОÖQQHΗНaаbcde7", "train_images": 300}

@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 
 from shortlist.class_table import ClassTable
+from shortlist.curation.build import build_benchmark, plan_benchmark
+from shortlist.curation.check import check_images, difference_hash
+from shortlist.curation.describe import open_dataset
+from shortlist.curation.votes import aggregate_votes, read_votes
 from shortlist.datasets._assembly import Files, assemble
-from shortlist.datasets.build import build_benchmark, plan_benchmark
-from shortlist.datasets.check import check_images, difference_hash
 from shortlist.datasets.cifar import cifar100_lt
-from shortlist.datasets.describe import open_dataset
 from shortlist.datasets.embeddings import embeddings, save_embeddings
 from shortlist.datasets.folders import image_folder, images_below
 from shortlist.datasets.glyphs import glyphs, glyphs_full
@@ -28,7 +29,6 @@ from shortlist.datasets.lists import image_list, read_columns
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.plantnet import plantnet300k, plantnet_metadata
 from shortlist.datasets.splits import ChangedSplit
-from shortlist.datasets.votes import aggregate_votes, read_votes
 from tests.datasets import trees
 
 

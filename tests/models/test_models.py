@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from shortlist import models
-from shortlist.classifiers import freeze_features, replace_classifier
-from shortlist.heads import CosineHead, TwoHead
 from shortlist.models import MODELS
+from shortlist.models.classifiers import freeze_features, replace_classifier
+from shortlist.models.heads import CosineHead, TwoHead
 
 N, C, CHANNELS, SIZE = 6, 5, 2, 16
 # small where the model can be

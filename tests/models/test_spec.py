@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from shortlist.classifiers import replace_classifier
-from shortlist.heads import CosineHead, LinearHead, ScaledHead, TwoHead, TwoHeadScores
 from shortlist.models import MODELS, mlp, small_cnn
+from shortlist.models.classifiers import replace_classifier
+from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead, TwoHeadScores
 from shortlist.models.spec import NetworkSpec, build_network, in_channels_last
 from tests.conftest import vision_library
 

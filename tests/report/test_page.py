@@ -12,19 +12,19 @@ from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
+from shortlist.compare.comparison import Best, compare_runs
 from shortlist.metrics import Figure, aggregate
-from shortlist.report.compare import Best, compare_runs
+from shortlist.recipes.build import build_data
+from shortlist.recipes.recipe import make_recipe
+from shortlist.report.best import find_leaders
 from shortlist.report.page import make_page, write_page
-from shortlist.report.page_best import find_leaders
-from shortlist.report.page_pictures import Pictures, to_pixels
-from shortlist.report.page_rows import look_at_method
-from shortlist.report.page_runs import Method, group_runs, read_runs
-from shortlist.report.page_tables import group_columns, published_table, score_columns, set_names
-from shortlist.report.page_words import compare_sentence, set_sentences
-from shortlist.training.build import build_data
-from shortlist.training.recipe import make_recipe
-from shortlist.training.runs import Run
-from tests.runs import finished_run
+from shortlist.report.pictures import Pictures, to_pixels
+from shortlist.report.rows import look_at_method
+from shortlist.report.runs import Method, group_runs, read_runs
+from shortlist.report.tables import group_columns, published_table, score_columns, set_names
+from shortlist.report.words import compare_sentence, set_sentences
+from shortlist.runs.run import Run
+from tests.run_factory import finished_run
 
 PREDICTORS = {
     "top_3": {"name": "topk", "k": 3},

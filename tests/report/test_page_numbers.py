@@ -10,8 +10,8 @@ from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics import evaluate
 from shortlist.predictors import AverageK, TopK
 from shortlist.report.drawings import HEIGHT, WIDTH, Series, bar_chart, line_chart, nice_ticks
-from shortlist.report.page_html import Markup, table, text
-from shortlist.report.page_numbers import (
+from shortlist.report.html import Markup, table, text
+from shortlist.report.numbers import (
     bin_histogram,
     bin_labels,
     confused_pairs,
@@ -22,7 +22,7 @@ from shortlist.report.page_numbers import (
     size_bins,
     size_histograms,
 )
-from shortlist.report.page_rows import short_list
+from shortlist.report.rows import short_list
 
 COUNTS = (300, 150, 100, 40, 20, 19, 5, 1)
 TABLE = ClassTable(names=[f"class {i}" for i in range(8)], counts=COUNTS)

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from shortlist.losses import LOSSES
+from shortlist.recipes.recipe import load_recipe, make_recipe
 from shortlist.report.published import find_published, flatten, load_published
-from shortlist.training.recipe import load_recipe, make_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 CIFAR = {"name": "cifar100", "root": "."}

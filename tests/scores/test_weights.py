@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from shortlist.heads import CosineHead, TwoHead
+from shortlist.models.heads import CosineHead, TwoHead
 from shortlist.scores import normalization_map, normalize_classifier, normalize_weights
 from tests.scores.rows import HALF
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 import yaml
 
-from shortlist import Model, _model_files
+from shortlist import Model
 from shortlist.model import ModelError
+from shortlist.model import files as model_files
+from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.network import load_network
+from shortlist.runs.run import Run, RunError
+from shortlist.runs.scoring import calibrate_again, calibrate_run, evaluate_run
 from shortlist.training.fit import resume, train
-from shortlist.training.network import load_network
-from shortlist.training.recipe import make_recipe
-from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import calibrate_again, calibrate_run, evaluate_run
 from tests.training.small import RECIPE
 from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
 
@@ -80,7 +81,7 @@ def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch)
             raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_model_files, "save", stop_at_the_second)
+        patch.setattr(model_files, "save", stop_at_the_second)
         with pytest.raises(OSError, match="no space"):
             calibrate_again(copied, recipe)
     with pytest.raises(ModelError, match="was stopped while it was calibrated: calibrate it again"):

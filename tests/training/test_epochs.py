@@ -11,12 +11,12 @@ import time
 import pytest
 import torch
 
+from shortlist.recipes.recipe import make_recipe
+from shortlist.recipes.sections import LOSS_SECTIONS
+from shortlist.runs.network import load_network
+from shortlist.runs.run import Run
 from shortlist.training.fit import resume, train
 from shortlist.training.module import SetClassifier
-from shortlist.training.network import load_network
-from shortlist.training.recipe import make_recipe
-from shortlist.training.runs import Run
-from shortlist.training.sections import LOSS_SECTIONS
 from tests.training.small import RECIPE, write_recipe
 
 STEPS = 9  # of an epoch
@@ -141,7 +141,7 @@ def test_a_run_with_deferred_weights_is_resumed(tmp_path):
 
 
 def test_every_loss_with_class_weights_can_be_reweighted():
-    from shortlist.training.build import build_data, build_loss, build_model
+    from shortlist.recipes.build import build_data, build_loss, build_model
 
     data = build_data(make_recipe(RECIPE))
     for name in set(LOSS_SECTIONS) - {"role", "pairwise_margin", "sparse_top"}:

@@ -9,9 +9,9 @@ from shortlist import Model
 from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.metrics import Results
 from shortlist.predictors import CalibrationWarning
+from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
+from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
-from shortlist.training.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
-from shortlist.training.recipe import make_recipe
 
 CLASSES = 60
 SIZES = ("average3", "top3")

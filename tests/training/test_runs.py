@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from shortlist.metrics import Results
+from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.network import load_network
+from shortlist.runs.run import Run, RunError
+from shortlist.runs.scoring import evaluate_run
 from shortlist.training.fit import resume, train
-from shortlist.training.network import load_network
-from shortlist.training.recipe import make_recipe
-from shortlist.training.runs import Run, RunError
-from shortlist.training.scoring import evaluate_run
 from tests.training.small import RECIPE, write_recipe
 
 
@@ -55,7 +55,7 @@ def test_the_best_epoch_is_the_one_that_is_scored(finished):
     assert state["epoch"] == best
     model = load_network(finished)
     scores, target = finished.load_scores("test")
-    from shortlist.training.build import build_data
+    from shortlist.recipes.build import build_data
 
     data = build_data(finished.recipe)
     with torch.no_grad():
@@ -241,7 +241,7 @@ def test_settings_run(overrides, tmp_path):
 
 
 def test_label_noise_stays_within_the_genus_and_in_the_training_part(tmp_path):
-    from shortlist.training.build import build_data
+    from shortlist.recipes.build import build_data
 
     clean, noisy = build_data(small()), build_data(small("data.label_noise=0.5"))
     groups = clean.class_table.parent_index("genus")[0]

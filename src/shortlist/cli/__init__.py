@@ -2,19 +2,19 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
 from shortlist.cli import data
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
-from shortlist.cli.figures import figures
 from shortlist.cli.predict import predict
 from shortlist.cli.report import report
 from shortlist.cli.suite import suite_app
 from shortlist.cli.train import calibrate, evaluate, train
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="shortlist",
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, train, calibrate, evaluate, predict, compare, report, figures):
+for verb in (demo, train, calibrate, evaluate, predict, compare, report):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
@@ -35,12 +35,17 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command; what the user can mend is said in one line, with exit code 2.
+    """Run the command ``shortlist``."""
+    run_command(app)
+
+
+def run_command(command: Callable[[], object]) -> None:
+    """Run a command; what the user can mend is said in one line, with exit code 2.
 
     With ``SHORTLIST_DEBUG=1`` in the environment the traceback is shown instead.
     """
     try:
-        app()
+        command()
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("SHORTLIST_DEBUG") == "1":
             raise

@@ -36,8 +36,8 @@ def compare(
     seeds if both have the same 3 or more, McNemar's or a bootstrap over the test rows otherwise. Runs that
     cannot be read are named and left out.
     """
-    from shortlist.report import compare_tables
-    from shortlist.report.compare import compare_runs
+    from shortlist.compare import tables as compare_tables
+    from shortlist.compare.comparison import compare_runs
 
     if markdown + latex + as_json > 1:
         raise ValueError("only one of --markdown, --latex and --json can be given")

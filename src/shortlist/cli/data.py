@@ -104,7 +104,7 @@ def build(
     each class into train, val and test. Images are linked, not copied, and the source is only read. Without
     --apply nothing is written: the plan is shown.
     """
-    from shortlist.datasets.build import apply_plan, plan_benchmark
+    from shortlist.curation.build import apply_plan, plan_benchmark
 
     with _waiting("looking through the source"):
         plan = plan_benchmark(
@@ -148,7 +148,7 @@ def votes(
     The weights depend on which labels are valid and the labels on the weights: both are computed in turn
     until nothing changes. The column author (who made the item) may be missing or have gaps.
     """
-    from shortlist.datasets.votes import aggregate_votes, read_votes, save_consensus
+    from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus
 
     if output is not None and output.suffix.lower() not in (".csv", ".parquet"):
         raise ValueError(f"--output must end in .csv or .parquet, got {output}")
@@ -191,7 +191,7 @@ def check(
     Exit code 0 if nothing was found, 1 otherwise. The parts are the folders train, val and test; files that
     look the same are found by a perceptual hash and may be right where they are: look at them.
     """
-    from shortlist.datasets.check import check_images
+    from shortlist.curation.check import check_images
 
     with _progress("reading") as progress:
         report = check_images(path, near=near, max_distance=max_distance, workers=workers, progress=progress)
@@ -242,7 +242,7 @@ def describe(
     Lorenz curve (--figure) and the diagonal.
     """
     from shortlist.class_table import ClassTable
-    from shortlist.datasets import describe as tools
+    from shortlist.curation import describe as tools
 
     splits = None
     with _waiting("opening the data set"):
@@ -273,7 +273,7 @@ def describe(
 
 def _draw_sheet(splits: Any, path: Path) -> None:
     from shortlist._files import replacing
-    from shortlist.datasets.contact_sheet import contact_sheet
+    from shortlist.curation.contact_sheet import contact_sheet
 
     if splits is None or not splits.class_table.parents:
         raise ValueError(

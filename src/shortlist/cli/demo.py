@@ -19,9 +19,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the trainings.")] = 0,
 ) -> None:
     """Train on the embedded glyphs in about two minutes: short lists of many kinds, compared honestly."""
-    from shortlist.cli._shown import progress_report, warnings_as_lines
-    from shortlist.training.demo import METHODS, demo_words, run_demo, table_rows
-    from shortlist.training.demo_figure import draw_demo
+    from shortlist.cli._console import progress_report, warnings_as_lines
+    from shortlist.demo.figure import draw_demo
+    from shortlist.demo.run import METHODS, demo_words, run_demo, table_rows
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")

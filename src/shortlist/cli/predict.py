@@ -44,9 +44,9 @@ def predict(
 
     Opening a model never runs code that it names: a network of your own must be named with --network.
     """
-    from shortlist.cli._shown import progress_report, warnings_as_lines
+    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.model import Model, network_by_name
-    from shortlist.training.predict import predict_files
+    from shortlist.runs.predict import predict_files
 
     own = None
     if network is not None:

@@ -31,7 +31,7 @@ def report(
     from rich.console import Console
 
     from shortlist.report.page import write_page
-    from shortlist.report.run_groups import find_runs
+    from shortlist.runs.groups import find_runs
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output must end in .html, got {output}")

@@ -37,8 +37,8 @@ def run(
     counts) and tuning.csv (every grid point with its validation figure). Exit code 1 if a run failed or a
     method's grid points have no figure to choose by.
     """
-    from shortlist.report.suite import load_suite
-    from shortlist.report.suite_run import run_suite
+    from shortlist.suites.run import run_suite
+    from shortlist.suites.suite import load_suite
 
     suite = load_suite(file)
     with _watching(suite.name) as watch:
@@ -52,8 +52,8 @@ def status(
     file: File, out: Out = Path("runs"), markdown: AsMarkdown = False, as_json: AsJson = False
 ) -> None:
     """Show how far a suite is, which grid points are chosen, and the table of what is finished."""
-    from shortlist.report.suite import load_suite
-    from shortlist.report.suite_state import SuiteState
+    from shortlist.suites.state import SuiteState
+    from shortlist.suites.suite import load_suite
 
     suite = load_suite(file)
     if markdown and as_json:
@@ -100,8 +100,8 @@ def _duration(seconds: float) -> str:
 
 
 def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
-    from shortlist.report import compare_tables
-    from shortlist.report.suite_table import compare_suite, tuning_rows
+    from shortlist.compare import tables as compare_tables
+    from shortlist.suites.table import compare_suite, tuning_rows
 
     total, done = (sum(counts.values()) for counts in state.count())
     comparisons = compare_suite(state)
@@ -133,7 +133,7 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
 
 
 def _print_table(comparison: Any, title: str, markdown: bool) -> None:
-    from shortlist.report import compare_tables
+    from shortlist.compare import tables as compare_tables
 
     if markdown:
         typer.echo((f"\n## {title}" if title else "") + "\n\n" + compare_tables.to_markdown(comparison))

@@ -47,12 +47,12 @@ def train(
 
     Everything goes into one run folder. A run that was stopped, even by a kill, goes on with --resume.
     """
-    from shortlist.cli._shown import figures_table, print_json, progress_report, warnings_as_lines
+    from shortlist.cli._console import figures_table, print_json, progress_report, warnings_as_lines
     from shortlist.metrics import Results
+    from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
     from shortlist.training.fit import train as train_run
-    from shortlist.training.recipe import load_recipe, make_recipe
 
     changes = list(override or []) + ([f"devices={devices}"] if devices is not None else [])
     if resume is not None and (recipe is not None or variant is not None or changes or out is not None):
@@ -107,10 +107,10 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
 
     For example: --set 'predictors.average3={name: average_k, k: 3}' adds one. Nothing is trained.
     """
-    from shortlist.cli._shown import print_json, warnings_as_lines
-    from shortlist.training.recipe import make_recipe
-    from shortlist.training.runs import Run
-    from shortlist.training.scoring import calibrate_again
+    from shortlist.cli._console import print_json, warnings_as_lines
+    from shortlist.recipes.recipe import make_recipe
+    from shortlist.runs.run import Run
+    from shortlist.runs.scoring import calibrate_again
 
     run = Run.open(run_folder)
     before = run.recipe
@@ -144,9 +144,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's scores and sets over rows, over classes, and for few-, medium- and many-shot ones."""
-    from shortlist.cli._shown import figures_table, warnings_as_lines
-    from shortlist.training.runs import Run
-    from shortlist.training.scoring import evaluate_run
+    from shortlist.cli._console import figures_table, warnings_as_lines
+    from shortlist.runs.run import Run
+    from shortlist.runs.scoring import evaluate_run
 
     if part not in ("test", "val"):
         raise ValueError(f"--part must be test or val, got {part!r}")

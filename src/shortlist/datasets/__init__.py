@@ -9,7 +9,7 @@ from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt
 from shortlist.datasets.embeddings import embeddings
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.gaussians import gaussian_genera, two_gaussians
-from shortlist.datasets.glyphs import glyphs, glyphs_full
+from shortlist.datasets.glyphs.dataset import glyphs, glyphs_full
 from shortlist.datasets.idx import fashion_mnist
 from shortlist.datasets.imagenet import imagenet, imagenet_lt
 from shortlist.datasets.inaturalist import inaturalist2018

@@ -100,7 +100,7 @@ def image_folder(
 
     On disk: ``<root>/<class>/**/*.jpg`` (or another image format), or the same below ``<root>/train``,
     ``<root>/val`` and ``<root>/test``. Classes are the folders of all parts, sorted as text; if there is a
-    ``<root>/class_table.json`` (as :func:`shortlist.datasets.build.build_benchmark` writes), its names, order
+    ``<root>/class_table.json`` (as :func:`shortlist.curation.build.build_benchmark` writes), its names, order
     and parents are used. Without ``test`` (or without ``val``) the other held-out part is the test part and
     the validation part is drawn from the training part, by class; without both, both are drawn.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from shortlist.datasets.glyphs import MEAN, STD, standardise
+from shortlist.datasets.glyphs.dataset import MEAN, STD, standardise
 from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.splits import ChangedSplit, TensorSplit
 from shortlist.datasets.transforms import BatchTransform, EvalTransform
@@ -23,7 +23,7 @@ def preprocessing_of(split: Any) -> Preprocessing | None:
             :class:`~shortlist.datasets.transforms.EvalTransform`. Images in memory, of bytes or of floating
             numbers from 0 to 1, have one if they go through
             :class:`~shortlist.datasets.transforms.BatchTransform`, through the glyphs' own
-            :func:`~shortlist.datasets.glyphs.standardise`, or through nothing.
+            :func:`~shortlist.datasets.glyphs.dataset.standardise`, or through nothing.
 
     Returns:
         The preprocessing; ``None`` where the rows are no images or go through something else.

@@ -13,8 +13,8 @@ __all__ = ["Network", "check_images", "check_sizes", "draw_he_normal"]
 class Network(nn.Module, ABC):
     """Features (n, d) of a batch, and scores made from them by ``head``.
 
-    The head is an ``nn.Linear`` until :func:`shortlist.classifiers.replace_classifier` puts another one in
-    its place.
+    The head is an ``nn.Linear`` until :func:`shortlist.models.classifiers.replace_classifier` puts another
+    one in its place.
     """
 
     def __init__(self, feature_length: int, num_classes: int) -> None:

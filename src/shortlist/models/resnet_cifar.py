@@ -106,7 +106,8 @@ def resnet32_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -
     """:func:`resnet_cifar` of depth 32: 464,154 parameters for 10 classes.
 
     Used on long-tailed CIFAR by K. Cao et al. (LDAM, NeurIPS 2019) and A. K. Menon et al. (logit
-    adjustment, ICLR 2021). For LDAM, put a :class:`shortlist.heads.CosineHead` in place of the classifier.
+    adjustment, ICLR 2021). For LDAM, put a :class:`shortlist.models.heads.CosineHead` in place of the
+    classifier.
     """
     return resnet_cifar(num_classes, in_channels=in_channels, depth=32, width=width)
 

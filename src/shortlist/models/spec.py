@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._checks import check_choice, check_k, check_number
-from shortlist.classifiers import classifier_name, replace_classifier
-from shortlist.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 from shortlist.models import MODELS
+from shortlist.models.classifiers import classifier_name, replace_classifier
+from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
 __all__ = ["HeadName", "NetworkSpec", "build_network", "in_channels_last"]
 
@@ -36,8 +36,8 @@ class NetworkSpec:
         scale: Factor of a cosine head, > 0.
         learn_scale: Whether that is a parameter.
         classifier: Dotted name of the classifier; found as by
-            :func:`~shortlist.classifiers.replace_classifier` if ``None``.
-        scaled_head: Whether the head is inside a :class:`~shortlist.heads.ScaledHead`.
+            :func:`~shortlist.models.classifiers.replace_classifier` if ``None``.
+        scaled_head: Whether the head is inside a :class:`~shortlist.models.heads.ScaledHead`.
         num_classes: Number c of classes.
         input_shape: Shape of one input, without the axis of the rows.
 

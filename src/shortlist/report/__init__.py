@@ -1,4 +1,1 @@
-"""Many runs beside each other: suites, comparisons, pages and figures.
-
-Needs ``pip install 'shortlist[train,report]'``.
-"""
+"""The page about some runs: tables, drawings and examples in one file."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.report.page_html import Markup, joined, tag
+from shortlist.report.html import Markup, joined, tag
 
 __all__ = [
     "Series",

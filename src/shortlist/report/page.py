@@ -9,15 +9,15 @@ from pathlib import Path
 from torch import Tensor
 
 from shortlist._files import write_text
-from shortlist.report import page_figures as figures
-from shortlist.report import page_tables as tables
-from shortlist.report.page_best import Leader, find_leaders, tests_part
-from shortlist.report.page_examples import confusion_figure, lists_figure
-from shortlist.report.page_html import Markup, bullets, details, document, joined, tag
-from shortlist.report.page_pictures import BUDGET, Pictures, open_pictures
-from shortlist.report.page_rows import look_at_method
-from shortlist.report.page_runs import Experiment, LeftOut, Method, group_runs, read_runs
-from shortlist.report.page_words import (
+from shortlist.report import charts as figures
+from shortlist.report import tables
+from shortlist.report.best import Leader, find_leaders, tests_part
+from shortlist.report.examples import confusion_figure, lists_figure
+from shortlist.report.html import Markup, bullets, details, document, joined, tag
+from shortlist.report.pictures import BUDGET, Pictures, open_pictures
+from shortlist.report.rows import look_at_method
+from shortlist.report.runs import Experiment, LeftOut, Method, group_runs, read_runs
+from shortlist.report.words import (
     compare_sentence,
     count,
     interval_sentence,

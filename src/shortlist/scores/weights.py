@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number, promote
-from shortlist.heads import LinearHead
+from shortlist.models.heads import LinearHead
 from shortlist.scores.score_map import ScoreMap
 
 __all__ = ["Offsets", "normalization_map", "normalize_classifier", "normalize_weights"]

@@ -1,1 +1,1 @@
-"""Recipes, and runs that come of them. Needs ``pip install 'shortlist[train]'``."""
+"""Training with Lightning; no other room knows of it. Needs ``pip install 'shortlist[train]'``."""

@@ -17,9 +17,23 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import nn
 
 from shortlist.datasets import Splits
+from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.datasets.splits import have_same_rows
+from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor
+from shortlist.recipes.loss_use import declared_maps
+from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.score_rules import scales_weights, trains_balanced, validation_is_test
+from shortlist.runs.network import (
+    best_state,
+    last_stage,
+    load_network,
+    prepare_second_stage,
+    read_checkpoint,
+    write_model,
+)
+from shortlist.runs.run import Run
+from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run, score_split
 from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.training.build import build_data, build_loss, build_model, build_predictor
 from shortlist.training.callbacks import (
     BestEpoch,
     EpochFigures,
@@ -29,21 +43,7 @@ from shortlist.training.callbacks import (
     ValidationEpochs,
     WholeCheckpoints,
 )
-from shortlist.training.loaders import evaluation_loader, training_loader
-from shortlist.training.loss_use import declared_maps
 from shortlist.training.module import SetClassifier, check_not_diverged
-from shortlist.training.network import (
-    best_state,
-    last_stage,
-    load_network,
-    prepare_second_stage,
-    read_checkpoint,
-    write_model,
-)
-from shortlist.training.recipe import Recipe
-from shortlist.training.runs import Run
-from shortlist.training.score_rules import scales_weights, trains_balanced, validation_is_test
-from shortlist.training.scoring import calibrate_run, class_norms, evaluate_run, score_split
 
 __all__ = ["resume", "train"]
 

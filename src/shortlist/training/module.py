@@ -9,15 +9,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.datasets import Splits
-from shortlist.heads import head_scores
+from shortlist.datasets.sampling import DeferredReweighting
 from shortlist.metrics.modules import TopKAccuracy
+from shortlist.models.heads import head_scores
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
-from shortlist.sampling import DeferredReweighting
-from shortlist.training.build import build_optimiser, learning_rate_factor
-from shortlist.training.loss_use import call_loss, declared_maps
-from shortlist.training.recipe import Recipe
+from shortlist.recipes.build import build_optimiser, learning_rate_factor
+from shortlist.recipes.loss_use import call_loss, declared_maps
+from shortlist.recipes.recipe import Recipe
 
 __all__ = ["SetClassifier", "check_not_diverged"]
 

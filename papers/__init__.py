@@ -1,0 +1,1 @@
+"""The papers' own figures, measured with this library: ``python -m papers``."""

@@ -1,0 +1,107 @@
+"""``python -m papers``: the papers' own figures, from numbers measured here."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shortlist._files import check_place
+from shortlist._json import strict_json
+from shortlist.cli import run_command
+
+__all__ = ["app", "figures"]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def figures(
+    name: Annotated[str | None, typer.Argument(help="Which figure; without a name they are listed.")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="For figures made from runs: run folders, suites, or folders with runs below."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The drawing to write: .svg, .pdf or .png [default: NAME.svg]."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change an option, as in k=2; may be repeated."),
+    ] = None,
+    numbers: Annotated[
+        Path | None, typer.Option(help="Draw these numbers (.json of an earlier call), measure nothing.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers, for scripts.")] = False,
+) -> None:
+    """Measure and draw a figure of the papers; its numbers are written beside it as .json.
+
+    For example: python -m papers level_sets -o level_sets.svg; python -m papers class_size runs/long_tail.
+    """
+    from papers.figures import load_figure, write_figure
+    from shortlist.recipes.recipe import read_setting
+
+    if name is None:
+        _list_figures()
+        return
+    figure = load_figure(name)
+    output = output or Path(f"{name}.svg")
+    if output.suffix not in (".svg", ".pdf", ".png"):
+        raise ValueError(f"--output must end in .svg, .pdf or .png, got {output}")
+    if runs and not figure.takes_runs:
+        raise ValueError(f"{name} is not made from runs, got {runs[0]}")
+    if figure.takes_runs and not runs and numbers is None:
+        raise ValueError(f"{name} is made from runs: name at least one run folder")
+    options = dict(read_setting(setting, example="k=2") for setting in option or [])
+    figure.check_options(options)
+    if numbers is not None:
+        if runs or options:
+            raise ValueError("--numbers draws what was measured: no runs and no --set")
+        found = json.loads(numbers.read_text(encoding="utf-8"))
+    else:
+        check_place(output)
+        found = _measure(figure, runs, options)
+    try:
+        beside = write_figure(figure, found, output)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        if numbers is None:
+            raise
+        raise ValueError(f"--numbers must be those of {name}, got {numbers}: {error!r}") from error
+    for path, reason in found.get("left_out", {}).items():
+        typer.echo(f"shortlist: left out {reason if path in reason else f'{path}: {reason}'}", err=True)
+    if as_json:
+        typer.echo(strict_json(found))
+    else:
+        typer.echo(f"{output}, numbers in {beside}")
+
+
+def _list_figures() -> None:
+    from papers.figures import FIGURES, load_figure
+
+    for name, about in FIGURES.items():
+        figure = load_figure(name)
+        words = ["RUNS..."] if figure.takes_runs else []
+        words += [f"{key}={_shown(value)}" for key, value in figure.options().items()]
+        typer.echo(f"{name}: {about}\n    {' '.join(words)}")
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from shortlist.cli._console import progress_report
+    from shortlist.runs.groups import find_runs
+
+    torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
+    if runs:
+        options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
+    with progress_report() as report:
+        return figure.measure(**options, progress=lambda what, done, total: report(what, done, total, {}))
+
+
+if __name__ == "__main__":
+    run_command(app)

@@ -1,0 +1,38 @@
+"""The papers' own figures, each from numbers that are measured here: see :data:`FIGURES`.
+
+A figure is a module with a function that measures numbers and one that draws them. Needs
+``pip install 'shortlist[train,report]'``.
+"""
+
+from importlib import import_module
+
+from papers.figures._frame import Numbers, PaperFigure, write_figure
+
+__all__ = ["FIGURES", "Numbers", "PaperFigure", "load_figure", "write_figure"]
+
+FIGURES: dict[str, str] = {
+    "level_sets": "each loss over all scores of three classes with a given sum, for k = 1 and 2",
+    "noise_landscape": "what the amount of noise and the number of draws make of the noised top-k loss",
+    "epoch_time": "seconds of training for an epoch against k, for each loss",
+    "nonzero_gradients": "how many scores get a gradient, against the amount of noise",
+    "splitter_network": "the splitter selection network, with the least rank that can arrive on each wire",
+    "lorenz": "how unevenly the training images are spread over the classes",
+    "class_size": "accuracy of runs by the number of training images of a class",
+    "topk_against_average_k": "coverage of runs with K classes for every row, and with K on average",
+    "error_against_tau": "balanced error of runs after adjustment by tau, and by normalised weights",
+    "two_gaussians": "separators and balanced errors of an affine classifier with a rare class",
+    "average_k_sensitivity": "coverage of the average-K loss by batch size and by alpha",
+}
+"""Name of each figure and what it shows; the module of the same name has ``FIGURE``."""
+
+
+def load_figure(name: str) -> PaperFigure:
+    """The figure of that name.
+
+    Example:
+        >>> load_figure("splitter_network").options()
+        {'n': 16, 'k': 5}
+    """
+    if name not in FIGURES:
+        raise ValueError(f"name must be one of {', '.join(FIGURES)}, got {name!r}")
+    return import_module(f"papers.figures.{name}").FIGURE

@@ -1,0 +1,177 @@
+"""Runs beside each other: means over seeds, and whether the best is better by more than chance."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shortlist.compare.paired import LEVEL, Difference, differences_to, tell_apart
+from shortlist.compare.rows import RowReader
+from shortlist.metrics import Figure, aggregate
+from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
+from shortlist.runs.groups import Group, alike_runs, find_runs, group_runs, read_run, why
+from shortlist.suites.plan import recipe_hash
+
+__all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group's figures: means over seeds with 95 % t-intervals; the interval over rows for a single run."""
+
+    label: str
+    runs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    recipe_hash: str
+    figures: Mapping[str, Figure]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best row of a figure, and whether it differs from the second best.
+
+    Args:
+        row: Label of the best.
+        second: Label of the second best: the next that is not level with the best.
+        test: Name of the test, or why there is none.
+        difference: Mean difference of the two; None without a test.
+        p_value: Two-sided; None without a test.
+        significant: Whether the p-value is below 0.05 and the difference in favour of the best.
+        level: Labels of others with the very value of the best, such as the same scores at another
+            temperature; they share its place.
+    """
+
+    row: str
+    second: str
+    test: str
+    difference: float | None = None
+    p_value: float | None = None
+    significant: bool = False
+    level: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Labels of the best and of those level with it."""
+        return (self.row, *self.level)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups of runs by figures; ``left_out`` says why runs are not in it.
+
+    With a baseline, ``differences`` has every other row's difference to it, by figure and label.
+    """
+
+    figures: tuple[str, ...]
+    rows: tuple[Row, ...]
+    best: Mapping[str, Best]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    baseline: str | None = None
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+
+
+def compare_runs(
+    paths: Sequence[str | Path], figures: Sequence[str] | None = None, *, baseline: str | None = None
+) -> Comparison:
+    """Compare run folders; one that cannot be read is left out, and named.
+
+    Args:
+        paths: Run folders, folders of suites, or folders with runs below.
+        figures: As in :meth:`Results.figures`; by default top-1, top-5 and the coverage of every predictor.
+        baseline: Name of a row that every other is to be tested against.
+
+    Raises:
+        ValueError: If no run is left, a figure is in none of them, or no row has the baseline's name.
+    """
+    runs, left_out = [], {}
+    for path in dict.fromkeys(itertools.chain.from_iterable(map(find_runs, paths))):
+        try:
+            runs.append(read_run(path))
+        except Exception as error:  # any file of a run may be amiss, in any way
+            left_out[str(path)] = why(path, error)
+    if not runs:
+        reasons = "; ".join(left_out.values())
+        raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
+    groups = []
+    for group in group_runs(runs):
+        alike, others = alike_runs(group.runs)
+        left_out |= others
+        groups.append(Group(group.label, alike))
+    return compare_groups(groups, figures, baseline=baseline, left_out=left_out)
+
+
+def compare_groups(
+    groups: Sequence[Group],
+    figures: Sequence[str] | None = None,
+    *,
+    baseline: str | None = None,
+    left_out: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Means of groups of runs, and for each figure a test of the best against the second best.
+
+    With a baseline also of every other group against that one.
+    """
+    rows = [_row(group) for group in groups]
+    known = list(dict.fromkeys(name for row in rows for name in row.figures))
+    shown = _shown(figures, known)
+    best, read = {}, RowReader()
+    for name in shown:
+        found = _best(name, groups, rows, read)
+        if found is not None:
+            best[name] = found
+    differences = {} if baseline is None else differences_to(baseline, groups, shown, read)
+    return Comparison(tuple(shown), tuple(rows), best, dict(left_out or {}), baseline, differences)
+
+
+def _row(group: Group) -> Row:
+    runs = sorted(group.runs, key=lambda run: run.recipe.seed)
+    results = [run.results for run in runs]
+    figures = results[0].figures() if len(results) == 1 else dict(aggregate(results).figures)
+    paths, seeds = tuple(str(run.path) for run in runs), tuple(run.recipe.seed for run in runs)
+    return Row(group.label, paths, seeds, recipe_hash(runs[0].recipe, seed=False), figures)
+
+
+def _shown(figures: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """The figures asked for, each coverage followed by the size of its sets."""
+    if figures is None:
+        plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in known]
+        figures = plain + [name for name in known if name.endswith("coverage.micro")]
+    for name in figures:
+        if name not in known:
+            raise ValueError(
+                f"figures must be of those that the runs have ({', '.join(known)}), got {name!r}"
+            )
+    shown: list[str] = []
+    for name in figures:
+        size = size_of(name)
+        shown += [name] if size in (None, name) else [name, str(size)]
+    return list(dict.fromkeys(shown))
+
+
+def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowReader) -> Best | None:
+    """None where no row is better than another by the figure alone: sizes, and sets that promise coverage."""
+    if size_of(name) == name or _promises(name, groups):
+        return None
+    values = [value_of(row.figures, name) for row in rows]
+    limit = [group.runs[0].origin == "posterior" for group in groups]  # no method
+    known = [i for i, value in enumerate(values) if value is not None and not limit[i]]
+    if len(known) < 2:
+        return None
+    sign = -1 if larger_is_better(name) else 1
+    first, *others = sorted(known, key=lambda i: sign * (values[i] or 0.0))
+    level = [i for i in others if values[i] == values[first]]
+    second = next((i for i in others if i not in level), others[0])
+    result = tell_apart(name, groups[first], groups[second], read)
+    labels = rows[first].label, rows[second].label
+    same = tuple(rows[i].label for i in level if i != second)
+    if isinstance(result, str):
+        return Best(*labels, result, level=same)
+    # the seeds that both have may say the opposite of the means over all
+    significant = result.p_value < LEVEL and sign * result.difference < 0
+    return Best(*labels, result.test, result.difference, result.p_value, significant, same)
+
+
+def _promises(name: str, groups: Sequence[Group]) -> bool:
+    predictor = predictor_of(name)
+    sets = [group.runs[0].results.sets.get(predictor) for group in groups if predictor is not None]
+    return any(one is not None and one.promised is not None for one in sets)

@@ -1,0 +1,119 @@
+"""Which test tells two methods apart, and each method's difference to a baseline."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shortlist.compare.rows import RowReader, compare_over_rows
+from shortlist.compare.same_rows import on_same_rows
+from shortlist.compare.significance import PairedTest, holm, paired_t_test
+from shortlist.metrics.aggregation import mean_with_interval
+from shortlist.metrics.names import size_of, value_of
+from shortlist.runs.groups import Group
+
+__all__ = ["LEVEL", "Difference", "differences_to", "tell_apart"]
+
+LEVEL = 0.05  # of the tests
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's figure less that of the baseline.
+
+    Args:
+        value: Mean over what is paired; None without a test.
+        half_width: Half of its 95 % interval over seeds; None for tests over test rows.
+        p_value: Two-sided, multiplied after Holm for as many methods as the figure has; None without a test.
+        test: Name of the test, or why there is none.
+        significant: Whether the p-value is below 0.05.
+    """
+
+    value: float | None
+    half_width: float | None
+    p_value: float | None
+    test: str
+    significant: bool
+
+
+def tell_apart(name: str, first: Group, second: Group, read: RowReader | None = None) -> PairedTest | str:
+    """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
+    pairs = _pairs(name, first, second)
+    return pairs if isinstance(pairs, str) else _test(pairs, name, first, second, read)
+
+
+def _test(
+    pairs: tuple[list[float], list[float]] | None,
+    name: str,
+    first: Group,
+    second: Group,
+    read: RowReader | None,
+) -> PairedTest | str:
+    if pairs is not None:
+        return paired_t_test(*pairs)
+    shared = {run.recipe.seed for run in first.runs} & {run.recipe.seed for run in second.runs}
+    one, other = (
+        [run.path for run in group.runs if not shared or run.recipe.seed in shared]
+        for group in (first, second)
+    )
+    found = compare_over_rows(name, one, other, read)
+    if shared or isinstance(found, str):
+        return found
+    return found._replace(test=f"{found.test}, runs with other seeds")  # which is in the difference too
+
+
+def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
+    """A figure by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
+    every = (*first.runs, *second.runs)
+    if len({run.results.class_rows for run in every}) > 1:
+        return "no test: not the same test rows"
+    if not all(on_same_rows(every[0].recipe, run.recipe) for run in every):
+        return "no test: not the same data"
+    by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
+    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
+    values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]
+    numbers = [[value for value in side if value is not None and math.isfinite(value)] for side in values]
+    if len(shared) < 3:
+        return None
+    if any(len(side) < len(shared) for side in numbers):
+        return "no test: not a finite number in every run"
+    return numbers[0], numbers[1]
+
+
+def differences_to(
+    baseline: str, groups: Sequence[Group], figures: Sequence[str], read: RowReader | None = None
+) -> dict[str, dict[str, Difference]]:
+    """For each figure but sizes, each other method's difference to the baseline's.
+
+    Raises:
+        ValueError: If no group is called so.
+    """
+    by_label = {group.label: group for group in groups}
+    if baseline not in by_label:
+        raise ValueError(f"baseline must be one of the methods ({', '.join(by_label)}), got {baseline!r}")
+    base = by_label.pop(baseline)
+    return {
+        name: _with_holm({label: _difference(name, group, base, read) for label, group in by_label.items()})
+        for name in figures
+        if size_of(name) != name
+    }
+
+
+def _difference(name: str, group: Group, base: Group, read: RowReader | None) -> Difference:
+    pairs = _pairs(name, group, base)
+    found = pairs if isinstance(pairs, str) else _test(pairs, name, group, base, read)
+    if isinstance(found, str):
+        return Difference(None, None, None, found, False)
+    half = None
+    if isinstance(pairs, tuple):
+        interval = mean_with_interval([a - b for a, b in zip(*pairs, strict=True)])
+        half = ((interval.high or 0.0) - (interval.low or 0.0)) / 2
+    return Difference(found.difference, half, found.p_value, found.test, False)
+
+
+def _with_holm(found: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Several methods against one baseline are several chances to be taken in."""
+    p_values = {label: one.p_value for label, one in found.items() if one.p_value is not None}
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return dict(found) | {
+        label: replace(found[label], p_value=p, significant=p < LEVEL) for label, p in adjusted.items()
+    }

@@ -1,0 +1,109 @@
+"""Tests over test rows, for methods with too few seeds."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.class_table import GROUPS, ClassTable
+from shortlist.compare.significance import PairedTest, mcnemar_test, paired_bootstrap_test
+from shortlist.metrics._rows import RowNumbers, look_at_rows
+from shortlist.metrics.names import predictor_of
+from shortlist.metrics.ranks import topk_hits
+from shortlist.runs.run import Run
+
+__all__ = ["RowReader", "compare_over_rows"]
+
+
+class RowReader:
+    """Looks at the test rows of a run once, however many figures are tested."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[RowNumbers, ClassTable]] = {}
+
+    def __call__(self, path: Path) -> tuple[RowNumbers, ClassTable]:
+        """Numbers of its test rows, and its classes."""
+        if path not in self._known:
+            self._known[path] = _look(path)
+        return self._known[path]
+
+
+def compare_over_rows(
+    name: str, first: Sequence[Path], second: Sequence[Path], read: RowReader | None = None
+) -> PairedTest | str:
+    """Test a figure of two groups of runs over their common test rows; the reason if that cannot be.
+
+    Yes-or-no figures of one run each, over rows, go through McNemar's test; others through the bootstrap, on
+    the mean of each row over a group's runs.
+    """
+    read = read or RowReader()
+    try:
+        sides = [[read(path) for path in paths] for paths in (first, second)]
+        columns = [[_column(name, rows) for rows, _ in side] for side in sides]
+    except Exception as error:  # any file of a run may be amiss, in any way
+        return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
+    (rows, table), average = sides[0][0], name.rpartition(".")[2]
+    every = [one for side in sides for one in side]
+    if any(not torch.equal(other.target, rows.target) for other, _ in every):
+        return "no test: not the same test rows"
+    if average in GROUPS and any(not torch.equal(other.groups(), table.groups()) for _, other in every):
+        return f"no test: not the same classes are {average}"
+    if any(column is None for side in columns for column in side):
+        return "no test: not a mean over test rows"
+    values = [torch.stack([column for column in side if column is not None]) for side in columns]
+    if values[0].dtype == torch.bool and average not in ("macro", "balanced_error", *GROUPS):
+        if len(values[0]) == len(values[1]) == 1:
+            return mcnemar_test(values[0][0], values[1][0])
+    means = [side.double().mean(0) for side in values]
+    sign = -1 if name == "balanced_error" else 1
+    classes = _classes(average, table)
+    found = paired_bootstrap_test(means[0], means[1], rows.target, classes=classes, num_classes=len(table))
+    if math.isnan(found.difference):
+        return "no test: no test rows of these classes"
+    return found._replace(difference=sign * found.difference)
+
+
+def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
+    run = Run(path)
+    scores, target = run.scored("test")
+    predictors: dict[str, Any] = dict(run.predictors())
+    rows = look_at_rows(
+        scores,
+        target,
+        predictors,
+        activation="softmax",
+        ties="against",
+        ignore_index=-100,
+        shown=run.shown(),
+    )
+    return rows, run.class_table
+
+
+def _column(name: str, rows: RowNumbers) -> Tensor | None:
+    """What a figure is the mean of, for each row (n,); None if it is none of the kind."""
+    if name == "balanced_error":
+        return topk_hits(rows.ranks, [1], ties="against")[:, 0]
+    if name == "nll":
+        return rows.nll if rows.nll.isfinite().all() else None
+    found = re.fullmatch(r"top(\d+)\.\w+", name)
+    if found:
+        return topk_hits(rows.ranks, [int(found[1])], ties="against")[:, 0]
+    predictor = predictor_of(name)
+    if predictor is None:
+        return None
+    if predictor not in rows.hits:
+        raise ValueError(f"a run has no predictor {predictor}")
+    if name == f"sets.{predictor}.empty_share":
+        return rows.sizes[predictor] == 0
+    return rows.hits[predictor] if name.startswith(f"sets.{predictor}.coverage.") else None
+
+
+def _classes(average: str, table: ClassTable) -> Tensor | None:
+    """The classes whose means are averaged; None for a mean over rows."""
+    if average in ("macro", "balanced_error"):
+        return torch.ones(len(table), dtype=torch.bool)
+    return table.groups() == GROUPS.index(average) if average in GROUPS else None

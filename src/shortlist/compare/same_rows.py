@@ -1,0 +1,41 @@
+"""Whether two runs were tested on the same rows."""
+
+import inspect
+from typing import Any
+
+from shortlist.datasets import DATASETS
+from shortlist.recipes.recipe import Recipe
+
+__all__ = ["on_same_rows"]
+
+# whose test rows depend on their options; those of published sets are known by name
+_MADE_OR_OWN = (
+    "glyphs",
+    "glyphs_full",
+    "gaussian_genera",
+    "two_gaussians",
+    "image_folder",
+    "image_list",
+    "image_lists",
+    "embeddings",
+)
+# options that change training and validation rows only, or how images are read
+_NOT_OF_TEST_ROWS = (
+    *("label_noise", "noise_level", "max_per_class", "val_is_test", "train", "val", "workers", "cache"),
+    *("train_transform", "eval_transform", "transform", "image_size", "image_options", "on_error", "verify"),
+)
+
+
+def on_same_rows(first: Recipe, second: Recipe) -> bool:
+    """Whether two recipes name the same test rows: numbers of rows and classes alone do not tell."""
+    return _test_rows(first) == _test_rows(second)
+
+
+def _test_rows(recipe: Recipe) -> dict[str, Any]:
+    name = recipe.data.name
+    if name not in _MADE_OR_OWN:
+        return {"name": name}
+    parameters = inspect.signature(DATASETS[name]).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    options = defaults | recipe.data.model_dump(mode="json")
+    return {key: value for key, value in options.items() if key not in _NOT_OF_TEST_ROWS}

@@ -1,0 +1,196 @@
+"""A comparison as text, for the terminal, Markdown, LaTeX and JSON; bold only where a test says so."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from shortlist.compare.comparison import Comparison
+from shortlist.compare.paired import Difference
+from shortlist.metrics import Figure
+from shortlist.metrics.names import format_figure, is_share
+
+__all__ = ["footnotes", "to_json", "to_latex", "to_markdown", "to_rich", "wide_console"]
+
+Cells = list[tuple[str, bool]]
+"""Texts, and whether each is bold."""
+
+_NONE = Figure(None)
+
+
+def _heading(name: str) -> str:
+    return f"{name} (%)" if is_share(name) else name
+
+
+def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
+    best = comparison.best.get(name)
+    return best is not None and best.significant and label in best.rows
+
+
+def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
+    """For each row its label, its number of runs, and its figures."""
+    return [
+        (
+            row.label,
+            str(len(row.runs)),
+            [
+                (
+                    format_figure(name, row.figures.get(name, _NONE), plus_minus=plus_minus),
+                    _is_bold(comparison, row.label, name),
+                )
+                for name in comparison.figures
+            ],
+        )
+        for row in comparison.rows
+    ]
+
+
+def _differences(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
+    """For each row but the baseline its label, an empty number of runs, and its differences."""
+    return [
+        (
+            row.label,
+            "",
+            [
+                _difference(name, found[row.label], plus_minus)
+                for name, found in comparison.differences.items()
+            ],
+        )
+        for row in comparison.rows
+        if comparison.baseline is not None and row.label != comparison.baseline
+    ]
+
+
+def _difference(name: str, found: Difference, plus_minus: str) -> tuple[str, bool]:
+    if found.value is None:
+        return "-", False
+    factor, digits = (100, 1) if is_share(name) else (1, 2)
+    text = f"{factor * found.value:+.{digits}f}"
+    if found.half_width is not None:
+        text += f"{plus_minus}{factor * found.half_width:.{digits}f}"
+    return text, found.significant
+
+
+def footnotes(comparison: Comparison) -> list[str]:
+    """What the numbers are, each test that was made, and what is left out."""
+    notes = ["mean ± half the 95 % interval over seeds (for one run: over test rows)"]
+    for name, best in comparison.best.items():
+        if best.p_value is None:
+            notes.append(f"{name}: {', '.join(best.rows)} before {best.second}, {best.test}")
+        else:
+            sign = "bold" if best.significant else "not significant"
+            order = f"{', '.join(best.rows)} before {best.second}"
+            notes.append(f"{name}: {order}, p = {best.p_value:.2g}, {best.test}: {sign}")
+    found = [one for column in comparison.differences.values() for one in column.values()]
+    if found:
+        tests = dict.fromkeys(one.test for one in found)
+        tested = [
+            sum(one.p_value is not None for one in column.values())
+            for column in comparison.differences.values()
+        ]
+        notes.append(
+            f"differences to {comparison.baseline}: mean of pairs, bold if p < 0.05 after Holm's correction "
+            f"for the {max(tested)} method{'' if max(tested) == 1 else 's'} of a column ({'; '.join(tests)})"
+        )
+    return notes + [f"left out: {reason}" for reason in comparison.left_out.values()]
+
+
+def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
+    """A table for ``rich``; the differences to a baseline are its lower part."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("method")
+    table.add_column("runs", justify="right")
+    for name in comparison.figures:
+        table.add_column(_heading(name).replace(".", ".\n"), justify="right", no_wrap=True)
+    for label, runs, cells in _body(comparison, " ± "):
+        table.add_row(escape(label), runs, *_marked(cells, "[bold]", "[/bold]"))
+    if comparison.baseline is not None:
+        table.add_section()
+        with_test = list(comparison.differences)
+        for label, runs, cells in _differences(comparison, " ± "):
+            texts = dict(zip(with_test, _marked(cells, "[bold]", "[/bold]"), strict=True))
+            shown = [texts.get(name, "") for name in comparison.figures]
+            table.add_row(escape(f"{label} - {comparison.baseline}"), runs, *shown)
+    return table
+
+
+def _marked(cells: Cells, start: str, end: str) -> list[str]:
+    return [f"{start}{text}{end}" if bold else text for text, bold in cells]
+
+
+def wide_console() -> Any:
+    """Where a table is printed: as wide as the terminal, or as wide as it likes in a file."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=240)
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """A table in Markdown, one of differences if there is a baseline, and the notes below."""
+    head = ["method", "runs", *map(_heading, comparison.figures)]
+    lines = _pipe_table(head, _body(comparison, " ± "))
+    if comparison.differences:
+        head = [f"method - {comparison.baseline}", "", *map(_heading, comparison.differences)]
+        body = _differences(comparison, " ± ")
+        lines += ["", *_pipe_table(head, body)] if body else []
+    return "\n".join([*lines, "", *(f"- {note}" for note in footnotes(comparison))])
+
+
+def _pipe_table(head: list[str], body: list[tuple[str, str, Cells]]) -> list[str]:
+    runs = any(runs for _, runs, _ in body)  # no empty column
+    rows = [[label.replace("|", "\\|"), count, *_marked(cells, "**", "**")] for label, count, cells in body]
+    ruled = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return [_pipes(row if runs else [row[0], *row[2:]]) for row in ruled]
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def to_latex(comparison: Comparison) -> str:
+    """A ``tabular`` with booktabs' rules, differences as its lower part, and the notes as comments."""
+    head = ["method", "runs", *map(_heading, comparison.figures)]
+    lines = [f"% {_escape(note)}" for note in footnotes(comparison)]
+    lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.figures)}}}", r"\toprule"]
+    lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
+    for label, runs, cells in _body(comparison, r" \pm "):
+        lines.append(" & ".join([_escape(label), runs, *_in_math(cells)]) + r" \\")
+    if comparison.differences:
+        lines.append(r"\midrule")
+        for label, runs, cells in _differences(comparison, r" \pm "):
+            texts = dict(zip(comparison.differences, _in_math(cells), strict=True))
+            shown = [texts.get(name, "") for name in comparison.figures]
+            lines.append(" & ".join([_escape(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _in_math(cells: Cells) -> list[str]:
+    return [rf"$\mathbf{{{text}}}$" if bold else f"${text}$" for text, bold in cells]
+
+
+def _escape(text: str) -> str:
+    for sign in "&%$#_{}":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("±", r"$\pm$")
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """Plain values, for ``json.dumps``: the shown figures of each row, tests, and what is left out."""
+    rows = []
+    for row in comparison.rows:
+        figures = {name: asdict(row.figures.get(name, _NONE)) for name in comparison.figures}
+        rows.append(
+            {"label": row.label, "runs": list(row.runs), "seeds": list(row.seeds)}
+            | {"recipe_hash": row.recipe_hash, "figures": figures}
+        )
+    best = {name: asdict(found) for name, found in comparison.best.items()}
+    content = {"figures": list(comparison.figures), "rows": rows}
+    differences = {
+        name: {label: asdict(one) for label, one in found.items()}
+        for name, found in comparison.differences.items()
+    }
+    content |= {"best": best, "baseline": comparison.baseline, "differences": differences}
+    return content | {"left_out": dict(comparison.left_out)}

@@ -1,0 +1,1 @@
+"""Making and mending data: build, check, describe, votes, contact sheets."""

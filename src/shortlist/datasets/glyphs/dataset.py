@@ -1,0 +1,217 @@
+"""Letters and digits of many scripts, drawn from real fonts: look-alikes and a long tail, offline."""
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_k
+from shortlist.datasets.splits import Splits, TensorSplit
+
+__all__ = ["GlyphSplits", "glyphs", "glyphs_full", "standardise"]
+
+MEAN, STD = 47.0, 39.0  # of the training pixels of the default set, rounded
+
+Transform = Callable[[Tensor], Tensor]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class GlyphSplits(Splits):
+    """A glyph set, with what it was drawn from.
+
+    Args:
+        train: Training part, ``inputs`` uint8 (n, 1, 32, 32).
+        val: Validation part.
+        test: Test part.
+        class_table: Unicode names and code points; ``genus`` is the group of look-alikes, ``superclass`` the
+            script.
+        faces: For each part, the face of each image (n,), an index into ``report["faces"]``.
+        report: Numbers of the build: what was drawn and what was dropped, fonts and their licences.
+    """
+
+    train: TensorSplit
+    val: TensorSplit
+    test: TensorSplit
+    faces: Mapping[str, Tensor]
+    report: Mapping[str, Any]
+
+
+def standardise(images: Tensor) -> Tensor:
+    """Grey levels (uint8) as float32 of about zero mean and unit variance.
+
+    >>> standardise(torch.tensor([[47, 86]], dtype=torch.uint8))
+    tensor([[0., 1.]])
+    """
+    return images.to(torch.float32).sub_(MEAN).div_(STD)
+
+
+def glyphs(
+    *,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    max_classes: int | None = 600,
+    characters: str | None = None,
+    min_faces: int = 4,
+    train_images: int = 30_000,
+    transform: Transform | None = standardise,
+    progress: Progress | None = None,
+) -> GlyphSplits:
+    """The embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
+
+    Some of the fonts are seen in validation and test only. The classes and their sizes are the same for all
+    seeds; the seed draws the images. Built once (some seconds) and then read from the cache; the same seed
+    gives the same images, to the bit, with the same versions of the fonts, Pillow (FreeType), NumPy and
+    Python's Unicode tables, which are part of the cache's key. Where the cache cannot be written, there is a
+    warning and the set is built each time.
+
+    Args:
+        seed: Of the images.
+        cache: Folder for built sets; ``$SHORTLIST_CACHE`` or ``~/.cache/shortlist`` by default.
+        max_classes: At most so many classes, in whole groups of look-alikes; None for all (about 2,400).
+        characters: Only these (those that enough fonts hold).
+        min_faces: Fonts that must hold a character.
+        train_images: Training images in all, though never fewer than 4 of a class.
+        transform: Applied to batches of images when they are fetched; None leaves them uint8.
+        progress: Called with the name of a stage, steps done and steps in all.
+
+    Returns:
+        The parts and the class table.
+
+    Raises:
+        ValueError: If an option is out of range or leaves fewer than two classes.
+    """
+    from shortlist.datasets.glyphs.build import Recipe
+    from shortlist.datasets.glyphs.faces import matplotlib_faces
+
+    _check_options(seed, max_classes, min_faces, train_images)
+    recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
+    faces, held_out = matplotlib_faces()
+    parts_of = [(1, 2) if held else (0, 1, 2) for held in held_out]
+    return _cached(
+        faces, parts_of, recipe, "glyphs", cache=cache, transform=transform, workers=1, progress=progress
+    )
+
+
+def glyphs_full(
+    folders: str | Path | Iterable[str | Path],
+    *,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    max_classes: int | None = 1000,
+    characters: str | None = None,
+    min_faces: int = 10,
+    train_images: int = 60_000,
+    require_open_licence: bool = True,
+    transform: Transform | None = standardise,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> GlyphSplits:
+    """The same from all fonts in some folders, with different designs in training, validation and test.
+
+    Fonts of one family, and families that descend from one design, are all in one part. Families of symbols,
+    copies, and fonts whose name table does not state an open licence are skipped; ``report["skipped"]`` lists
+    them.
+
+    Args:
+        folders: Where to look for .ttf and .otf files, also in folders below; one folder, or several.
+        seed: Of the images.
+        cache: Folder for built sets; see :func:`glyphs`.
+        max_classes: At most so many classes, in whole groups of look-alikes; None for all.
+        characters: Only these (those that enough fonts hold).
+        min_faces: Fonts that must hold a character, at least one for each part.
+        train_images: Training images in all, though never fewer than 4 of a class.
+        require_open_licence: Whether to skip fonts that state no open licence.
+        transform: Applied to batches of images when they are fetched; None leaves them uint8.
+        workers: Number of processes, all processors by default. With more than one, a script that calls this
+            needs the usual ``if __name__ == "__main__":``.
+        progress: Called with the name of a stage, steps done and steps in all.
+
+    Returns:
+        The parts and the class table.
+
+    Raises:
+        ValueError: If a folder does not exist, an option is out of range, or too few fonts are found.
+    """
+    from shortlist.datasets.glyphs.build import Recipe
+    from shortlist.datasets.glyphs.folders import deal_lineages, faces_in
+
+    _check_options(seed, max_classes, min_faces, train_images)
+    workers = os.cpu_count() or 1 if workers is None else workers
+    check_k(workers, name="workers")
+    recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
+    folders = [folders] if isinstance(folders, str | Path) else folders
+    faces, skipped = faces_in(folders, require_open_licence=require_open_licence)
+    lineages = len({face.lineage for face in faces})
+    if lineages < 3:
+        raise ValueError(
+            f"folders must hold usable fonts of at least 3 designs, one for each part, got {lineages} "
+            f"({len(skipped)} files were skipped)"
+        )
+    parts_of = [(part,) for part in deal_lineages(faces)]
+    return _cached(
+        faces,
+        parts_of,
+        recipe,
+        "glyphs-full",
+        cache=cache,
+        transform=transform,
+        workers=workers,
+        progress=progress,
+        more={"skipped": skipped},
+    )
+
+
+def _check_options(seed: int, max_classes: int | None, min_faces: int, train_images: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer >= 0, got {seed!r}")
+    if max_classes is not None:
+        check_k(max_classes, name="max_classes")
+    check_k(min_faces, name="min_faces")
+    check_k(train_images, name="train_images")
+
+
+def _cached(
+    faces: Sequence,
+    parts_of: Sequence[Collection[int]],
+    recipe,
+    stem: str,
+    *,
+    cache: str | Path | None,
+    transform: Transform | None,
+    workers: int,
+    progress: Progress | None,
+    more: Mapping[str, Any] | None = None,
+) -> GlyphSplits:
+    """Read the set from the cache, or build it and keep it there."""
+    from shortlist.datasets.glyphs.build import PARTS, build
+    from shortlist.datasets.glyphs.cache import cache_folder, cache_key, load_built, save_built
+
+    sources = [[face.name, face.checksum, list(parts)] for face, parts in zip(faces, parts_of, strict=True)]
+    folder, name = cache_folder(cache), f"{stem}-{cache_key(recipe, sources)}"
+    try:
+        built = load_built(folder, name)
+    except ValueError as error:
+        warnings.warn(f"{error}; building it again", stacklevel=3)
+        built = None
+    if built is None:
+        built = build(faces, parts_of, recipe, workers=workers, progress=progress)
+        try:
+            save_built(built, folder, name)
+        except OSError as error:
+            warnings.warn(f"the glyph set is not kept for the next time: {error}", stacklevel=3)
+    splits = {
+        part: TensorSplit(
+            torch.from_numpy(built.images[part]), torch.from_numpy(built.targets[part]), transform=transform
+        )
+        for part in PARTS
+    }
+    of_face = {part: torch.from_numpy(built.faces[part]).long() for part in PARTS}
+    return GlyphSplits(
+        **splits, class_table=built.class_table, faces=of_face, report=built.report | dict(more or {})
+    )

@@ -1,0 +1,77 @@
+"""The demonstration's picture: short lists of a few images, and the sizes of the sets."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shortlist._files import replacing
+from shortlist.recipes.build import build_data
+from shortlist.runs.run import Run
+
+__all__ = ["draw_demo", "example_rows"]
+
+
+def example_rows(run: Run, predictor: str, count: int = 6) -> list[int]:
+    """Test rows from the smallest set to the largest, evenly spread, empty sets left out."""
+    scores, _ = run.scored("test")
+    sizes = run.predictors()[predictor](scores).sum(1)
+    order = sizes.argsort(stable=True)
+    order = order[sizes[order] > 0]
+    places = torch.linspace(0, len(order) - 1, count).round().long()
+    return order[places].tolist()
+
+
+def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
+    """Write a picture (SVG or PNG) of example lists and of set sizes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    data = build_data(run.recipe)
+    images: Any = data.test
+    scores, target = run.scored("test")
+    sets = run.predictors()[predictor](scores)
+    chance, table = run.probabilities(scores), run.class_table
+    assert chance is not None  # the demonstration's scores are calibrated
+    rows, mark = example_rows(run, predictor), "✓"
+    figure = plt.figure(figsize=(10, 6.4), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1])
+    top, bottom = parts
+    for number, row in enumerate(rows):
+        axes = top.add_subplot(2, len(rows), number + 1)
+        axes.imshow(
+            images.inputs[row, 0], cmap="gray_r" if images.inputs[row].float().mean() < 127 else "gray"
+        )
+        axes.set_axis_off()
+        listed = chance[row].where(sets[row], -1).argsort(descending=True)[: int(sets[row].sum())].tolist()
+        lines = []
+        for j in listed[:5]:
+            here = mark if j == int(target[row]) else " "
+            lines.append(f"{here} {_short(str(table.names[j]))} {100 * chance[row, j]:.0f} %")
+        if len(listed) > 5:
+            lines.append(f"... and {len(listed) - 5} more")
+        text = top.add_subplot(2, len(rows), len(rows) + number + 1)
+        text.set_axis_off()
+        text.text(0.0, 1.0, "\n".join(lines), va="top", fontsize=6, family="DejaVu Sans")
+    axes = bottom.add_subplot()
+    groups = table.groups()
+    sizes = sets.sum(1)
+    for group, name in enumerate(("few", "medium", "many")):
+        own = sizes[groups[target] == group]
+        if len(own):
+            shares = own.clamp_max(15).bincount(minlength=16).double() / len(own)
+            axes.step(range(16), 100 * shares, where="mid", label=f"{name} training images ({len(own)} rows)")
+    axes.set_xlabel("classes in the set (15: or more)")
+    axes.set_ylabel("percent of rows")
+    axes.set_title(f"Sizes of sets of {5} on average", fontsize=10)
+    axes.legend(frameon=False)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _short(name: str) -> str:
+    words = name.replace("LETTER ", "").replace("CAPITAL", "cap.").replace("SMALL", "sm.")
+    return words.title() if len(words) < 28 else words.title()[:27] + "…"

@@ -1,0 +1,173 @@
+"""The demonstration: four trainings on the embedded glyphs, their sets, one table, and words that follow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.metrics import Results
+from shortlist.recipes.recipe import Recipe, make_recipe
+from shortlist.runs.run import Run
+from shortlist.training.fit import resume, train
+
+__all__ = ["METHODS", "Comparison", "demo_recipe", "demo_words", "run_demo", "table_rows"]
+
+Report = Callable[[str, int, int, dict[str, float]], None]
+
+K = 5
+BASE: dict[str, Any] = {
+    "name": "demo",
+    "data": {"name": "glyphs", "max_classes": 150, "train_images": 6000},
+    "model": {"name": "small_cnn"},
+    "optimiser": {"lr": 0.2},
+    "schedule": {"name": "cosine", "warm_up": 0.5},
+    "epochs": 15,
+    "batch_size": 128,
+    "selection": {"figure": "top5"},
+    "predictors": {
+        "top5": {"name": "topk", "k": K},
+        "top5_macro": {"name": "topk", "k": K, "macro": True},
+        "average5": {"name": "average_k", "k": K},
+        "average5_macro": {"name": "average_k", "k": K, "macro": True},
+        "conformal90": {"name": "conformal", "coverage": 0.9},
+    },
+    "loggers": [],
+}
+NOISE = "data.label_noise=0.4"
+# folder, name in the table, what is changed
+METHODS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("cross_entropy", "cross-entropy", ()),
+    ("average_k", f"average-{K} loss", ("loss=average_k", f"loss.k={K}")),
+    ("cross_entropy_noise", "cross-entropy, noisy", (NOISE,)),
+    (
+        "noised_topk_noise",
+        f"noised top-{K}, noisy",
+        (NOISE, "loss=noised_topk", f"loss.k={K}", "loss.noise_std=1.0"),
+    ),
+)
+
+
+def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
+    """The recipe of one of the trainings."""
+    return make_recipe(BASE, [*changes, f"seed={seed}"])
+
+
+def run_demo(out: Path, *, seed: int = 0, report: Callable[[str], Report]) -> dict[str, Run]:
+    """Train what is not yet there; ``report(name)`` makes the progress function of each training.
+
+    On one thread, which for so small a network is as fast as two and gives the same numbers each time.
+    """
+    torch.set_num_threads(1)
+    runs = {}
+    for folder, name, changes in METHODS:
+        path = out / folder
+        if path.exists():
+            runs[name] = resume(path, report=report(name))
+        else:
+            runs[name] = train(demo_recipe(changes, seed), path, report=report(name))
+    return runs
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def table_rows(runs: dict[str, Run]) -> list[list[str]]:
+    """The table, a line for each kind of sets and a column for each training, in percent of the test rows."""
+    columns = []
+    for run in runs.values():
+        sets = Results.load(run.path / "results.json").sets
+        figures = [
+            sets["top5"].coverage.micro,
+            sets["top5"].coverage.macro,
+            sets["top5_macro"].coverage.macro,
+            sets["average5"].coverage.micro,
+            sets["average5"].coverage.macro,
+            sets["average5_macro"].coverage.macro,
+            sets["conformal90"].coverage.micro,
+        ]
+        size = sets["conformal90"].size.micro.value
+        columns.append([*(_percent(figure.value) for figure in figures), f"{size:.1f}"])
+    lines = [
+        f"{K} classes",
+        "  mean over classes",
+        "  ... with priors",
+        f"{K} classes on average",
+        "  mean over classes",
+        "  ... with priors",
+        "conformal, promised 90",
+        "  classes in the set",
+    ]
+    return [[line, *values] for line, *values in zip(lines, *columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference in coverage of two kinds of sets on the same rows, in points, with a 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """In words, no stronger than the interval."""
+        bounds = f"{self.difference:+.1f} points, 95 % interval {self.low:+.1f} to {self.high:+.1f}"
+        if self.low > 0:
+            return f"more often ({bounds})"
+        if self.high < 0:
+            return f"less often ({bounds})"
+        return f"no more and no less often, as far as these rows can tell ({bounds})"
+
+
+def _hits(run: Run, predictor: str) -> tuple[Tensor, Tensor]:
+    """Whether each test row's set holds its class (n,), and the classes (n,)."""
+    scores, target = run.scored("test")
+    sets = run.predictors()[predictor](scores)
+    return sets.gather(1, target[:, None]).squeeze(1).double(), target
+
+
+def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool = False) -> Comparison:
+    """Coverage of the second kind of sets minus that of the first, by a paired bootstrap over test rows."""
+    (before, target), (after, _) = _hits(*first), _hits(*second)
+    weight = torch.ones_like(before)
+    if macro:  # each class counts the same
+        counts = target.bincount().double()
+        weight = 1 / (counts[target] * (counts > 0).sum())
+    else:
+        weight = weight / len(weight)
+    gain = 100 * (after - before) * weight
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(len(gain), (1000, len(gain)), generator=generator)
+    drawn = gain[rows].sum(1).quantile(torch.tensor([0.025, 0.975], dtype=gain.dtype))
+    return Comparison(float(gain.sum()), float(drawn[0]), float(drawn[1]))
+
+
+def demo_words(runs: dict[str, Run]) -> list[str]:
+    """What the figures show, each sentence with the comparison it rests on."""
+    plain, two_heads, noisy, noised = runs.values()
+    results = Results.load(plain.path / "results.json")
+    conformal = results.sets["conformal90"]
+    words = [
+        f"Sets that adapt: with cross-entropy, {K} classes on average hold the right one "
+        + compare_sets((plain, "top5"), (plain, "average5")).verdict
+        + f" than {K} classes for every image.",
+        f"Rare classes: with the class priors, at no training cost, lists of {K} hold the right class of the "
+        "average class "
+        + compare_sets((plain, "top5"), (plain, "top5_macro"), macro=True).verdict
+        + " than without.",
+        f"A loss for sets of {K} on average: with the two-head loss, average-{K} sets hold the right class "
+        + compare_sets((plain, "average5"), (two_heads, "average5")).verdict
+        + " than with cross-entropy.",
+        f"40 % of the labels redrawn among look-alikes: with the noised top-{K} loss, lists of {K} hold the "
+        "right class "
+        + compare_sets((noisy, "top5"), (noised, "top5")).verdict
+        + " than with cross-entropy.",
+        "A promise: conformal sets promise 90 % and hold the right class of "
+        f"{_percent(conformal.coverage.micro.value)} % of the images, "
+        f"with {conformal.size.micro.value:.1f} classes on average.",
+    ]
+    return words

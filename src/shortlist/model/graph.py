@@ -1,0 +1,67 @@
+"""A finished model as one graph, from prepared inputs to scores, probabilities and sets; its export."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._files import replacing
+from shortlist.models.heads import head_scores
+from shortlist.predictors import SetPredictor
+from shortlist.scores import ScoreMap
+
+__all__ = ["HeadChoice", "ModelGraph", "export_onnx"]
+
+HeadChoice = Literal["set", "proposal"]
+
+
+class ModelGraph(nn.Module):
+    """Prepared inputs (n, ...) to scores, probabilities and, with a predictor, sets."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        head: HeadChoice,
+        score_map: ScoreMap,
+        to_shown: ScoreMap,
+        predictor: SetPredictor | None,
+    ) -> None:
+        super().__init__()
+        self.network, self.score_map, self.to_shown, self.predictor = network, score_map, to_shown, predictor
+        self.head: HeadChoice = head
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Scores (n, c), probabilities (n, c), and sets (n, c) if there is a predictor."""
+        scores = self.score_map(head_scores(self.network(inputs), self.head))
+        probabilities = self.to_shown(scores).softmax(1)
+        if self.predictor is None:
+            return scores, probabilities
+        return scores, probabilities, self.predictor(scores)
+
+
+def export_onnx(graph: ModelGraph, batch: Tensor, path: str | Path) -> None:
+    """Write a graph as one ONNX file for any number of rows, whole or not at all.
+
+    Args:
+        graph: In evaluation mode.
+        batch: Inputs (n, ...) that show their shape and type.
+        path: Where to.
+    """
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"export needs {package}: pip install 'shortlist[export]'")
+    if len(batch) < 2:  # a graph of one row is one for one row only
+        batch = torch.cat([batch, batch])
+    names = ["scores", "probabilities", "sets"][: 2 if graph.predictor is None else 3]
+    with warnings.catch_warnings(), torch.no_grad(), replacing(path) as temporary:
+        warnings.simplefilter("ignore")  # of the exporter's own parts
+        program = torch.export.export(graph, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        made = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["inputs"], output_names=names
+        )
+        if made is None:
+            raise RuntimeError("torch.onnx.export returned no program")
+        made.save(temporary, external_data=False)

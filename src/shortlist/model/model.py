@@ -1,0 +1,376 @@
+"""The finished model: preprocessing, network, score map, predictors and class table in one object."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from shortlist._checks import check_choice, check_k, promote
+from shortlist.class_table import ClassTable
+from shortlist.model import files
+from shortlist.model.files import ModelError
+from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
+from shortlist.model.images import in_parts, prepare_images
+from shortlist.model.network import network_by_name, network_of
+from shortlist.models.classifiers import classifier_name
+from shortlist.models.heads import head_scores
+from shortlist.models.spec import NetworkSpec, in_channels_last
+from shortlist.predictors import Candidate, SetPredictor, to_lists
+from shortlist.preprocessing import Preprocessing
+from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+
+__all__ = ["Model", "ModelError", "network_by_name"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """A trained network with all that makes short lists of pictures out of it.
+
+    Made by :meth:`from_parts` or a training run, kept in a folder by :meth:`save`, opened by :meth:`load`,
+    which needs neither a recipe nor anything that trains.
+
+    Attributes:
+        network: From prepared inputs (n, ...) to scores (n, c), in evaluation mode.
+        classes: Names, ids, parents and training counts of the c classes.
+        preprocessing: From a picture to an input; ``None`` if the inputs are no pictures.
+        score_map: From the network's output to log-posteriors.
+        predictors: From scores to sets, by name; the first is the one that is used if none is named.
+        head: Of a network of two heads, the one to predict from.
+        classifier: Dotted name of the network's classifier; found if ``None``.
+        spec: What the network is built from; ``None`` if only its maker knows.
+        about: Name, version, date and the like, plain values.
+
+    Example:
+        >>> from shortlist.predictors import TopK
+        >>> table = ClassTable(names=("oak", "beech", "birch"), counts=(6, 3, 1))
+        >>> score_map = ScoreMap(3, contains=PriorRecord.training(table.class_counts))
+        >>> model = Model.from_parts(nn.Identity(), table, score_map=score_map, predictors={"top2": TopK(2)})
+        >>> [candidates] = model.short_lists(torch.tensor([[0.1, 0.2, 0.7]]).log())
+        >>> [(candidate.name, round(candidate.probability, 2)) for candidate in candidates]
+        [('birch', 0.7), ('beech', 0.2)]
+    """
+
+    network: nn.Module
+    classes: ClassTable
+    preprocessing: Preprocessing | None
+    score_map: ScoreMap
+    predictors: dict[str, SetPredictor]
+    head: HeadChoice
+    classifier: str | None
+    spec: NetworkSpec | None
+    about: dict[str, Any]
+
+    @staticmethod
+    def from_parts(
+        network: nn.Module,
+        class_table: ClassTable,
+        *,
+        preprocessing: Preprocessing | None = None,
+        score_map: ScoreMap | None = None,
+        predictors: Mapping[str, SetPredictor] | None = None,
+        head: HeadChoice = "set",
+        classifier: str | None = None,
+        spec: NetworkSpec | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> "Model":
+        """Put a model together.
+
+        Args:
+            network: From inputs (n, ...) to scores (n, c), or to those of two heads
+                (:class:`~shortlist.models.heads.TwoHeadScores`). It is put into evaluation mode; the other
+                parts move to its device.
+            class_table: The c classes.
+            preprocessing: From a picture to an input.
+            score_map: What makes log-posteriors of the network's scores: of a known loss,
+                :func:`~shortlist.scores.map_of_loss`; of scores that no loss explains,
+                ``ScoreMap(c, contains=None).identified(...)`` with the numbers of
+                :func:`~shortlist.scores.fit_temperature_and_prior`. If ``None``, nobody knows what the scores
+                mean: they are left as they are, and probabilities and short lists are refused.
+            predictors: By name, calibrated on scores that went through the map (see :meth:`scores`).
+            head: Of a network of two heads, the one to predict from: ``"set"`` or ``"proposal"``.
+            classifier: Dotted name of the classifier, whose input are the :meth:`features`.
+            spec: What the network can be built from again. Without it, :meth:`load` wants the network.
+            about: Plain values, for people.
+
+        Raises:
+            ValueError: If the parts do not go together.
+        """
+        score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
+        predictors = dict(predictors or {})
+        check_choice("head", head, ("set", "proposal"))
+        _check_sizes(len(class_table), score_map, predictors, spec)
+        if classifier is not None:
+            classifier_name(network, classifier)
+        network, about = network.eval(), _plain(about or {})
+        model = Model(
+            network, class_table, preprocessing, score_map, predictors, head, classifier, spec, about
+        )
+        for part in (score_map, *predictors.values()):
+            part.to(model.device)
+        return model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        tensors = chain(self.network.parameters(), self.network.buffers(), [self.score_map.scale])
+        return next(tensors).device
+
+    def to(self, device: str | torch.device) -> "Model":
+        """Move all parts to a device; returns the model itself."""
+        for part in (self.network, self.score_map, self._to_shown, *self.predictors.values()):
+            part.to(device)
+        return self
+
+    def __repr__(self) -> str:
+        network = type(self.network).__name__ if self.spec is None else self.spec.name
+        predictors = ", ".join(self.predictors) or "none"
+        return f"Model({network}, {len(self.classes)} classes, predictors: {predictors})"
+
+    @cached_property
+    def _to_shown(self) -> ScoreMap:
+        """From mapped scores to those whose softmax is shown to people."""
+        now = self.score_map.now
+        shown = now
+        if now is not None and self.classes.counts:
+            shown = PriorRecord.training(self.classes.class_counts)
+        return ScoreMap(len(self.classes), contains=now, now=shown).to(self.device)
+
+    def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
+        """Scores (n, c), float32, of prepared inputs (n, ...): the network's, through the score map."""
+        with torch.inference_mode():
+            return self.score_map(head_scores(self.network(self._input(batch)), self.head))
+
+    def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Probabilities (n, c) of the classes, for rows whose classes occur as those of the training rows.
+
+        Without training counts in the class table, they are for rows whose classes occur as the score map's
+        result assumes.
+
+        Args:
+            scores: What :meth:`scores` gives.
+
+        Raises:
+            UnknownPriorError: If nobody knows what the scores mean.
+        """
+        self._check_known()
+        with torch.inference_mode():
+            return self._to_shown(scores.to(self.device)).softmax(1)
+
+    def features(self, batch: Tensor) -> Tensor:
+        """What the classifier sees of prepared inputs (n, ...): vectors (n, d)."""
+        classifier = self.network.get_submodule(classifier_name(self.network, self.classifier))
+        seen: list[Tensor] = []
+        thread = get_ident()
+
+        def keep(_: nn.Module, inputs: tuple) -> None:
+            if get_ident() == thread:  # the network may be running in others too
+                seen.append(inputs[0])
+
+        hook = classifier.register_forward_pre_hook(keep)
+        try:
+            with torch.inference_mode():
+                self.network(self._input(batch))
+        finally:
+            hook.remove()
+        if len(seen) != 1:
+            raise ValueError(f"classifier must be the name of a module that runs once, it ran {len(seen)}x")
+        return promote(seen[0])
+
+    def sets(self, scores: Float[Tensor, "n c"], predictor: str | None = None) -> Bool[Tensor, "n c"]:
+        """Sets (n, c) of what :meth:`scores` gives, by the predictor of this name, or the first one."""
+        with torch.inference_mode():
+            return self._predictor(predictor)(scores.to(self.device))
+
+    def prepare(self, images: Iterable[Any]) -> Tensor:
+        """Inputs (n, ...) of paths, Pillow images, or tensors that are prepared already.
+
+        Raises:
+            ValueError: If a file cannot be read, or the model does not know how pictures become inputs.
+        """
+        return prepare_images(images, self.preprocessing)
+
+    def short_lists(
+        self,
+        images: Iterable[Any],
+        predictor: str | None = None,
+        *,
+        at_least: int = 0,
+        batch_size: int = 64,
+    ) -> list[list[Candidate]]:
+        """The candidate classes of each image, the one with the best score first.
+
+        Where the scores contain other class priors than the training rows', as those of a logit-adjusted loss
+        do, the best score need not have the largest probability.
+
+        Args:
+            images: Paths, Pillow images or prepared tensors, or one batch (n, ...) of prepared inputs.
+            predictor: Name of the predictor whose sets are listed; the first one if ``None``.
+            at_least: How many of the best classes are listed in any case, in the set or not.
+            batch_size: How many images go through the network at a time.
+
+        Raises:
+            UnknownPriorError: If nobody knows what the scores mean.
+            ValueError: If there is no such predictor, or an image cannot be read.
+        """
+        check_k(batch_size, name="batch_size")
+        self._check_known()
+        self._predictor(predictor)
+        lists = []
+        for part in in_parts(images, batch_size):
+            scores = self.scores(self.prepare(part))
+            sets, probabilities = self.sets(scores, predictor), self.probabilities(scores)
+            lists += to_lists(sets, probabilities, self.classes, order=scores, at_least=at_least)
+        return lists
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder that must not exist; it appears when it is whole.
+
+        Raises:
+            ModelError: If it exists.
+        """
+        with files.new_folder(folder) as new:
+            files.write_network(new, self.network)
+            files.write_class_table(new, self.classes)
+            files.write_score_map(new, self.score_map)
+            files.write_description(new, self._description())
+            files.write_predictors(new, self.predictors)
+
+    @staticmethod
+    def load(
+        path: str | Path, *, network: nn.Module | None = None, device: str | torch.device = "cpu"
+    ) -> "Model":
+        """Open a saved model. Nothing that is named in it is ever run.
+
+        Args:
+            path: What :meth:`save` wrote, or a run folder with a model in it.
+            network: Takes the weights, instead of one that is built as the folder says. It must be given
+                where the folder does not say how, or by a function of somebody's own.
+            device: Where to.
+
+        Raises:
+            ModelError: If a file is missing, damaged or of another format; the message names it.
+        """
+        folder = files.model_folder(path)
+        content = files.read_description(folder)
+        with files.reading(folder / "model.json"):
+            spec = None if content["network"] is None else NetworkSpec.from_dict(content["network"])
+            prepared = content["preprocessing"]
+            preprocessing = None if prepared is None else Preprocessing.from_dict(prepared)
+            network = network_of(spec) if network is None else network
+        files.read_network(folder, network)
+        class_table, score_map = files.read_class_table(folder), files.read_score_map(folder)
+        predictors = files.read_predictors(folder, content["predictors"])
+        try:
+            model = Model.from_parts(
+                network,
+                class_table,
+                preprocessing=preprocessing,
+                score_map=score_map,
+                predictors=predictors,
+                head=content["head"],
+                classifier=content["classifier"],
+                spec=spec,
+                about=content["about"],
+            )
+        except ValueError as error:
+            raise ModelError(f"{folder} holds parts that do not go together: {error}") from error
+        return model.to(device)
+
+    def export_onnx(
+        self, path: str | Path, *, predictor: str | None = None, batch: Tensor | None = None
+    ) -> None:
+        """Write the model from prepared inputs on as one ONNX file, for any number of rows.
+
+        Input ``inputs`` (n, ...); outputs ``scores`` (n, c), ``probabilities`` (n, c) and, with a predictor,
+        ``sets`` (n, c). The preprocessing of pictures is not part of it. Needs
+        ``pip install 'shortlist[export]'``.
+
+        Args:
+            path: Where to; the file appears when it is whole.
+            predictor: Name of the predictor whose sets are wanted; none if ``None``.
+            batch: Inputs (n, ...) that show shape and type, where neither the network's specification nor the
+                preprocessing tells.
+
+        Raises:
+            UnknownPriorError: If nobody knows what the scores mean.
+        """
+        self._check_known()
+        chosen = None if predictor is None else self._predictor(predictor)
+        graph = ModelGraph(self.network, self.head, self.score_map, self._to_shown, chosen).eval()
+        batch = self._example() if batch is None else batch
+        export_onnx(graph, batch.to(self.device), path)
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "network": None if self.spec is None else self.spec.to_dict(),
+            "preprocessing": None if self.preprocessing is None else self.preprocessing.to_dict(),
+            "head": self.head,
+            "classifier": self.classifier,
+            "predictors": list(self.predictors),
+            "about": self.about,
+        }
+
+    def _input(self, batch: Tensor) -> Tensor:
+        """A batch where the network is, and in its precision."""
+        kinds = (tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point())
+        dtype = next(kinds, batch.dtype) if batch.is_floating_point() else batch.dtype
+        return in_channels_last(batch.to(self.device, dtype))
+
+    def _check_known(self) -> None:
+        if self.score_map.now is None:
+            raise UnknownPriorError(
+                "nobody knows what the model's scores mean, so that they give no probabilities: make the "
+                f"model with score_map=ScoreMap({len(self.classes)}, contains=PriorRecord...), which says "
+                "what class priors the scores contain, or with one that was fitted on rows that the network "
+                "was not trained on"
+            )
+
+    def _predictor(self, name: str | None) -> SetPredictor:
+        if name is None and self.predictors:
+            return next(iter(self.predictors.values()))
+        if name not in self.predictors:
+            known = f"one of {', '.join(self.predictors)}"
+            known = known if self.predictors else "given to the model: it has none"
+            raise ValueError(f"predictor must be {known}, got {name!r}")
+        return self.predictors[name]
+
+    def _example(self) -> Tensor:
+        shape = self.preprocessing.shape if self.preprocessing is not None else None
+        shape = tuple(self.spec.input_shape) if self.spec is not None else shape
+        if shape is None:
+            raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
+        of_bytes = self.preprocessing is not None and self.preprocessing.pixels == "bytes"
+        return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)
+
+
+def _check_sizes(
+    num_classes: int, score_map: ScoreMap, predictors: Mapping[str, SetPredictor], spec: NetworkSpec | None
+) -> None:
+    """Require parts for as many classes as there are, and predictors that are ready."""
+    sizes = {"score_map": score_map.num_classes}
+    if spec is not None:
+        sizes["spec"] = spec.num_classes
+    files.check_predictor_names(predictors)
+    for name, predictor in predictors.items():
+        if not predictor.calibrated:
+            raise ValueError(f"predictors[{name!r}] must be calibrated, got one that is not")
+        sizes[f"predictors[{name!r}]"] = int(predictor.num_classes) or num_classes
+    for name, size in sizes.items():
+        if size != num_classes:
+            raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
+
+
+def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy as JSON gives it back."""
+    try:
+        return json.loads(json.dumps(dict(about), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"about must have plain values for JSON, got {about!r}") from error

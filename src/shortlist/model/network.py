@@ -1,0 +1,45 @@
+"""The network of a saved model: built as its folder says, or by a function that the caller names."""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from shortlist.model.files import model_folder, read_description
+from shortlist.models.spec import NetworkSpec, build_network
+
+__all__ = ["network_by_name", "network_of"]
+
+
+def network_of(spec: NetworkSpec | None) -> nn.Module:
+    """The network without weights of its own; what is drawn does not show in other draws."""
+    if spec is None:
+        raise ValueError(
+            "it does not say how the network is built: make the network yourself and pass it, "
+            "Model.load(folder, network=...)"
+        )
+    with torch.random.fork_rng(devices=[]):
+        return build_network(spec, pretrained=False, allow_code=False)
+
+
+def network_by_name(path: str | Path, name: str) -> nn.Module:
+    """The network for a saved model, made by a function that the caller names: its code is run.
+
+    Args:
+        path: The folder of the model, for :meth:`Model.load`.
+        name: ``"package.module:function"``. Where the folder says how the network is built, the function
+            takes the place of the one that it names; otherwise it is called without arguments.
+    """
+    content = read_description(model_folder(path))["network"]
+    if content is not None:
+        return build_network(replace(NetworkSpec.from_dict(content), name=name), pretrained=False)
+    module, _, function = name.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"network must be package.module:function, got {name!r}: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"{name} must make a network, an nn.Module, got {type(made).__name__}")
+    return made

@@ -1,0 +1,159 @@
+"""Work on the classifier of a whole model: replace it, or train it alone."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import nn
+
+from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
+
+__all__ = ["classifier_name", "freeze_features", "replace_classifier"]
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def replace_classifier(
+    model: Model, head: nn.Module | Callable[[int], nn.Module], *, name: str | None = None
+) -> Model:
+    """Put a head in the place of a model's classifier.
+
+    Args:
+        model: A timm or torchvision model, or any other module. It is changed.
+        head: The new head, or a function that makes it from the length of the features, which is read from
+            the layer that is replaced. It moves to that layer's device and type.
+        name: Dotted name of the module to replace: exactly that one, under all names that it has. ``None``
+            finds the classifier: what ``model.get_classifier()`` (timm) returns, else the last linear layer
+            in ``fc``, ``classifier``, ``head`` or ``heads.head``, whichever the model has.
+
+    Returns:
+        The model. Its ``num_classes``, if it has one, is that of the new head.
+
+    Raises:
+        ValueError: If no module or more than one could be meant, or the lengths of the features differ.
+
+    Example:
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 100))
+        >>> model = replace_classifier(model, lambda d: CosineHead(d, 5), name="3")
+        >>> model[3]
+        CosineHead(8, 5, scale=1, learn_scale=False)
+    """
+    name = classifier_name(model, name)
+    old = model.get_submodule(name)
+    length = getattr(old, "in_features", None)
+    if isinstance(head, nn.Module):
+        new = head
+    elif isinstance(length, int):
+        new = head(length)
+    else:
+        raise ValueError(
+            f"head must be a module where the replaced one has no in_features: {name!r} is of type "
+            f"{type(old).__name__}; {_linear_layers(model)}"
+        )
+    if not isinstance(new, nn.Module):
+        raise ValueError(f"head must be a module or make one, got {type(new).__name__}")
+    wanted = getattr(new, "in_features", length)
+    if isinstance(length, int) and wanted != length:
+        raise ValueError(f"head must take the {length} features of {name!r}, got in_features={wanted}")
+    like = next(old.parameters(), None)
+    if like is not None:
+        new.to(device=like.device, dtype=like.dtype)
+    new.train(old.training)
+    aliases = [alias for alias, module in model.named_modules(remove_duplicate=False) if module is old]
+    for alias in aliases:
+        parent, _, leaf = alias.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, new)
+    num_classes = getattr(new, "num_classes", getattr(new, "out_features", None))
+    if isinstance(vars(model).get("num_classes"), int) and isinstance(num_classes, int):
+        vars(model)["num_classes"] = num_classes
+    return model
+
+
+def freeze_features(model: Model, *, name: str | None = None, reset: bool = False) -> Model:
+    """Freeze all but the classifier, to train it again on class-balanced batches (classifier retraining).
+
+    Parameters outside the classifier stop asking for gradients; those inside are left as they are. Batch
+    normalisation outside the classifier uses its running statistics from now on and no longer updates them,
+    also in train mode: a hook puts each of these layers into evaluation mode before it runs, so that
+    ``model.train()`` does not undo it. Dropout is left as it is.
+
+    Args:
+        model: A model with a classifier. It is changed.
+        name: Dotted name of the classifier, found as by :func:`replace_classifier` if ``None``.
+        reset: Whether to draw the classifier's parameters anew, as the paper does.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the classifier is not found, or is to be reset and has no ``reset_parameters``.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        >>> model = freeze_features(model, name="2").train()
+        >>> [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        ['2.weight', '2.bias']
+
+    References:
+        B. Kang et al., ICLR 2020, section 4; in full at :class:`ScaledHead`.
+    """
+    name = classifier_name(model, name)
+    classifier = model.get_submodule(name)
+    if reset:
+        draw_anew = getattr(classifier, "reset_parameters", None)
+        if draw_anew is None:
+            kind = type(classifier).__name__
+            raise ValueError(f"reset must be False for a {kind}, which has no reset_parameters: {name!r}")
+        draw_anew()
+    kept, inside = set(classifier.parameters()), set(classifier.modules())
+    for parameter in model.parameters():
+        if parameter not in kept:
+            parameter.requires_grad_(False)
+    for module in model.modules():
+        has_hook = _use_running_statistics in module._forward_pre_hooks.values()
+        if isinstance(module, _BATCH_NORMS) and module not in inside and not has_hook:
+            module.register_forward_pre_hook(_use_running_statistics)
+    return model
+
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_LINEAR = (nn.Linear, LinearHead, CosineHead, TwoHead, ScaledHead)
+_USUAL_NAMES = ("fc", "classifier", "head", "heads.head")
+
+
+def _use_running_statistics(module: nn.Module, _: tuple) -> None:
+    module.eval()
+
+
+def _linear_names(module: nn.Module) -> list[str]:
+    """Names of the linear layers and heads inside, in order; ``""`` for the module itself."""
+    found: list[str] = []
+    for name, part in module.named_modules():
+        if isinstance(part, _LINEAR) and not (found and (not found[-1] or name.startswith(found[-1] + "."))):
+            found.append(name)  # the parts of a head are not classifiers
+    return found
+
+
+def _linear_layers(model: nn.Module) -> str:
+    return f"last linear layers of the model: {', '.join(_linear_names(model)[-8:]) or 'none'}"
+
+
+def classifier_name(model: nn.Module, name: str | None = None) -> str:
+    """Dotted name of a model's classifier, as :func:`replace_classifier` finds it, or the given one."""
+    modules = dict(model.named_modules(remove_duplicate=False))  # a module may have several names
+    if name is not None:
+        if name and name in modules:
+            return name
+        raise ValueError(f"name must be that of a module of the model, got {name!r}; {_linear_layers(model)}")
+    if hasattr(model, "get_classifier"):
+        classifier = model.get_classifier()  # type: ignore[operator]
+        found = [name for name, module in modules.items() if module is classifier]
+    else:
+        named = [(usual, _linear_names(modules[usual])) for usual in _USUAL_NAMES if usual in modules]
+        found = [f"{usual}.{names[-1]}".rstrip(".") for usual, names in named if names]
+    found = list({id(modules[name]): name for name in reversed(found)}.values())[::-1]  # the first of each
+    if len(found) != 1:
+        raise ValueError(
+            f"name must be given where the classifier is not plain to see, got None; found "
+            f"{', '.join(found) or 'nothing'}; {_linear_layers(model)}"
+        )
+    return found[0]

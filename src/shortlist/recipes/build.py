@@ -1,0 +1,195 @@
+"""From a recipe to its parts: data, model, loss, optimiser, schedule."""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.datasets import DATASETS, ChangedSplit, Splits
+from shortlist.datasets.noise import redraw_within_groups
+from shortlist.datasets.partition import rank_within_class
+from shortlist.models.spec import HeadName, NetworkSpec, build_network
+from shortlist.models.weights import load_weights
+from shortlist.predictors import SetPredictor, make
+from shortlist.priors import class_balanced_weights
+from shortlist.recipes.loss_use import make_loss, needed_head
+from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.transforms import TRANSFORMS
+from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+
+__all__ = [
+    "build_data",
+    "build_loss",
+    "build_model",
+    "build_optimiser",
+    "build_predictor",
+    "learning_rate_factor",
+    "network_spec",
+]
+
+
+def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
+    """The data set, read or made, with the recipe's changes to its training part."""
+    make_data, section = DATASETS[recipe.data.name], recipe.data
+    options = dict(section.options)
+    wants = inspect.signature(make_data).parameters
+    if "progress" in wants:
+        options["progress"] = progress
+    for key in ("train_transform", "eval_transform"):
+        transform = getattr(section, key)
+        if transform is None:
+            continue
+        if not _is_of_files(make_data):
+            raise ValueError(
+                f"data.{key} must be left out for {section.name}, which is not read from image files"
+            )
+        options[key] = TRANSFORMS[transform.name](**transform.options)
+    data = make_data(**options)
+    if section.val_is_test:
+        data = replace(data, val=data.test)
+    if not section.label_noise and section.max_per_class is None:
+        return data
+    generator = torch.Generator().manual_seed(recipe.seed)
+    rows, targets = torch.arange(len(data.train)), data.train.targets
+    if section.max_per_class is not None:
+        rows = rows[rank_within_class(targets, generator=generator) < section.max_per_class]
+        targets = targets[rows]
+    if section.label_noise:
+        groups = data.class_table.parent_index(section.noise_level)[0]
+        targets = redraw_within_groups(targets, groups, probability=section.label_noise, generator=generator)
+    counts = targets.bincount(minlength=len(data.class_table))
+    train = ChangedSplit(data.train, rows, targets)
+    return replace(data, train=train, class_table=data.class_table.with_counts(counts))
+
+
+def _is_of_files(make_data: Callable[..., Splits]) -> bool:
+    """Whether a data set is made of image files, and takes their options."""
+    wants = inspect.signature(make_data).parameters.values()
+    return any(p.name == "eval_transform" or p.kind is p.VAR_KEYWORD for p in wants)
+
+
+def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
+    """The loss, with the class counts, weights and tables that it needs."""
+    counts = data.class_table.class_counts
+    beta = getattr(recipe.loss, "class_balanced", None)
+    return make_loss(
+        recipe.loss.name,
+        recipe.loss.model_dump(exclude={"name", "class_balanced"}),
+        class_counts=counts,
+        weight=None if beta is None else class_balanced_weights(counts, beta=beta, zero_counts="floor"),
+        train_targets=data.train.targets,
+        seed=recipe.seed,
+    )
+
+
+def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
+    """The network for inputs like the sample, with a head that the loss can use.
+
+    ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
+    """
+    model = build_network(network_spec(recipe, num_classes, sample.shape), pretrained=pretrained)
+    if pretrained and recipe.model.weights_file is not None:
+        load_weights(model, recipe.model.weights_file, classifier=recipe.head.classifier)
+    return model
+
+
+def network_spec(
+    recipe: Recipe, num_classes: int, sample_shape: Sequence[int], *, scaled_head: bool = False
+) -> NetworkSpec:
+    """What the recipe's network is built from, for inputs of this shape, with a head that the loss can use.
+
+    ``scaled_head`` is for the network that a second stage of learned weight scaling leaves.
+    """
+    settings = recipe.head
+    return NetworkSpec(
+        name=recipe.model.name,
+        options=recipe.model.options,
+        small_stem=recipe.model.small_stem,
+        head=cast(HeadName, _head_name(recipe)),
+        bias=settings.bias,
+        scale=settings.scale,
+        learn_scale=settings.learn_scale,
+        classifier=settings.classifier,
+        scaled_head=scaled_head,
+        num_classes=num_classes,
+        input_shape=tuple(sample_shape),
+    )
+
+
+def _head_name(recipe: Recipe) -> str:
+    needed, chosen = needed_head(recipe.loss.name), recipe.head.name
+    if chosen == "auto":
+        return needed or "linear"
+    if needed is not None and chosen != needed:
+        raise ValueError(f"head.name must be {needed} for the loss {recipe.loss.name}, got {chosen!r}")
+    if needed is None and chosen == "two_head":
+        raise ValueError(f"head.name must not be two_head for the loss {recipe.loss.name}: it takes one")
+    return chosen
+
+
+def build_optimiser(
+    recipe: Recipe, model: nn.Module, loss: nn.Module, *, lr: float | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser over all parameters that learn, with a group of its own for a loss's label estimates."""
+    settings = recipe.optimiser
+    rate = settings.lr if lr is None else lr
+    plain, undecayed = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (undecayed if name.endswith("log_scale") else plain).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": plain}]
+    if undecayed:
+        groups.append({"params": undecayed, "weight_decay": 0.0})
+    estimates = getattr(loss, "estimates", None)
+    if estimates is not None:
+        groups.append(estimates.parameter_group(lr=rate, factor=settings.estimates_factor))
+    if settings.name == "sgd":
+        nesterov = settings.nesterov and settings.momentum > 0
+        return torch.optim.SGD(
+            groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay
+        )
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(groups, lr=rate, weight_decay=settings.weight_decay)
+
+
+def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
+    """The factor of the learning rate, a function of the step alone: a resumed run agrees."""
+    settings = recipe.schedule
+    unit = steps_per_epoch if settings.unit == "epoch" else 1
+    warm_up = settings.warm_up * unit
+    milestones = [milestone * unit for milestone in settings.milestones]
+
+    def factor(step: int) -> float:
+        if step < warm_up:
+            return (step + 1) / (warm_up + 1)
+        if settings.name == "milestones":
+            return settings.factor ** sum(step >= milestone for milestone in milestones)
+        if settings.name == "cosine":
+            done = (step - warm_up) / max(1, total_steps - warm_up)
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return 1.0
+
+    return factor
+
+
+def build_predictor(recipe: Recipe, key: str, counts: Tensor, score_map: ScoreMap) -> SetPredictor:
+    """One of the recipe's predictors, not yet calibrated, for the scores that a map gives.
+
+    ``macro`` ones get the training priors, and convert from the priors that the scores contain.
+    """
+    section = recipe.predictors[key]
+    options = dict(section.options)
+    if section.macro:
+        training = PriorRecord.training(counts)
+        if score_map.now is None:
+            raise UnknownPriorError(
+                f"predictors.{key}.macro must be false: nobody knows which class priors the scores contain"
+            )
+        options["priors"] = training.priors.float()
+        if not score_map.now.same_as(training):
+            options["scores_priors"] = score_map.now.priors.float()
+    return make(section.name, options)

@@ -1,0 +1,237 @@
+"""Which combinations of loss, adjustment, sets and data go together; the others are refused by name."""
+
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from shortlist.predictors import PREDICTORS
+from shortlist.priors import class_balanced_weights
+from shortlist.recipes.loss_use import HEADS, declared_maps, make_loss, needed_head
+from shortlist.scores import PriorRecord, ScoreMap, meaning_of_loss
+
+if TYPE_CHECKING:
+    from shortlist.recipes.recipe import Recipe
+
+__all__ = [
+    "check_score_rules",
+    "fits_class_shifts",
+    "is_fitted",
+    "scales_weights",
+    "trains_balanced",
+    "validation_is_test",
+]
+
+_COUNTS = torch.tensor([4, 2, 1])  # of some classes: what a loss declares does not depend on how many
+
+
+def validation_is_test(recipe: "Recipe") -> bool:
+    """Whether the validation rows are the test rows, so that nothing may be fitted or chosen on them."""
+    return recipe.data.val_is_test
+
+
+def trains_balanced(recipe: "Recipe") -> bool:
+    """Whether the classifier that is kept was trained on class-balanced batches."""
+    return recipe.sampler.name == "class_balanced" or recipe.second_stage is not None
+
+
+def scales_weights(recipe: "Recipe") -> bool:
+    """Whether the classifier that is kept only learned a scale for each class of another one."""
+    return recipe.second_stage is not None and recipe.second_stage.name == "weight_scaling"
+
+
+def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
+    """Whether temperature and prior exponent of the scores are fitted, since nobody knows them."""
+    if recipe.adjust.tau == "cross_fit":
+        return True
+    by_hand = recipe.adjust.temperature not in (None, "fit")
+    known = declared.contains is not None and recipe.adjust.weight_normalization is None
+    return not known and not by_hand and not validation_is_test(recipe)
+
+
+def fits_class_shifts(recipe: "Recipe") -> bool:
+    """Whether a shift for each class is fitted with temperature and prior exponent, where these are."""
+    if recipe.adjust.class_shifts is not None:
+        return recipe.adjust.class_shifts
+    head = "set" if needed_head(recipe.loss.name) == "two_head" else None
+    return meaning_of_loss(_loss(recipe), head).free_levels
+
+
+def check_score_rules(recipe: "Recipe") -> None:
+    """Refuse what would go wrong in silence; the message says why and what to write instead."""
+    for fault in _faults(recipe):
+        raise ValueError(fault)
+
+
+def _faults(recipe: "Recipe") -> Iterator[str]:
+    yield from _head_faults(recipe)
+    yield from _twice_faults(recipe)
+    if validation_is_test(recipe):
+        yield from _test_row_faults(recipe)
+    declared = _declared(recipe)
+    known = declared.contains is not None and recipe.adjust.weight_normalization is None
+    fitted = is_fitted(recipe, declared)
+    yield from _tau_faults(recipe, known)
+    if recipe.adjust.class_shifts and not fitted:
+        yield _shift_fault(recipe, known)
+    if not known and not fitted:
+        yield from _unknown_prior_faults(recipe)
+    yield from _predictor_faults(recipe, declared, known=known, fitted=fitted)
+
+
+def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
+    """The loss for classes of some counts, with the class weights that it starts or ends with."""
+    options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
+    beta = getattr(recipe.loss, "class_balanced", None)
+    if reweighted and recipe.reweighting is not None:
+        beta = recipe.reweighting.beta
+    weight = None if beta is None else class_balanced_weights(_COUNTS, beta=beta)
+    return make_loss(recipe.loss.name, options, class_counts=_COUNTS, weight=weight)
+
+
+def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
+    """The map that the loss declares for the head to predict from, for classes of some counts."""
+    loss, free = _loss(recipe, reweighted=reweighted), not scales_weights(recipe)
+    maps = declared_maps(loss, _COUNTS, balanced_rows=trains_balanced(recipe), free_scores=free)
+    return maps.get(recipe.adjust.predict_from, maps["set"])
+
+
+def _twice_faults(recipe: "Recipe") -> Iterator[str]:
+    """Class-balanced batches leave the class priors out; a loss or weights that do so too, do it twice."""
+    if not trains_balanced(recipe):
+        return
+    where = "sampler class_balanced" if recipe.second_stage is None else "the second stage"
+    weighted = getattr(recipe.loss, "class_balanced", None) is not None or (
+        recipe.reweighting is not None and recipe.second_stage is None
+    )
+    on_plain_rows = declared_maps(_loss(recipe), _COUNTS, balanced_rows=False)["set"].contains
+    leaves_out = on_plain_rows is not None and not on_plain_rows.same_as(PriorRecord.training(_COUNTS))
+    if weighted or leaves_out:
+        what = "class weights" if weighted else f"the loss {recipe.loss.name}"
+        yield (
+            f"{where} and {what} must not come together: class-balanced batches leave the class priors out "
+            f"of the scores already, and {what} would leave them out again. Take one of the two"
+        )
+
+
+def _head_faults(recipe: "Recipe") -> Iterator[str]:
+    head = recipe.adjust.predict_from
+    if head != "set" and needed_head(recipe.loss.name) != "two_head":
+        one = f"the loss {recipe.loss.name}, which has one head"
+        yield f"adjust.predict_from must be left out for {one}, got {head!r}"
+    if head == "choose" and recipe.selection.figure in ("last", "loss"):
+        yield (
+            "adjust.predict_from: choose takes the head with the better selection.figure on the validation "
+            "rows: selection.figure must be one of these rows, such as average5, "
+            f"got {recipe.selection.figure!r}"
+        )
+
+
+def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
+    why = "the validation rows are the test rows (data.val_is_test), on which nothing may be fitted or chosen"
+    for key in ("temperature", "tau"):
+        if getattr(recipe.adjust, key) == "fit":
+            yield (
+                f"adjust.{key} must not be fit: {why}. Write adjust.tau: cross_fit, which fits temperature "
+                f"and tau on held-out folds of the training rows, or a number"
+            )
+    if recipe.adjust.predict_from == "choose":
+        yield f"adjust.predict_from must not be choose: {why}. Write set or proposal"
+    if recipe.selection.figure not in ("last", "loss"):
+        yield (
+            f"selection.figure must not be {recipe.selection.figure}: {why}. Write selection.figure: last, "
+            f"or loss for the least training loss"
+        )
+    for key, section in recipe.predictors.items():
+        if PREDICTORS[section.name].needs_calibration:
+            yield (
+                f"predictors.{key} must not be {section.name}, which is calibrated: {why}. Keep apart some "
+                f"training rows for validation, or take topk or pointwise_error"
+            )
+
+
+def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
+    tau, temperature = recipe.adjust.tau, recipe.adjust.temperature
+    if tau == "cross_fit" and temperature not in (None, "fit"):
+        yield (
+            f"adjust.temperature must be left out with adjust.tau: cross_fit, which fits both, "
+            f"got {temperature}"
+        )
+    if tau == "cross_fit" and scales_weights(recipe):
+        yield (
+            "adjust.tau must not be cross_fit with second_stage weight_scaling: the classifier that it "
+            "scales has seen all training rows, so that no fold of them is held out. Write fit, or a number"
+        )
+    if tau == "cross_fit" and recipe.adjust.weight_normalization is not None:
+        yield (
+            "adjust.tau must not be cross_fit with adjust.weight_normalization: the classifiers of the folds "
+            "have other norms than the one that is normalized. Write fit, or a number"
+        )
+    if not isinstance(tau, float) or not tau or not known:
+        return
+    wanted = PriorRecord.training(_COUNTS).to_power(1 - tau)
+    phases = [_declared(recipe, reweighted=later).contains for later in (False, True)]
+    if all(contains is not None and contains.same_as(wanted) for contains in phases):
+        yield (
+            f"adjust.tau must not be {tau:g}: the scores of {_trained(recipe)} leave out {tau:g} times the "
+            f"log class priors already. Leave adjust.tau out, or write 0 to put the priors back"
+        )
+
+
+def _shift_fault(recipe: "Recipe", known: bool) -> str:
+    if known:
+        why = f"the scores of {_trained(recipe)} are log-posteriors already, and a shift would change them"
+    else:
+        why = "this recipe fits nothing to the scores. Leave adjust.temperature out to have them fitted"
+    return f"adjust.class_shifts must be left out: {why}"
+
+
+def _trained(recipe: "Recipe") -> str:
+    trained = f"the loss {recipe.loss.name}"
+    return f"{trained} on class-balanced batches" if trains_balanced(recipe) else trained
+
+
+def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
+    normalized = recipe.adjust.weight_normalization is not None
+    what = "normalized weights" if normalized else _trained(recipe)
+    why = f"the class priors in the scores of {what} are unknown"
+    remedy = (
+        "write adjust.tau: cross_fit, which fits them on held-out folds of the training rows"
+        if validation_is_test(recipe)
+        else "leave adjust.temperature out, so that they are fitted on the validation rows"
+    )
+    if recipe.adjust.tau is not None:
+        yield f"adjust.tau must be left out: {why}, and this recipe does not fit them; {remedy}"
+    for key, section in recipe.predictors.items():
+        if section.macro:
+            yield f"predictors.{key}.macro must be false: {why}, and this recipe does not fit them; {remedy}"
+
+
+def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitted: bool) -> Iterator[str]:
+    heads = HEADS if recipe.adjust.predict_from == "choose" else (recipe.adjust.predict_from,)
+    two = needed_head(recipe.loss.name) == "two_head"
+    sigmoid = all(meaning_of_loss(_loss(recipe), head if two else None).sigmoid for head in heads)
+    training = PriorRecord.training(_COUNTS)
+    as_training = (known and declared.contains is not None and declared.contains.same_as(training)) or fitted
+    if recipe.adjust.tau is not None:
+        as_training = recipe.adjust.tau == 0.0
+    for key, section in recipe.predictors.items():
+        takes_priors = "priors" in inspect.signature(PREDICTORS[section.name]).parameters
+        if section.macro and not takes_priors:
+            yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
+        if "tau" in section.options and not section.macro:
+            yield f"predictors.{key}.tau is a power of the class priors: write macro: true with it"
+        if section.name in ("pointwise_error", "average_error") and not as_training:
+            yield (
+                f"predictors.{key} must not be {section.name}: it trusts the scores to be log-posteriors "
+                f"under the training priors, which these are not. Write adjust.tau: 0, or take conformal"
+            )
+        activation = section.options.get("activation", "softmax")
+        if activation != "softmax" and not (activation == "sigmoid" and sigmoid and not fitted):
+            yield (
+                f"predictors.{key}.activation must be softmax, which makes probabilities of log-posteriors, "
+                f"got {activation!r}; sigmoid is for the scores of assume_negative, expected_positive, role "
+                f"and the set head of average_k, left as they are by adjust.temperature: 1"
+            )

@@ -1,0 +1,281 @@
+"""The sections of a recipe; each checks itself and names what it does not know."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from torch import nn
+
+from shortlist.recipes.loss_use import TRAINABLE_LOSSES
+from shortlist.recipes.transforms import TRANSFORMS
+
+__all__ = [
+    "LOSS_SECTIONS",
+    "AdjustSection",
+    "DataSection",
+    "HeadSection",
+    "ModelSection",
+    "NamedSection",
+    "OptimiserSection",
+    "PredictorSection",
+    "ReweightingSection",
+    "SamplerSection",
+    "ScheduleSection",
+    "SecondStageSection",
+    "Section",
+    "SelectionSection",
+    "TransformSection",
+    "options_model",
+]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]  # true is no count
+
+
+def refuse_yes_for_a_number(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """``true`` counts as 1 otherwise, which nobody means."""
+    if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
+        raise ValueError(f"must not be yes or no, got {value}")
+    return value
+
+
+def _takes_bool(annotation: Any) -> bool:
+    if annotation in (bool, Any, object):
+        return True
+    return any(part is True or part is False or _takes_bool(part) for part in get_args(annotation))
+
+
+class Section(BaseModel):
+    """Typed options; an unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    _numbers = field_validator("*", mode="before")(refuse_yes_for_a_number)
+
+
+class NamedSection(BaseModel):
+    """A name, and options that whatever has that name takes: they are checked against its signature."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    name: str
+
+    _numbers = field_validator("*", mode="before")(refuse_yes_for_a_number)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All but the name."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class TransformSection(NamedSection):
+    """What is done to each image, by its name in ``TRANSFORMS``, with its options."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "TransformSection":
+        if self.name not in TRANSFORMS:
+            raise ValueError(f"must be one of {', '.join(TRANSFORMS)}, got {self.name!r}")
+        known = list(inspect.signature(TRANSFORMS[self.name]).parameters)
+        if unknown := [option for option in self.options if option not in known]:
+            raise ValueError(f"options of {self.name} must be among {', '.join(known)}, got {unknown[0]!r}")
+        return self
+
+
+class DataSection(NamedSection):
+    """A data set by its name in ``DATASETS``, with its options (``root``, ``seed``, ...), and changes to it.
+
+    ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``;
+    ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
+    ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test part for
+    validation too, as where an experiment was published without one: then nothing should be chosen by it.
+    """
+
+    name: str = "glyphs"
+    label_noise: Fraction = 0.0
+    noise_level: str = "genus"
+    max_per_class: Count | None = None
+    train_transform: TransformSection | None = None
+    eval_transform: TransformSection | None = None
+    val_is_test: bool = False
+
+
+class ModelSection(NamedSection):
+    """Ours by name, ``timm:NAME``, ``torchvision:NAME``, or ``package.module:function``.
+
+    ``weights_file`` is a ``.safetensors`` file or a torch checkpoint to start from; a classifier for other
+    classes is left out. ``small_stem`` is for ResNets on images of 32 x 32: a first convolution of 3 x 3 with
+    stride 1.
+    """
+
+    name: str = "small_cnn"
+    weights_file: str | None = None
+    small_stem: bool = False
+
+
+class HeadSection(Section):
+    """What takes the classifier's place; ``auto`` is what the loss wants."""
+
+    name: Literal["auto", "linear", "cosine", "two_head"] = "auto"
+    classifier: str | None = None  # dotted name of the layer to replace; found if left out
+    bias: bool = True
+    scale: Positive = 1.0
+    learn_scale: bool = False
+
+
+class OptimiserSection(Section):
+    """SGD, Adam or AdamW."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: Positive = 0.1
+    momentum: Fraction = 0.9
+    nesterov: bool = True
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    clip_norm: Positive | None = None
+    estimates_factor: Positive = 10.0  # of ROLE's table
+
+
+class ScheduleSection(Section):
+    """The factor of the learning rate over time; all lengths are in ``unit``."""
+
+    name: Literal["constant", "milestones", "cosine"] = "cosine"
+    unit: Literal["epoch", "step"] = "epoch"
+    milestones: list[Count] = []
+    factor: Positive = 0.1
+    warm_up: Annotated[float, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> "ScheduleSection":
+        if bool(self.milestones) != (self.name == "milestones"):
+            there = f"are {self.milestones}" if self.milestones else "are none"
+            raise ValueError(f"milestones go with the name milestones: they {there}, the name is {self.name}")
+        return self
+
+
+class SamplerSection(Section):
+    """How rows are drawn."""
+
+    name: Literal["shuffle", "class_balanced"] = "shuffle"
+
+
+class ReweightingSection(Section):
+    """Class-balanced weights from an epoch on."""
+
+    after: Annotated[int, Field(ge=0)]
+    beta: Beta = 0.9999
+
+
+class SecondStageSection(Section):
+    """The classifier once more, on frozen features and class-balanced batches."""
+
+    name: Literal["retrain_classifier", "weight_scaling"]
+    epochs: Count = 10
+    lr: Positive = 0.1
+
+
+class SelectionSection(Section):
+    """The figure that chooses the best epoch, and when to stop waiting for a better one.
+
+    Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5) on the validation
+    rows, ``loss`` (of the training), ``last`` (the last epoch). Of epochs without validation none is chosen,
+    and they do not count as waiting.
+    """
+
+    figure: Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")] = "top1"
+    patience: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "SelectionSection":
+        if self.figure == "last" and self.patience is not None:
+            raise ValueError(f"patience must be left out where the last epoch is kept, got {self.patience}")
+        return self
+
+
+class AdjustSection(Section):
+    """What turns the network's scores into those that sets are made of; see ``docs/scores.md``.
+
+    Left out, it is what the loss asks for: nothing for a loss whose scores are log-posteriors; a temperature
+    and the exponent of the class priors, fitted together on the validation rows, for any other; and a shift
+    for each class for a loss that leaves each class a level of its own.
+    """
+
+    # class weights are divided by this power of their norms, before all else
+    weight_normalization: float | None = None
+    # "scaled": the offset is part of the class's vector that is normalized; "kept": it stays as it is
+    normalized_offset: Literal["scaled", "kept"] = "scaled"
+    # divides the scores; "fit" on the validation rows; a number fits nothing
+    temperature: Positive | Literal["fit"] | None = None
+    # whether a shift for each class is fitted with temperature and prior exponent; left out: as the loss asks
+    class_shifts: bool | None = None
+    # the power of the class priors that is divided out: 0 none, 1 all, for balanced classes
+    tau: float | Literal["fit", "cross_fit"] | None = None
+    # of a two-head model, the head to predict from; "choose" takes the better one on the validation rows
+    predict_from: Literal["set", "proposal", "choose"] = "set"
+
+
+class PredictorSection(NamedSection):
+    """A predictor by its name in ``PREDICTORS``; ``macro: true`` gives it the class priors."""
+
+    macro: bool = False
+
+
+_PROVIDED = frozenset({"weight", "class_counts", "estimates", "generator", "ignore_index", "reduction"})
+
+
+def options_model(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    provided: frozenset[str] = frozenset(),
+    more: Mapping[str, Any] | None = None,
+    passed_to: Callable[..., Any] | None = None,
+) -> type[BaseModel]:
+    """A model of the options that a function takes, read off its signature.
+
+    Args:
+        name: What to call it in messages.
+        function: With annotated parameters.
+        provided: Parameters that are not options, since the trainer provides them.
+        more: Further fields, as for ``pydantic.create_model``.
+        passed_to: What takes the further options of a function that has ``**options``.
+    """
+    parameters = dict(inspect.signature(function).parameters)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if open_ended and passed_to is not None:
+        parameters |= inspect.signature(passed_to).parameters
+        open_ended = False
+    fields: dict[str, Any] = {}
+    for option, parameter in parameters.items():
+        if option in provided or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        fields[option] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    config = ConfigDict(
+        extra="allow" if open_ended else "forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+    )
+    checks: dict[str, Any] = {"_numbers": field_validator("*", mode="before")(refuse_yes_for_a_number)}
+    return create_model(name, __config__=config, __validators__=checks, **(fields | dict(more or {})))
+
+
+def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:
+    more: dict[str, Any] = {"name": (Literal[name], name)}  # type: ignore[valid-type]
+    if "weight" in inspect.signature(make).parameters:
+        more["class_balanced"] = (Annotated[float | None, Field(ge=0, lt=1)], None)
+    return options_model(f"{name} loss", make, provided=_PROVIDED, more=more)
+
+
+# The tensors that a loss wants come from the trainer; class_balanced is the beta of class-balanced weights.
+LOSS_SECTIONS = {name: _loss_section(name, make) for name, make in TRAINABLE_LOSSES.items()}

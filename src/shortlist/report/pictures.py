@@ -1,0 +1,140 @@
+"""Pictures of rows, small and inside the page."""
+
+import base64
+import io
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from shortlist.datasets import Split, Splits, TensorSplit
+from shortlist.datasets.images import ImageFiles, read_image
+from shortlist.recipes.build import build_data
+from shortlist.report.html import Markup, tag
+from shortlist.report.runs import ReadRun
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["Pictures", "open_pictures", "to_pixels"]
+
+BUDGET = 6_000_000  # bytes of pictures on a page
+_PIXELATED = 48  # pictures of up to so many pixels a side are kept as they are and shown with their pixels
+
+
+def to_pixels(inputs: Tensor) -> Tensor:
+    """An input (1 or 3, h, w) as uint8 (h, w, 3); floating ones are stretched to the whole range.
+
+    Example:
+        >>> to_pixels(torch.tensor([[[-1.0, 1.0]]]))[..., 0]
+        tensor([[  0, 255]], dtype=torch.uint8)
+    """
+    if inputs.ndim != 3 or inputs.shape[0] not in (1, 3):
+        raise ValueError(f"inputs must be a picture of shape (1 or 3, h, w), got {tuple(inputs.shape)}")
+    if inputs.dtype != torch.uint8:
+        values = inputs.float()
+        low, high = values.aminmax()
+        inputs = (255 * (values - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
+    return inputs.expand(3, -1, -1).permute(1, 2, 0).contiguous()
+
+
+def _image(split: Split, row: int) -> "Image":
+    from PIL import Image
+
+    if isinstance(split, ImageFiles):  # the file itself has its true colours
+        return read_image(split.paths[row])
+    inputs = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
+    return Image.fromarray(to_pixels(inputs).numpy())
+
+
+def _encode(image: "Image", side: int) -> tuple[str, bool]:
+    """As a data URI, and whether it is to be shown with its pixels."""
+    small = max(image.size) <= _PIXELATED
+    buffer = io.BytesIO()
+    if small:
+        image = image.convert("L") if _is_grey(image) else image
+        image.save(buffer, "PNG", optimize=True)
+    else:
+        image.thumbnail((side, side))
+        image.convert("RGB").save(buffer, "JPEG", quality=80)
+    kind = "png" if small else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small
+
+
+def _is_grey(image: "Image") -> bool:
+    colours = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8).view(-1, 3)
+    return bool((colours == colours[:, :1]).all())
+
+
+class Pictures:
+    """Makes the pictures of a data set, as long as the page has room for them.
+
+    Args:
+        data: Where from.
+        budget: Bytes that may be used.
+    """
+
+    def __init__(self, data: Splits, *, budget: int = BUDGET) -> None:
+        self.data, self.left, self.refused = data, budget, 0
+        self._made: dict[tuple[str, int, int], tuple[str, bool] | None] = {}
+        self._rows: dict[int, int] = {}
+        for row, index in reversed(list(enumerate(data.train.targets.tolist()))):
+            self._rows[index] = row
+
+    def test(self, row: int, *, alt: str, side: int = 96) -> Markup | None:
+        """The picture of a test row; None if it cannot be made."""
+        return self._picture("test", row, alt, side)
+
+    def of_class(self, index: int, *, alt: str, side: int = 32) -> Markup | None:
+        """The picture of the first training row of a class; None if there is none."""
+        return self._picture("train", self._rows[index], alt, side) if index in self._rows else None
+
+    def _picture(self, part: str, row: int, alt: str, side: int) -> Markup | None:
+        key = (part, row, side)
+        if key not in self._made:
+            try:
+                self._made[key] = _encode(_image(getattr(self.data, part), row), side)
+            except (ValueError, OSError):
+                self._made[key] = None
+        made = self._made[key]
+        if made is None:
+            return None
+        if len(made[0]) > self.left:
+            self.refused += 1
+            return None
+        self.left -= len(made[0])
+        shape = {"width": side, "height": side, "class_": "small" if made[1] else None}
+        return Markup(tag("img", src=made[0], alt=alt, **shape).removesuffix("</img>"))
+
+
+def open_pictures(
+    run: ReadRun,
+    target: Tensor,
+    *,
+    budget: int = BUDGET,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Pictures | None, str | None]:
+    """The pictures of a run's data set, or None and why there are none.
+
+    Args:
+        run: Whose data set.
+        target: Classes of its test rows (n,), as they were when it was scored.
+        budget: Bytes that may be used.
+        progress: Told how far the building of a data set is.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            data = build_data(run.recipe, progress=progress)
+    except Exception as error:  # the data may be gone in any way; the page is worth having without pictures
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return None, f"the data set of {run.name} could not be opened: {reason}"
+    if not torch.equal(data.test.targets, target):
+        return None, f"the test rows of {run.name} are no longer those that were scored"
+    try:
+        _image(data.test, 0)
+    except (ValueError, OSError) as error:
+        return None, f"the rows of {run.recipe.data.name} are not pictures: {error}"
+    return Pictures(data, budget=budget), None

@@ -1,0 +1,165 @@
+"""What the page needs of the rows of a run: found in one pass over the scores, which are then let go."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortlist.metrics._rows import look_at_rows
+from shortlist.predictors import SetPredictor
+from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
+from shortlist.report.runs import Method
+
+__all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
+
+NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
+NUM_FIRST = 5  # classes of a list of a run without predictors
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class that at least one set of a row holds, or the true one.
+
+    Args:
+        index: The class.
+        place: 1 for the best score of the row.
+        probability: For rows whose classes occur as the training rows' did; ``None`` if the scores are no
+            log-probabilities.
+        held_by: Whether each predictor's set holds it.
+    """
+
+    index: int
+    place: int
+    probability: float | None
+    held_by: Sequence[bool]
+
+
+@dataclass(frozen=True)
+class ShortList:
+    """A test row with its sets.
+
+    Args:
+        row: Which one.
+        true: Its class.
+        sizes: Size of each predictor's set.
+        candidates: The classes of the sets, the best first, as many as are shown (without predictors the
+            first few); the true one is always among them, in its place.
+        more: How many classes of the sets are not among them.
+    """
+
+    row: int
+    true: int
+    sizes: Sequence[int]
+    candidates: Sequence[Candidate]
+    more: int
+
+
+@dataclass(frozen=True)
+class MethodRows:
+    """Numbers of the rows of all runs of a method; lists and example rows are of the first run.
+
+    Args:
+        histograms: By predictor and group, the number of sets of each size.
+        pairs: The most confused classes, counted over all runs.
+        pair_rows: For each pair, rows of the first run mistaken one way and the other.
+        lists: Short lists from easy to hard.
+        predictors: Their names, in the order of the sizes and marks of the lists.
+        target: Classes of the test rows of the first run (n,), to check that pictures go with them.
+    """
+
+    histograms: Mapping[str, Mapping[str, Sequence[int]]]
+    pairs: Sequence[ConfusedPair]
+    pair_rows: Sequence[tuple[Sequence[int], Sequence[int]]]
+    lists: Sequence[ShortList]
+    predictors: Sequence[str]
+    target: Tensor
+
+
+@dataclass(frozen=True)
+class _Pass:
+    guess: Tensor
+    target: Tensor
+    sizes: Mapping[str, Tensor]
+
+
+@torch.inference_mode()
+def look_at_method(method: Method) -> MethodRows:
+    """Go through the test scores of all runs of a method."""
+    passes, lists, names = [], [], []
+    for number, run in enumerate(method.runs):
+        scores, target = run.run.scored("test")
+        predictors = run.run.predictors()
+        rows = look_at_rows(
+            scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
+        )
+        passes.append(_Pass(scores.argmax(1), target, rows.sizes))
+        if number == 0:
+            names = list(predictors)
+            chosen = easy_to_hard((-rows.nll).exp(), limit=NUM_LISTS)
+            chances = run.run.probabilities(scores[chosen])
+            lists = [
+                short_list(
+                    scores[row],
+                    row,
+                    int(target[row]),
+                    predictors,
+                    probabilities=None if chances is None else chances[number],
+                )
+                for number, row in enumerate(chosen)
+            ]
+    table, first = method.runs[0].class_table, passes[0]
+    guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
+    pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
+    return MethodRows(
+        histograms={
+            name: size_histograms(torch.cat([p.sizes[name] for p in passes]), target, table) for name in names
+        },
+        pairs=pairs,
+        pair_rows=[
+            (_rows_taken_for(first, *pair.classes), _rows_taken_for(first, *pair.classes[::-1]))
+            for pair in pairs
+        ],
+        lists=lists,
+        predictors=names,
+        target=first.target,
+    )
+
+
+def _rows_taken_for(rows: _Pass, true: int, guess: int) -> list[int]:
+    return ((rows.target == true) & (rows.guess == guess)).nonzero().flatten()[:NUM_EXAMPLES].tolist()
+
+
+def short_list(
+    scores: Tensor,
+    row: int,
+    true: int,
+    predictors: Mapping[str, SetPredictor],
+    *,
+    probabilities: Tensor | None,
+    limit: int = NUM_CANDIDATES,
+) -> ShortList:
+    """The sets of all predictors for the scores (c,) of one row, with the classes' probabilities (c,)."""
+    sets = (
+        torch.stack([predictor(scores[None])[0] for predictor in predictors.values()])
+        if predictors
+        else (torch.zeros(0, len(scores), dtype=torch.bool))
+    )
+    order = scores.argsort(descending=True, stable=True)
+    place = {index: number for number, index in enumerate(order.tolist(), start=1)}
+    held = sets.any(0)
+    members = [index for index in order.tolist() if held[index]] if predictors else order[:NUM_FIRST].tolist()
+    shown = members[:limit]
+    if true not in shown:
+        shown = [*members[: limit - 1], true]
+    shown.sort(key=place.__getitem__)
+    candidates = [
+        Candidate(
+            index,
+            place[index],
+            None if probabilities is None else float(probabilities[index]),
+            sets[:, index].tolist(),
+        )
+        for index in shown
+    ]
+    return ShortList(row, true, sets.sum(1).tolist(), candidates, len(set(members) - set(shown)))

@@ -1,0 +1,143 @@
+"""Held-out scores of training rows: the classifier trained again on folds of the network's features."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.models.classifiers import classifier_name
+from shortlist.datasets import ChangedSplit, Split, Splits, TensorSplit
+from shortlist.datasets.images import ImageFiles
+from shortlist.datasets.partition import rank_within_class
+from shortlist.models.heads import head_outputs
+from shortlist.models.spec import in_channels_last
+from shortlist.datasets.sampling import ClassBalancedSampler
+from shortlist.recipes.build import build_data, build_loss, build_optimiser, learning_rate_factor
+from shortlist.datasets.loaders import evaluation_loader
+from shortlist.recipes.loss_use import call_loss
+from shortlist.runs.network import load_network
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.run import Run
+from shortlist.recipes.score_rules import trains_balanced
+
+__all__ = ["NUM_FOLDS", "fold_scores"]
+
+NUM_FOLDS = 5
+_EPOCHS = 20  # of each classifier, on features that are there already
+
+
+def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
+    """Scores (n, c) of the training rows, each by a classifier that did not see it, and their classes (n,).
+
+    The network is not trained again: its features of the training rows are kept, and the classifier is
+    trained anew on four fifths of them, five times, for 20 epochs with the loss and the optimizer of the
+    recipe. The features were learned from all of these rows, and the classifiers are not quite the network's
+    own, so that the temperature of a hinge may come out a quarter off. What is found is kept in the run, in
+    ``scores/folds.safetensors``.
+    """
+    if run.has_scores("folds"):
+        return run.load_scores("folds", head)
+    data = build_data(recipe)
+    network = load_network(run)
+    inputs, targets, rows = _features(network, recipe, data)
+    folds = rank_within_class(targets, generator=torch.Generator().manual_seed(recipe.seed)) % NUM_FOLDS
+    held_out: dict[str, Tensor] = {}
+    for fold in range(NUM_FOLDS):
+        inside = folds != fold
+        classifier = _train_classifier(
+            network,
+            recipe,
+            data,
+            (inputs[inside], targets[inside], rows[inside]),
+            weight=run.load_loss_weight(),
+            seed=recipe.seed + fold,
+        )
+        with torch.inference_mode():
+            for name, output in head_outputs(classifier(inputs[~inside])).items():
+                kept = held_out.setdefault(name, torch.empty(len(targets), output.shape[1]))
+                kept[~inside] = output.float()
+    run.save_scores("folds", held_out, targets)
+    return run.load_scores("folds", head)
+
+
+@torch.inference_mode()
+def _features(network: nn.Module, recipe: Recipe, data: Splits) -> tuple[Tensor, Tensor, Tensor]:
+    """What the classifier sees of each training row (n, d), without augmentation; classes; row numbers."""
+    classifier = network.get_submodule(classifier_name(network, recipe.head.classifier))
+    seen: list[Tensor] = []
+    hook = classifier.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu()))
+    split = _unaugmented(data.train, data.val)
+    batch_size, targets, rows = max(256, recipe.batch_size), [], []
+    try:
+        loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
+        for inputs, target, numbers in loader:
+            network(in_channels_last(inputs))
+            kept = target != -100
+            seen[-1] = seen[-1][kept]
+            targets.append(target[kept])
+            rows.append(numbers[kept])
+    finally:
+        hook.remove()
+    return torch.cat(seen), torch.cat(targets), torch.cat(rows)
+
+
+def _unaugmented(train: Split, like: Split) -> Split:
+    """Training rows, prepared as validation rows are."""
+    if isinstance(train, ChangedSplit):
+        return ChangedSplit(_unaugmented(train.split, like), train.rows, train.targets)
+    while isinstance(like, ChangedSplit):
+        like = like.split
+    if isinstance(train, TensorSplit) and isinstance(like, TensorSplit):
+        return TensorSplit(train.inputs, train.targets, transform=like.transform)
+    if isinstance(train, ImageFiles) and isinstance(like, ImageFiles):
+        return ImageFiles(train.paths, train.targets, transform=like.transform, on_error=train.on_error)
+    return train
+
+
+def _train_classifier(
+    network: nn.Module,
+    recipe: Recipe,
+    data: Splits,
+    features: tuple[Tensor, Tensor, Tensor],
+    *,
+    weight: Tensor | None,
+    seed: int,
+) -> nn.Module:
+    """The network's classifier, drawn anew and trained on features, classes and numbers of some rows."""
+    inputs, targets, rows = features
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        original = network.get_submodule(classifier_name(network, recipe.head.classifier))
+        classifier: Any = copy.deepcopy(original).requires_grad_(True).train()
+        classifier.reset_parameters()
+        loss: Any = build_loss(recipe, data)
+        if weight is not None:
+            loss.weight = weight
+        optimizer = build_optimiser(recipe, classifier, loss)
+        steps_per_epoch = max(1, len(targets) // recipe.batch_size)
+        total = _EPOCHS * steps_per_epoch
+        factor = learning_rate_factor(
+            recipe.model_copy(update={"schedule": type(recipe.schedule)()}), steps_per_epoch, total
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        for epoch in range(_EPOCHS):
+            order = _order(targets, recipe, epoch, generator)
+            for batch in order.split(recipe.batch_size)[:steps_per_epoch]:
+                optimizer.zero_grad()
+                call_loss(loss, classifier(inputs[batch]), targets[batch], rows[batch]).backward()
+                optimizer.step()
+                schedule.step()
+    return classifier.eval()
+
+
+def _order(targets: Tensor, recipe: Recipe, epoch: int, generator: torch.Generator) -> Tensor:
+    """The rows of an epoch, drawn as the recipe draws them."""
+    if not trains_balanced(recipe):
+        return torch.randperm(len(targets), generator=generator)
+    sampler = ClassBalancedSampler(targets, num_samples=len(targets), seed=recipe.seed)
+    sampler.set_epoch(epoch)
+    drawn: Sequence[int] = list(sampler)
+    return torch.tensor(drawn)

@@ -1,0 +1,68 @@
+"""Whether class priors help the sets that they are given to, measured on the calibration rows."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from shortlist.predictors import CalibrationWarning, SetPredictor
+from shortlist.scores import ScoreMap
+from shortlist.recipes.build import build_predictor
+from shortlist.recipes.recipe import Recipe
+
+__all__ = ["warn_where_priors_hurt"]
+
+_ERRORS = 3.0  # standard errors of the difference that chance is given
+
+
+def warn_where_priors_hurt(
+    recipe: Recipe,
+    predictors: dict[str, SetPredictor],
+    scores: Tensor,
+    target: Tensor,
+    counts: Tensor,
+    score_map: ScoreMap,
+) -> None:
+    """Warn of sets for the average class that cover it less often than the same sets without priors.
+
+    They cannot if the scores are log-posteriors. Scores that two fitted numbers do not make into
+    log-posteriors are no ground for priors.
+    """
+    for key, section in recipe.predictors.items():
+        if not section.macro or section.name not in ("topk", "average_k"):
+            continue
+        plain_recipe = recipe.model_copy(
+            update={"predictors": {key: section.model_copy(update={"macro": False})}}
+        )
+        plain = build_predictor(plain_recipe, key, counts, score_map)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            plain.calibrate(scores, target)
+        with_priors, without = (_hits(one, scores, target) for one in (predictors[key], plain))
+        loss, error = _macro_mean(without - with_priors, target)
+        if loss > _ERRORS * error and loss > 0.01:
+            warnings.warn(
+                f"predictors.{key}: macro coverage is lower with class priors than without "
+                f"({_macro_mean(with_priors, target)[0]:.1%} against {_macro_mean(without, target)[0]:.1%} "
+                f"on the {len(target):,} validation rows): the scores are too far from log-posteriors for "
+                "priors to help; take macro: false",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+
+
+def _hits(predictor: SetPredictor, scores: Tensor, target: Tensor) -> Tensor:
+    """Whether each row's set holds its class (n,), as numbers."""
+    return predictor(scores).gather(1, target[:, None]).squeeze(1).double()
+
+
+def _macro_mean(values: Tensor, target: Tensor) -> tuple[float, float]:
+    """Mean over classes of the means over their rows, and its standard error from the rows' spread."""
+    counts = target.bincount()
+    present = counts > 0
+    sums = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, values)[present]
+    squares = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, values**2)[present]
+    rows = counts[present].double()
+    means = sums / rows
+    variance = (squares / rows - means**2).clamp_min(0) / rows
+    return float(means.mean()), float(variance.sum().sqrt() / len(rows))

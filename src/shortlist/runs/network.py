@@ -1,0 +1,107 @@
+"""The network of a run: prepared for its second stage, and read from its best epoch."""
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import nn
+
+from shortlist.model.files import read_network, write_description, write_network
+from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
+from shortlist.datasets import Splits
+from shortlist.datasets.preparation import preprocessing_of
+from shortlist.models.heads import ScaledHead
+from shortlist.recipes.build import build_model, network_spec
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.run import Run, RunError
+from shortlist.recipes.score_rules import scales_weights
+
+__all__ = [
+    "best_state",
+    "describe_model",
+    "last_stage",
+    "load_network",
+    "prepare_second_stage",
+    "read_checkpoint",
+    "write_model",
+]
+
+
+def load_network(run: Run) -> nn.Module:
+    """The trained network of a run, at its best epoch, in evaluation mode.
+
+    It is that of the finished model, or where there is none yet, of the checkpoint. Its scores are those in
+    ``scores/``: the score map is not part of it.
+    """
+    recipe, shape = run.recipe, run.info().get("input_shape")
+    if shape is None:
+        raise RunError(f"{run.path} has no network that could be built: none was trained in it")
+    model = build_model(recipe, len(run.class_table), torch.zeros(shape), pretrained=False)
+    if recipe.second_stage is not None:
+        prepare_second_stage(model, recipe)
+    if (run.model_path / "network.safetensors").is_file():
+        read_network(run.model_path, model)
+    else:
+        model.load_state_dict(best_state(run, last_stage(recipe)))
+    return model.eval()
+
+
+def write_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> None:
+    """Write the network into the run's finished model, and how it is built and fed."""
+    shape = run.info()["input_shape"]
+    spec = network_spec(recipe, len(data.class_table), shape, scaled_head=scales_weights(recipe))
+    prepared = preprocessing_of(data.val)
+    write_network(run.model_path, network)
+    info = run.info()
+    about = {"name": recipe.name, "trained": info["created"], "versions": info.get("versions", {})}
+    describe_model(
+        run,
+        network=spec.to_dict(),
+        preprocessing=None if prepared is None else prepared.to_dict(),
+        classifier=recipe.head.classifier,
+        about=about,
+    )
+
+
+def describe_model(run: Run, **known: Any) -> None:
+    """Write what is known of a run's finished model; of one without a network, nothing."""
+    nothing = {"network": None, "preprocessing": None, "head": "set", "classifier": None}
+    write_description(run.model_path, {**nothing, "predictors": [], "about": {}, **known})
+
+
+def last_stage(recipe: Recipe) -> str:
+    """The folder of the checkpoints of the stage that a run ends with."""
+    return "second_stage" if recipe.second_stage is not None else "checkpoints"
+
+
+def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
+    """Freeze the features, and draw the classifier anew or give it one scale per class."""
+    stage, name = recipe.second_stage, recipe.head.classifier
+    assert stage is not None
+    if stage.name == "retrain_classifier":
+        freeze_features(model, name=name, reset=True)
+        return
+    found = classifier_name(model, name)
+    head: Any = model.get_submodule(found)
+    replace_classifier(model, ScaledHead(head), name=found)
+    freeze_features(model, name=found)
+
+
+def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
+    """Weights of the network at the best epoch; with the prefix ``"loss."``, those of the loss."""
+    path = run.path / folder / "best.ckpt"
+    if not path.is_file():
+        raise RunError(
+            f"{run.path} has lost its best epoch: {path} is missing. Put it back, or train the run again"
+        )
+    state = read_checkpoint(path)["state_dict"]
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint; no code in it is run."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, UnpicklingError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,164 @@
+"""The score map of a run: what the loss declares, completed on rows that the network was not trained on."""
+
+import re
+import warnings
+
+import torch
+from torch import Tensor
+
+from shortlist.predictors import AverageK, CalibrationWarning
+from shortlist.scores import (
+    PriorRecord,
+    ScoreMap,
+    fit_class_shifts,
+    fit_tau,
+    fit_temperature,
+    fit_temperature_and_prior,
+    fit_temperature_and_tau,
+    normalization_map,
+    priors_of_rows,
+)
+from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.score_rules import fits_class_shifts, is_fitted
+
+__all__ = ["complete_map", "figure_of", "normalized_map"]
+
+_FEW_ROWS = 30
+
+
+def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: Tensor) -> ScoreMap:
+    """The map of normalized class weights, then the loss's own scale; what it contains is not known."""
+    tau = recipe.adjust.weight_normalization
+    assert tau is not None
+    first = normalization_map(norms, offsets, tau=tau, offset=recipe.adjust.normalized_offset)
+    return first.then(ScoreMap(declared.num_classes, scale=declared.scale, contains=None))
+
+
+def complete_map(
+    recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, counts: Tensor, *, rows: str
+) -> ScoreMap:
+    """The map that a recipe asks for, fitted on held-out rows where it is to be fitted.
+
+    Args:
+        recipe: Whose ``adjust`` says what to do.
+        start: What the loss declares, of normalized weights if so.
+        scores: Scores (n, c) as the network gives them, of rows that it was not trained on.
+        target: Their classes (n,).
+        counts: Training examples of each class (c,).
+        rows: What to call these rows.
+    """
+    training = PriorRecord.training(counts)
+    adjust = recipe.adjust
+    own = priors_of_rows(target, training) if len(target) else training
+    note = f"fitted on {len(target):,} {rows}"
+    if not own.same_as(training):
+        note += f", which have {own.words() if own.name != 'given' else 'class shares of their own'}"
+    if start.contains is None:
+        found = _identified(recipe, start, scores, target, training, own, note)
+        if found.contains is None or adjust.tau is None:
+            return found
+        return _with_tau(recipe, found, scores, target, training, note)
+    if "fit" == adjust.temperature == adjust.tau:
+        return _fitted_together(start, scores, target, training, note)
+    if adjust.temperature == "fit" or adjust.tau == "cross_fit":
+        offset = own.log_priors - start.contains.log_priors
+        temperature = fit_temperature(start(scores), target, offset=offset)
+        start = start.with_temperature(temperature).noted(f"temperature {temperature:.4g}, {note}")
+    elif adjust.temperature is not None:
+        start = start.with_temperature(adjust.temperature)
+    return start if adjust.tau is None else _with_tau(recipe, start, scores, target, training, note)
+
+
+def _identified(
+    recipe: Recipe,
+    start: ScoreMap,
+    scores: Tensor,
+    target: Tensor,
+    training: PriorRecord,
+    own: PriorRecord,
+    note: str,
+) -> ScoreMap:
+    """Scores of unknown priors, with temperature and prior exponent fitted unless a number is given."""
+    if not is_fitted(recipe, start) or not len(target):
+        temperature = recipe.adjust.temperature
+        return start if not isinstance(temperature, float) else start.with_temperature(temperature)
+    if len(target) < _FEW_ROWS:
+        warnings.warn(
+            f"temperature and prior exponent are fitted on {len(target)} rows: they may be far off",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+    try:
+        fit_map = _fit_with_shifts if fits_class_shifts(recipe) else _fit_two_numbers
+        return fit_map(start, scores, target, training, own, note)
+    except ValueError as error:
+        warnings.warn(
+            f"the scores stay without a meaning, since no temperature can be fitted: {error}",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+        return start
+
+
+_SMOOTHED = ", none of which is mistaken, with smoothed targets"
+
+
+def _fit_two_numbers(
+    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+) -> ScoreMap:
+    fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
+    found = f"temperature {fit.temperature:.4g} and prior exponent {fit.exponent:.4g}, {note}"
+    found += _SMOOTHED * fit.smoothed
+    return start.identified(training, temperature=fit.temperature, exponent=fit.exponent).noted(found)
+
+
+def _fit_with_shifts(
+    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+) -> ScoreMap:
+    fit = fit_class_shifts(start(scores), target, priors=training.priors, rows_priors=own.priors)
+    found = f"temperature {fit.temperature:.4g}, prior exponent {fit.exponent:.4g} and a shift for each class"
+    found += f" (from {float(fit.shifts.min()):.2g} to {float(fit.shifts.max()):.2g}), {note}"
+    found += _SMOOTHED * fit.smoothed
+    numbers = {"temperature": fit.temperature, "exponent": fit.exponent, "shifts": fit.shifts}
+    return start.identified(training, **numbers).noted(found)
+
+
+def _fitted_together(
+    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
+) -> ScoreMap:
+    """Temperature and tau by the likelihood of rows that are weighed as if classes were balanced."""
+    assert start.contains is not None
+    offset = training.log_priors - start.contains.log_priors
+    fit = fit_temperature_and_tau(start(scores), target, source_priors=training.priors, offset=offset)
+    found = start.with_temperature(fit.temperature).under(training.to_power(1 - fit.tau))
+    return found.noted(f"temperature {fit.temperature:.4g} and tau {fit.tau:.4g}, {note}")
+
+
+def _with_tau(
+    recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
+) -> ScoreMap:
+    """The map under the training priors to the power 1 - tau."""
+    tau = recipe.adjust.tau
+    if isinstance(tau, float):
+        return start.under(training.to_power(1 - tau))
+    fit = fit_tau(start.under(training)(scores), target, source_priors=training.priors)
+    so_far = f"{start.note}; " if start.note else ""
+    return start.under(training.to_power(1 - fit.tau)).noted(f"{so_far}tau {fit.tau:.4g}, {note}")
+
+
+def figure_of(name: str, scores: Tensor, target: Tensor) -> float:
+    """A figure that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
+    found = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
+    if found is None:
+        raise ValueError(f"name must be one of the validation rows, such as top5 or average5, got {name!r}")
+    if found[2] == "top":
+        inside = scores.topk(int(found[3]), dim=1).indices == target[:, None]
+        hits = inside.any(1)
+    else:
+        sets = AverageK(float(found[3])).calibrate(scores)(scores)
+        hits = sets.gather(1, target[:, None]).squeeze(1)
+    if found[1] is None:
+        return float(hits.double().mean())
+    counts = target.bincount(minlength=scores.shape[1])
+    by_class = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, hits.double())
+    return float((by_class / counts)[counts > 0].mean())

@@ -1,0 +1,158 @@
+"""Scores of whole parts of the data, and what is made of them: the score map, predictors, results."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.model.files import (
+    read_description,
+    write_description,
+    write_predictors,
+    write_score_map,
+)
+from shortlist.models.classifiers import classifier_name
+from shortlist.datasets import Split
+from shortlist.models.heads import LinearHead, ScaledHead, TwoHead, head_outputs
+from shortlist.metrics import Results, evaluate
+from shortlist.models.spec import in_channels_last
+from shortlist.predictors import SetPredictor
+from shortlist.scores import ScoreMap
+from shortlist.recipes.build import build_predictor
+from shortlist.runs.cross_fit import fold_scores
+from shortlist.datasets.loaders import evaluation_loader
+from shortlist.runs.macro_check import warn_where_priors_hurt
+from shortlist.recipes.recipe import Recipe, save_recipe
+from shortlist.runs.run import Run, RunError
+from shortlist.runs.score_maps import complete_map, figure_of, normalized_map
+
+__all__ = ["calibrate_again", "calibrate_run", "class_norms", "evaluate_run", "score_split"]
+
+Progress = Callable[[str, int, int], None]
+Norms = tuple[Tensor, Tensor] | None
+
+
+@torch.inference_mode()
+def score_split(
+    model: nn.Module,
+    split: Split,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    progress: Progress | None = None,
+    part: str = "",
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    scores: dict[str, list[Tensor]] = {}
+    targets = []
+    loader = evaluation_loader(split, batch_size=batch_size, workers=workers, shared=False)
+    for number, (inputs, target, _) in enumerate(loader):
+        kept = target != -100
+        for head, output in head_outputs(model(in_channels_last(inputs.to(device)))).items():
+            scores.setdefault(head, []).append(output.float().cpu()[kept])
+        targets.append(target[kept])
+        if progress is not None:
+            progress(part, number + 1, len(loader))
+    model.train(training)
+    return {head: torch.cat(parts) for head, parts in scores.items()}, torch.cat(targets)
+
+
+def class_norms(model: nn.Module, name: str | None = None) -> dict[str, Norms]:
+    """Of each head, norms of the class weights (c,) and offsets (c,); of a cosine head, none."""
+    head = model.get_submodule(classifier_name(model, name))
+    if isinstance(head, TwoHead):
+        return {"set": _norms(head.set_head), "proposal": _norms(head.proposal_head)}
+    return {"set": _norms(head)}
+
+
+def _norms(head: nn.Module) -> Norms:
+    factors = torch.ones(())
+    if isinstance(head, ScaledHead):
+        factors, head = head.scale.detach().cpu(), head.head
+    if not isinstance(head, LinearHead | nn.Linear):
+        return None
+    norms = head.weight.detach().float().norm(dim=1).cpu() * factors
+    offsets = torch.zeros_like(norms) if head.bias is None else head.bias.detach().float().cpu()
+    return norms, offsets
+
+
+def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredictor]:
+    """Complete the score map of a run and calibrate all its predictors on its validation scores; save them.
+
+    Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
+    they were calibrated on scores that may have been mapped otherwise.
+    """
+    calibration = _calibrate(run, run.recipe if recipe is None else recipe)
+    _save_calibration(run, *calibration)
+    return calibration[2]
+
+
+def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
+    """Calibrate a finished run by a recipe that replaces its own, and evaluate it.
+
+    A run that is stopped in the midst of it says so from then on: its files are of two calibrations.
+    """
+    with run.locked():
+        if run.state not in ("finished", "calibrating"):
+            raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
+        calibration = _calibrate(run, recipe)
+        run.set_state("calibrating")
+        _save_calibration(run, *calibration)
+        save_recipe(recipe, run.path / "recipe.yaml")
+        evaluate_run(run)
+        run.set_state("finished", scores=run.score_map.words())
+    return calibration[2]
+
+
+def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
+    """The head to predict from, its score map, and the calibrated predictors."""
+    wanted = recipe.adjust.predict_from
+    if wanted == "choose":
+        found = {head: _map_of_head(run, recipe, head) for head in run.load_declared()}
+        figures = {}
+        for name, score_map in found.items():
+            scores, target = run.load_scores("val", name)
+            figures[name] = figure_of(recipe.selection.figure, score_map(scores), target)
+        head = max(figures, key=figures.__getitem__)
+        score_map = found[head]
+    else:
+        head, score_map = wanted, _map_of_head(run, recipe, wanted)
+    scores, target = run.load_scores("val", head)
+    scores, counts = score_map(scores), run.class_table.class_counts
+    predictors = {}
+    for key in recipe.predictors:
+        predictors[key] = build_predictor(recipe, key, counts, score_map).calibrate(scores, target)
+        predictors[key](scores[:1])  # what cannot be used is not kept
+    warn_where_priors_hurt(recipe, predictors, scores, target, counts, score_map)
+    return head, score_map, predictors
+
+
+def _map_of_head(run: Run, recipe: Recipe, head: str) -> ScoreMap:
+    declared, counts = run.load_declared(), run.class_table.class_counts
+    if head not in declared:
+        raise RunError(f"{run.path} has no scores of the head {head}: it has {', '.join(declared)}")
+    start = declared[head]
+    if recipe.adjust.weight_normalization is not None:
+        start = normalized_map(recipe, start, *run.load_norms(head))
+    if recipe.adjust.tau == "cross_fit":
+        scores, target = fold_scores(run, recipe, head)
+        return complete_map(recipe, start, scores, target, counts, rows="training rows, held out in folds")
+    scores, target = run.load_scores("val", head)
+    return complete_map(recipe, start, scores, target, counts, rows="validation rows")
+
+
+def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict[str, SetPredictor]) -> None:
+    write_description(run.model_path, read_description(run.model_path) | {"head": head})
+    write_score_map(run.model_path, score_map)
+    write_predictors(run.model_path, predictors)
+
+
+def evaluate_run(run: Run, part: str = "test") -> Results:
+    """Figures of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
+    scores, target = run.scored(part)
+    results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
+    results.save(run.path / ("results.json" if part == "test" else f"results_{part}.json"))
+    return results

@@ -1,0 +1,235 @@
+"""From a suite to its runs: every combination of axes, methods, grid points and seeds, with its recipe."""
+
+import hashlib
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from shortlist.datasets import DATASETS
+from shortlist.metrics.names import check_figure
+from shortlist.recipes.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
+from shortlist.recipes.score_rules import validation_is_test
+from shortlist.suites.suite import Method, Suite, SuiteError
+
+__all__ = [
+    "Cell",
+    "Point",
+    "Task",
+    "plan_suite",
+    "recipe_content",
+    "recipe_hash",
+    "resolve",
+    "run_name",
+    "source_cell",
+]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a method's grid: its label, also the name of its folder, and what it overrides."""
+
+    label: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on one combination of the axes' values.
+
+    Args:
+        axes: Label of the value of each axis.
+        axis_overrides: What these override.
+        name: Of the method.
+        method: The method.
+        points: Its grid.
+    """
+
+    axes: Mapping[str, str]
+    axis_overrides: tuple[str, ...]
+    name: str
+    method: Method
+    points: tuple[Point, ...]
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Labels of the axes' values: the same for all methods that are compared."""
+        return tuple(self.axes.values())
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to be made; plain values, to be sent to another process.
+
+    Args:
+        name: Of the run in its suite.
+        folder: Where to.
+        recipe: The resolved recipe.
+        source: Folder of the run whose scores are taken, if they are.
+        posterior: Whether the scores are the data's exact log-probabilities.
+        test: Whether its test results are wanted: the grid point is chosen, or there is no choice.
+        made: Whether the run is there, and only its test results are missing.
+    """
+
+    name: str
+    folder: str
+    recipe: dict[str, Any]
+    source: str | None = None
+    posterior: bool = False
+    test: bool = True
+    made: bool = False
+
+    @property
+    def weight(self) -> float:
+        """Share of the work of a training run."""
+        return 0.05 if self.source is not None or self.posterior else 1.0
+
+
+def plan_suite(suite: Suite) -> list[Cell]:
+    """All methods on all combinations of axes, each recipe checked.
+
+    Raises:
+        SuiteError: If a recipe or a figure is not valid, or two runs would have the same folder.
+    """
+    cells = []
+    for axes, overrides in _combinations(suite):
+        for name, method in suite.methods.items():
+            own = method.grid if not method.trains else suite.grid | method.grid
+            cells.append(Cell(axes, overrides, name, method, _points(own)))
+    _check_folders(cells)
+    known = [_check_recipes(suite, cell, cells) for cell in cells]
+    try:
+        for name in suite.figures:
+            check_figure(name, set().union(*known))
+        for cell, predictors in zip(cells, known, strict=True):
+            if len(cell.points) > 1:
+                check_figure(cell.method.figure or suite.tune.figure, predictors)
+    except ValueError as error:
+        raise SuiteError(f"{suite.name}: {error}") from error
+    return cells
+
+
+def _combinations(suite: Suite) -> list[tuple[dict[str, str], tuple[str, ...]]]:
+    axes = []
+    for axis, values in suite.vary.items():
+        if isinstance(values, dict):
+            axes.append([(axis, label, tuple(overrides)) for label, overrides in values.items()])
+        else:
+            axes.append([(axis, _text(value), (f"{axis}={_text(value)}",)) for value in values])
+    found = []
+    for combination in itertools.product(*axes):
+        labels = {axis: label for axis, label, _ in combination}
+        found.append((labels, tuple(itertools.chain.from_iterable(parts for *_, parts in combination))))
+    return found
+
+
+def _points(grid: Mapping[str, list[Any]]) -> tuple[Point, ...]:
+    short = [key.rpartition(".")[2] for key in grid]
+    names = short if len(set(short)) == len(short) else list(grid)
+    points = []
+    for values in itertools.product(*grid.values()):
+        texts = [_text(value) for value in values]
+        label = ",".join(f"{name}={text}" for name, text in zip(names, texts, strict=True))
+        points.append(
+            Point(label or "default", tuple(f"{k}={text}" for k, text in zip(grid, texts, strict=True)))
+        )
+    return tuple(points)
+
+
+def _text(value: Any) -> str:
+    """A value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+def run_name(cell: Cell, point: Point, seed: int) -> str:
+    """Folder of a run within its suite's: ``axis=value/method/grid point/seed-0``."""
+    parts = [*(f"{axis}={label}" for axis, label in cell.axes.items()), cell.name, point.label]
+    clean = [re.sub(r"[^\w.=,+\-]+", "_", part).strip("._") or "_" for part in parts]
+    return str(PurePosixPath(*clean, f"seed-{seed}"))
+
+
+def _check_folders(cells: list[Cell]) -> None:
+    names = [run_name(cell, point, 0) for cell in cells for point in cell.points]
+    for name in names:
+        if names.count(name) > 1:
+            raise SuiteError(f"two runs would have the folder {name}: their labels must differ")
+
+
+def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
+    """Resolve the recipes of all points; returns the names of their predictors."""
+    source = source_cell(cell, cells)
+    known: set[str] = set()
+    for point in cell.points:
+        recipe = resolve(suite, cell, point, 0, None if source is None else (source, source.points[0]))
+        known |= set(recipe.predictors)
+        if len(cell.points) > 1 and validation_is_test(recipe):
+            raise SuiteError(
+                f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "
+                "the test rows (data.val_is_test), on which nothing may be chosen"
+            )
+        made = inspect.signature(DATASETS[recipe.data.name]).return_annotation
+        if cell.method.posterior and not hasattr(made, "log_posterior"):
+            raise SuiteError(
+                f"methods.{cell.name}.posterior needs a data set whose distribution is known "
+                f"(gaussian_genera, two_gaussians), got {recipe.data.name}"
+            )
+        if source is not None:
+            _check_reuse(cell, recipe, resolve(suite, source, source.points[0], 0))
+    return known
+
+
+def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
+    """What takes another method's scores must be trained like it."""
+    own, other = recipe_content(recipe), recipe_content(source)
+    changed = [key for key in own if own[key] != other[key] and key not in ("adjust", "predictors")]
+    if changed:
+        raise SuiteError(
+            f"methods.{cell.name} takes the scores of {cell.method.source}, so that only adjust and "
+            f"predictors may differ, got another {changed[0]}"
+        )
+
+
+def source_cell(cell: Cell, cells: list[Cell]) -> Cell | None:
+    """The cell whose scores a method takes: on the same axes' values."""
+    if cell.method.source is None:
+        return None
+    return next(other for other in cells if other.name == cell.method.source and other.place == cell.place)
+
+
+def resolve(
+    suite: Suite, cell: Cell, point: Point, seed: int, source: tuple[Cell, Point] | None = None
+) -> Recipe:
+    """The recipe of a run; ``source`` is the cell, and its chosen point, whose scores are taken."""
+    if not isinstance(suite.base, dict):
+        raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
+    inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)
+    overrides = [*cell.axis_overrides, *inherited, *cell.method.overrides, *point.overrides]
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("seed", "name"):
+            raise SuiteError(
+                f"{run_name(cell, point, seed)}: seeds and names are those of the suite, got {override!r}"
+            )
+    try:
+        return make_recipe(suite.base, [*overrides, f"seed={seed}", f"name={cell.name}"])
+    except RecipeError as error:
+        raise SuiteError(f"{run_name(cell, point, seed)}: {error}") from error
+
+
+def recipe_content(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, without what does not change its numbers."""
+    return recipe.model_dump(mode="json", exclude=set(NO_METHOD))
+
+
+def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
+    """Twelve digits that differ for recipes that differ (in more than ``NO_METHOD``)."""
+    content = recipe_content(recipe)
+    if not seed:
+        del content["seed"]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

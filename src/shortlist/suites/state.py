@@ -1,0 +1,214 @@
+"""How far a suite is: which runs are there, which grid points are chosen, what can be done next."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from statistics import fmean
+
+from shortlist.metrics import Results
+from shortlist.metrics.names import larger_is_better, value_of
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.groups import why
+from shortlist.runs.run import Run
+from shortlist.suites.plan import (
+    Cell,
+    Point,
+    Task,
+    plan_suite,
+    recipe_content,
+    resolve,
+    run_name,
+    source_cell,
+)
+from shortlist.suites.suite import Suite, SuiteError
+
+__all__ = ["Choice", "SuiteState"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen grid point, and the validation figure of every point (mean over seeds; None if it failed)."""
+
+    point: Point
+    figures: dict[str, float | None]
+
+
+class SuiteState:
+    """A suite in its folder; looks at the disk only for what was not finished before."""
+
+    def __init__(self, suite: Suite, folder: Path) -> None:
+        self.suite, self.folder = suite, folder
+        self.cells = plan_suite(suite)
+        self.failed: set[str] = set()
+        self.unreadable: dict[str, str] = {}  # why a run that is there cannot be used, by its name
+        self.undecided: dict[str, str] = {}  # why no grid point can be chosen, by the method's folder
+        self._finished: set[tuple[str, bool]] = set()
+        self._choices: dict[tuple[str, ...], Choice] = {}
+        self._recipes: dict[tuple[str, ...], Recipe] = {}
+
+    def tuning_seeds(self, cell: Cell) -> list[int]:
+        """Seeds that every grid point is run with: none if there is nothing to choose, here or downstream."""
+        users = [c for c in self.cells if c.method.source == cell.name and c.place == cell.place]
+        tuned = any(len(c.points) > 1 for c in (cell, *users))
+        return self.suite.tune.seeds if tuned else []
+
+    def choice(self, cell: Cell) -> Choice | None:
+        """The best grid point by the validation rows, if all its tuning runs are there."""
+        key = (*cell.place, cell.name)
+        if key not in self._choices:
+            found = self._choose(cell)
+            if found is None:
+                return None
+            self._choices[key] = found
+        return self._choices[key]
+
+    def _choose(self, cell: Cell) -> Choice | None:
+        if len(cell.points) == 1:
+            return Choice(cell.points[0], {})
+        if cell.method.source is not None and self.source(cell) is None:
+            return None
+        figures: dict[str, float | None] = {}
+        for point in cell.points:
+            names = [run_name(cell, point, seed) for seed in self.tuning_seeds(cell)]
+            there = [self.is_finished(cell, point, name) for name in names]
+            if not all(found or name in self.failed for found, name in zip(there, names, strict=True)):
+                return None
+            values = [
+                self.validation_figure(cell, name) if found else None
+                for found, name in zip(there, names, strict=True)
+            ]
+            numbers = [value for value in values if value is not None]
+            figures[point.label] = fmean(numbers) if len(numbers) == len(values) else None
+        sign = 1 if larger_is_better(self.figure(cell)) else -1
+        known = {label: sign * value for label, value in figures.items() if value is not None}
+        best = next((p for p in cell.points if known and known.get(p.label) == max(known.values())), None)
+        folder = str(PurePosixPath(run_name(cell, cell.points[0], 0)).parent.parent)
+        self.undecided.pop(folder, None)
+        if best is None:
+            self.undecided[folder] = (
+                f"{folder}: nothing to choose by: no grid point has a finite {self.figure(cell)} of the "
+                f"validation rows with every tuning seed"
+            )
+            return None
+        return Choice(best, figures)
+
+    def figure(self, cell: Cell) -> str:
+        """What a cell's grid point is chosen by."""
+        return cell.method.figure or self.suite.tune.figure
+
+    def validation_figure(self, cell: Cell, name: str) -> float | None:
+        """That figure of a run, on the validation rows; None where it is not defined."""
+        figures = Results.load(self.folder / name / "results_val.json").figures()
+        value = value_of(figures, self.figure(cell))
+        return None if value is None or not math.isfinite(value) else value
+
+    def source(self, cell: Cell) -> tuple[Cell, Point] | None:
+        """Whose scores a cell takes, if it does and that is chosen."""
+        other = source_cell(cell, self.cells)
+        choice = None if other is None else self.choice(other)
+        return None if other is None or choice is None else (other, choice.point)
+
+    def recipe(self, cell: Cell, point: Point, seed: int) -> Recipe:
+        """The recipe of a run whose source, if it has one, is chosen."""
+        source = self.source(cell)
+        key = (*cell.place, cell.name, point.label, str(seed), "" if source is None else source[1].label)
+        if key not in self._recipes:  # each is asked for whenever a run ends
+            self._recipes[key] = resolve(self.suite, cell, point, seed, source)
+        return self._recipes[key]
+
+    def is_finished(self, cell: Cell, point: Point, name: str, *, tested: bool = False) -> bool:
+        """Whether a run is done, with what the choice needs, and if asked for with its test results.
+
+        It must be of the recipe that is asked for. One that cannot be read is not done; ``unreadable`` says
+        why.
+        """
+        if (name, tested) in self._finished:
+            return True
+        path = self.folder / name
+        if not (path / "run.json").is_file():
+            return False
+        try:
+            run = Run.open(path)
+            recipe, info = run.recipe, run.info()
+            planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
+            if _is_other(path, cell, info.get("scores_from"), recipe, planned):
+                return False
+            files = ["results_val.json", *(["results.json"] if tested else [])]
+            if info["state"] != "finished" or not all((path / file).is_file() for file in files):
+                return False
+            for file in files:
+                Results.load(path / file)
+        except SuiteError:
+            raise
+        except Exception as error:  # any file may be amiss, in any way
+            self.unreadable[name] = why(path, error)
+            return False
+        self.unreadable.pop(name, None)
+        self._finished.add((name, tested))
+        return True
+
+    def wanted(self, cell: Cell) -> dict[tuple[Point, int], bool]:
+        """The runs of a cell that are known to be needed by now, and whether their test results are."""
+        wanted = {(point, seed): False for point in cell.points for seed in self.tuning_seeds(cell)}
+        choice = self.choice(cell)
+        if choice is not None:
+            wanted |= {(choice.point, seed): True for seed in self.suite.seeds}
+        return wanted
+
+    def ready(self) -> list[Task]:
+        """Runs that are missing and can be made now; of runs that are there, missing test results."""
+        tasks = []
+        for cell in self.cells:
+            source = self.source(cell)
+            if cell.method.source is not None and source is None:
+                continue
+            for (point, seed), tested in self.wanted(cell).items():
+                name = run_name(cell, point, seed)
+                if name in self.failed or self.is_finished(cell, point, name, tested=tested):
+                    continue
+                taken = None
+                if source is not None:
+                    taken = run_name(*source, seed)
+                    if not self.is_finished(*source, taken):
+                        continue
+                recipe = self.recipe(cell, point, seed).model_dump(mode="json")
+                folder = None if taken is None else str(self.folder / taken)
+                made = tested and self.is_finished(cell, point, name)
+                path = str(self.folder / name)
+                tasks.append(Task(name, path, recipe, folder, cell.method.posterior, tested, made))
+        return tasks
+
+    def note_failures(self) -> None:
+        """Count as failed what failed when it was last tried, for those who only look."""
+        for cell in self.cells:
+            for point in cell.points:
+                for seed in {*self.suite.seeds, *self.tuning_seeds(cell)}:
+                    name = run_name(cell, point, seed)
+                    if (self.folder / f"{name}.failure.txt").is_file():
+                        self.failed.add(name)
+
+    def count(self) -> tuple[dict[str, int], dict[str, int]]:
+        """By kind ("trained", "of scores"): runs in all, and runs that are finished."""
+        total, done = {"trained": 0, "of scores": 0}, {"trained": 0, "of scores": 0}
+        for cell in self.cells:
+            kind = "trained" if cell.method.trains else "of scores"
+            seeds = self.tuning_seeds(cell)
+            total[kind] += len(cell.points) * len(seeds) + len(set(self.suite.seeds) - set(seeds))
+            known = cell.method.source is None or self.source(cell) is not None
+            for (point, seed), tested in (self.wanted(cell) if known else {}).items():
+                done[kind] += self.is_finished(cell, point, run_name(cell, point, seed), tested=tested)
+        return total, done
+
+
+def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned: Recipe) -> bool:
+    """Whether a run is not the planned one; what was trained is not made again unasked."""
+    kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
+    wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
+    if kind == wanted and recipe_content(recipe) == recipe_content(planned):
+        return False
+    if "trained" in (kind, wanted):
+        raise SuiteError(
+            f"{path} was made with another recipe than the suite has now: rename the suite or choose "
+            f"another --out, or remove that folder"
+        )
+    return True  # its source's choice is another one now: it is made again in no time

@@ -1,0 +1,148 @@
+"""A suite: methods, their grids and seeds on varied data, in one typed object and one YAML file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from shortlist._yaml import read_mapping
+from shortlist.metrics.names import default_figures
+
+__all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
+
+# of the table of results, beside axes and figures
+COLUMNS = (
+    "suite",
+    "method",
+    "grid_point",
+    "seed",
+    "run",
+    "recipe_hash",
+    "recipe",
+    "tuned_by",
+    "val",
+    "chosen",
+)
+
+Seed = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(pattern=r"^[\w\-][\w.\-]*$")]  # also names of folders
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+
+class SuiteError(ValueError):
+    """A suite that cannot be run; the message names the key and what is wrong."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Tuning(_Part):
+    """How a grid point is chosen: the best mean over ``seeds`` of a figure of the validation rows."""
+
+    figure: str = "top1.micro"
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
+
+
+class Method(_Part):
+    """What is compared: changes to the base recipe, and a grid of options of which the best is taken.
+
+    With ``from`` nothing is trained: the scores of another method's chosen runs are taken and only ``adjust``
+    and ``predictors`` may differ. With ``posterior`` nothing is trained either: the scores are the exact
+    log-probabilities of synthetic data, the limit of all methods.
+    """
+
+    about: str = ""
+    overrides: list[str] = []
+    grid: Grid = {}
+    figure: str | None = Field(None, description="instead of the suite's, where its aim is another")
+    source: str | None = Field(None, alias="from")
+    posterior: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has networks of its own."""
+        return self.source is None and not self.posterior
+
+
+class Suite(_Part):
+    """Methods x grids x seeds, on each combination of the values of the axes; see ``docs/suites.md``."""
+
+    name: Name
+    about: str = ""
+    base: dict[str, Any] | str = Field(default_factory=dict, description="a recipe, or a file with one")
+    tune: Tuning = Tuning()
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0, 1, 2]
+    grid: Grid = Field(default_factory=dict, description="of every method that trains, before its own")
+    vary: dict[Name, list[Any] | dict[Name, list[str]]] = Field(default_factory=dict)
+    methods: Annotated[dict[Name, Method], Field(min_length=1)]
+    figures: list[str] = Field(default_factory=default_figures)
+    baseline: Name | None = Field(None, description="the method that every other is tested against")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Suite":
+        for seeds, name in ((self.seeds, "seeds"), (self.tune.seeds, "tune.seeds")):
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"{name} must all differ, got {seeds}")
+        for name, method in self.methods.items():
+            _check_source(name, method, self.methods)
+        if self.baseline is not None and self.baseline not in self.methods:
+            raise ValueError(
+                f"baseline must be one of the methods ({', '.join(self.methods)}), got {self.baseline!r}"
+            )
+        for axis, values in self.vary.items():
+            if axis in COLUMNS:
+                raise ValueError(
+                    f"vary.{axis} must be called otherwise: the results have a column of that name"
+                )
+            if not values:
+                raise ValueError(f"vary.{axis} must have at least one value, got none")
+        return self
+
+
+def _check_source(name: str, method: Method, methods: Mapping[str, Method]) -> None:
+    if method.source is None:
+        return
+    if method.posterior:
+        raise ValueError(f"methods.{name} must have either from or posterior, got both")
+    if method.source in methods and methods[method.source].posterior:
+        raise ValueError(
+            f"methods.{name}.from must be a method that trains, got {method.source!r}: give {name} posterior "
+            f"and overrides of its own"
+        )
+    if method.source not in methods or not methods[method.source].trains:
+        trained = [other for other, one in methods.items() if one.trains]
+        raise ValueError(
+            f"methods.{name}.from must be a method with scores of its own ({', '.join(trained)}), "
+            f"got {method.source!r}"
+        )
+
+
+def load_suite(path: str | Path) -> Suite:
+    """Read a suite from YAML; the base recipe may be in a file of its own, found beside the suite's.
+
+    Raises:
+        SuiteError: With one line for each fault.
+    """
+    path = Path(path)
+    try:
+        content = read_mapping(path)
+        if isinstance(content.get("base"), str):
+            content["base"] = read_mapping(path.parent / content["base"])
+    except ValueError as error:
+        raise SuiteError(str(error)) from error
+    try:
+        return Suite.model_validate(content)
+    except ValidationError as error:
+        lines = (_line(fault) for fault in error.errors())
+        raise SuiteError(f"{path}: " + "\n".join(lines)) from error
+
+
+def _line(fault: Any) -> str:
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        return f"{key}: unknown key"
+    if fault["type"] == "value_error":
+        return fault["msg"].removeprefix("Value error, ")
+    return f"{key}: {fault['msg']}" + ("" if fault["type"] == "missing" else f", got {fault['input']!r}")

@@ -1,0 +1,130 @@
+"""The tables of a suite: one line for each run that counts, and one for each grid point that was tried."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from shortlist._files import replacing, write_text
+from shortlist.compare.comparison import Comparison, compare_groups
+from shortlist.metrics import Results
+from shortlist.runs.groups import Group, alike_runs, read_run, why
+from shortlist.runs.run import Run, RunError
+from shortlist.suites.plan import recipe_hash, run_name
+from shortlist.suites.state import SuiteState
+
+__all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
+
+
+def result_rows(state: SuiteState) -> list[dict[str, Any]]:
+    """A line for each finished run at a chosen grid point: the only place where test results are read.
+
+    Columns: suite, axes, method, grid point, seed, run folder (from the suite's), hash of the resolved
+    recipe, the recipe itself as JSON, the validation figure, and every test figure under its name.
+    """
+    rows = []
+    for cell, point, name in _chosen_runs(state):
+        run = Run.open(state.folder / name)
+        recipe = run.recipe
+        row = {"suite": state.suite.name, **cell.axes, "method": cell.name, "grid_point": point.label}
+        row |= {"seed": recipe.seed, "run": name, "recipe_hash": recipe_hash(recipe)}
+        row |= {"recipe": json.dumps(recipe.model_dump(mode="json"))}
+        row |= {"tuned_by": state.figure(cell), "val": state.validation_figure(cell, name)}
+        results = Results.load(run.path / "results.json")
+        rows.append(row | {figure: found.value for figure, found in results.figures().items()})
+    return rows
+
+
+def _chosen_runs(state: SuiteState) -> list[tuple[Any, Any, str]]:
+    found = []
+    for cell in state.cells:
+        choice = state.choice(cell)
+        if choice is None or (cell.method.source is not None and state.source(cell) is None):
+            continue
+        for seed in state.suite.seeds:
+            name = run_name(cell, choice.point, seed)
+            if state.is_finished(cell, choice.point, name, tested=True):
+                found.append((cell, choice.point, name))
+    return found
+
+
+def tuning_rows(state: SuiteState) -> list[dict[str, Any]]:
+    """A line for each grid point of each method that had a choice."""
+    rows = []
+    for cell in state.cells:
+        choice = state.choice(cell)
+        for label, value in ({} if choice is None else choice.figures).items():
+            row = {"suite": state.suite.name, **cell.axes, "method": cell.name, "grid_point": label}
+            chosen = choice is not None and label == choice.point.label
+            rows.append(row | {"tuned_by": state.figure(cell), "val": value, "chosen": chosen})
+    return rows
+
+
+def write_tables(state: SuiteState) -> None:
+    """Write ``results.csv``, ``results.parquet`` and ``tuning.csv`` into the suite's folder."""
+    rows = result_rows(state)
+    if rows:
+        _write_csv(state.folder / "results.csv", rows, without="recipe")  # it would hide the figures
+        _write_parquet(state.folder / "results.parquet", rows)
+    tuning = tuning_rows(state)
+    if tuning:
+        _write_csv(state.folder / "tuning.csv", tuning)
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]], *, without: str | None = None) -> None:
+    text = io.StringIO()
+    columns = [column for column in _columns(rows) if column != without]
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({column: [row.get(column) for row in rows] for column in _columns(rows)})
+    with replacing(path) as temporary:
+        parquet.write_table(table, temporary)
+
+
+def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
+    """The methods beside each other, for each combination of the axes' labels."""
+    groups: dict[tuple[str, ...], dict[str, list[Any]]] = {}
+    left_out: dict[tuple[str, ...], dict[str, str]] = {}
+    for cell, _, name in _chosen_runs(state):
+        try:
+            run = read_run(state.folder / name)
+        except RunError as error:
+            left_out.setdefault(cell.place, {})[name] = why(state.folder / name, error)
+            continue
+        groups.setdefault(cell.place, {}).setdefault(cell.name, []).append(run)
+    wanted, baseline = figures or state.suite.figures, state.suite.baseline
+    return {
+        place: _compare_methods(methods, wanted, baseline, left_out.get(place, {}))
+        for place, methods in groups.items()
+    }
+
+
+def _compare_methods(
+    methods: dict[str, list[Any]], figures: list[str], baseline: str | None, left_out: dict[str, str]
+) -> Comparison:
+    found = []
+    for label, runs in methods.items():
+        alike, others = alike_runs(runs)
+        left_out = left_out | others
+        found.append(Group(label, alike))
+    # those with the predictor may be missing yet, and few classes have no top-5
+    known = {name for runs in methods.values() for run in runs for name in run.results.figures()}
+    return compare_groups(
+        found,
+        [name for name in figures if name in known] or None,
+        baseline=baseline if baseline in methods else None,  # not finished, or failed
+        left_out=left_out,
+    )

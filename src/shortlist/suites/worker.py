@@ -1,0 +1,200 @@
+"""One run of a suite, in whichever process: trained, resumed, or made of another's scores."""
+
+import os
+import shutil
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shortlist._files import write_text
+from shortlist.metrics import Results, evaluate
+from shortlist.recipes.build import build_data
+from shortlist.recipes.recipe import Recipe, make_recipe
+from shortlist.runs.network import describe_model
+from shortlist.runs.run import Run
+from shortlist.runs.scoring import calibrate_run, evaluate_run
+from shortlist.scores import PriorRecord, ScoreMap
+from shortlist.suites.plan import Task
+from shortlist.suites.suite import SuiteError
+from shortlist.training.fit import resume, train
+
+__all__ = ["Outcome", "do_task", "final_results", "start_worker", "validation_results"]
+
+Tell = Callable[[tuple[str, float]], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended; ``failure`` is one line, with the traceback in a file beside the run."""
+
+    name: str
+    seconds: float
+    failure: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+_TELL: list[Tell] = []
+
+
+def start_worker(tell: Tell, threads: int) -> None:
+    """Prepare a process: its share of threads, and an end with the process that started it."""
+    torch.set_num_threads(threads)
+    _TELL[:] = [tell]
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # a killed suite must not leave processes behind that hold its runs
+
+
+def do_task(task: Task, tell: Tell | None = None) -> Outcome:
+    """Make a run; what goes wrong is written down and returned, so that the other runs go on."""
+    start, folder = time.monotonic(), Path(task.folder)
+    tell = tell or (_TELL[0] if _TELL else None)
+    failure = folder.with_name(f"{folder.name}.failure.txt")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            _make(task, folder, tell)
+        except Exception as error:
+            write_text(failure, traceback.format_exc())
+            line = " ".join(str(error).split()) or type(error).__name__
+            return Outcome(task.name, time.monotonic() - start, f"{line} ({failure})")
+    failure.unlink(missing_ok=True)
+    told = tuple(dict.fromkeys(_one_line(w) for w in caught if issubclass(w.category, UserWarning)))
+    return Outcome(task.name, time.monotonic() - start, warnings=told)
+
+
+def _one_line(warning: warnings.WarningMessage) -> str:
+    return " ".join(str(warning.message).split())
+
+
+def _make(task: Task, folder: Path, tell: Tell | None) -> None:
+    recipe = make_recipe(task.recipe)
+    if task.made:
+        final_results(Run.open(folder))
+        return
+    if task.source is not None or task.posterior:
+        _make_of_scores(task, folder, recipe)
+        return
+    last = [0.0]
+
+    def report(what: str, done: int, total: int, _: dict[str, float]) -> None:
+        now = time.monotonic()
+        if tell is not None and what == "training" and now - last[0] > 0.3:
+            last[0] = now
+            tell((task.name, done / max(1, total)))
+
+    _clear_stillborn(folder)
+    what: dict[str, Any] = {"report": report, "test": False}  # until it is known to be chosen
+    run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
+    validation_results(run)
+    if task.test:
+        final_results(run)
+
+
+def _clear_stillborn(folder: Path) -> None:
+    """Remove what a killed process left that had not even noted that it started."""
+    _clear_unfinished(folder)
+    if folder.is_dir() and not (folder / "run.json").exists():
+        for path in folder.iterdir():
+            if path.name == "recipe.yaml" or path.name.startswith("."):
+                path.unlink()
+        with suppress(OSError):  # it holds something else: opening it will say so
+            folder.rmdir()
+
+
+def _clear_unfinished(folder: Path) -> None:
+    """Runs are begun under another name; nobody else makes this one now."""
+    for left in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(left)
+
+
+def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
+    """Under another name first: this run is whole or not there."""
+    if (folder / "checkpoints").is_dir():
+        raise SuiteError(
+            f"{folder} holds a network, which would be lost: remove that folder, or keep it elsewhere"
+        )
+    _clear_unfinished(folder)
+    run = Run.create(folder.with_name(f".{folder.name}.{os.getpid()}.made"), recipe)
+    try:
+        if task.source is not None:
+            taken = os.path.relpath(task.source, folder)
+            _link(Path(task.source), run.path)
+            run.set_state("started", input_shape=Run(task.source).info().get("input_shape"))
+        else:
+            taken = "posterior"
+            _save_posterior(run, recipe)
+        calibrate_run(run, recipe)
+        validation_results(run)
+        if task.test:
+            final_results(run)
+        run.set_state("finished", scores_from=taken)
+    except Exception:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
+    run.path.rename(folder)
+
+
+def _link(source: Path, folder: Path) -> None:
+    names = [
+        "epochs.csv",
+        *(f"model/{name}" for name in ("class_table.json", "model.json", "network.safetensors")),
+    ]
+    for name in names:
+        if (source / name).is_file():
+            _link_file(source / name, folder / name)
+    for name in ("val.safetensors", "test.safetensors", "declared.json"):
+        _link_file(source / "scores" / name, folder / "scores" / name)
+
+
+def _link_file(source: Path, dest: Path) -> None:
+    dest.parent.mkdir(exist_ok=True)
+    try:
+        os.link(source, dest)  # files are only ever replaced whole, so that links do not change each other
+    except OSError:
+        shutil.copyfile(source, dest)
+
+
+def _save_posterior(run: Run, recipe: Recipe) -> None:
+    data: Any = build_data(recipe)
+    data.class_table.save(run.model_path / "class_table.json")
+    for part in ("val", "test"):
+        split = getattr(data, part)
+        run.save_scores(part, {"set": data.log_posterior(split.inputs).float()}, split.targets)
+    run.save_declared({"set": ScoreMap(len(data.priors), contains=PriorRecord.given(data.priors))})
+    describe_model(run)
+
+
+def validation_results(run: Run) -> Results:
+    """Figures of the validation rows, which grid points are chosen by; made once."""
+    path = run.path / "results_val.json"
+    with suppress(ValueError, OSError):  # not there, or not whole
+        return Results.load(path)
+    scores, target = run.scored("val")
+    # nobody looks at intervals here
+    results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
+    results.save(path)
+    return results
+
+
+def final_results(run: Run) -> Results:
+    """Figures of the test rows; made once, of runs that were chosen."""
+    with suppress(ValueError, OSError):  # not there, or not whole
+        return Results.load(run.path / "results.json")
+    return evaluate_run(run)

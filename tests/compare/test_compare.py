@@ -1,0 +1,574 @@
+import csv
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from scipy import stats
+from typer import Typer
+from typer.testing import CliRunner
+
+from shortlist.class_table import ClassTable
+from shortlist.cli.compare import compare
+from shortlist.compare import tables as compare_tables
+from shortlist.compare.comparison import Comparison, compare_runs
+from shortlist.compare.same_rows import on_same_rows
+from shortlist.compare.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
+from shortlist.metrics import Figure, Results, aggregate, evaluate
+from shortlist.metrics.names import format_figure, larger_is_better
+from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.groups import find_runs, read_run
+from shortlist.runs.run import Run
+from shortlist.runs.scoring import evaluate_run
+from tests.run_factory import finished_run, save_scores
+
+ROWS, CLASSES = 400, 6
+TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))
+TARGET = torch.arange(ROWS) % CLASSES
+app = Typer()
+app.command()(compare)
+
+
+def make_run(
+    path: Path, *, seed: int = 0, skill: float = 1.0, overrides: tuple[str, ...] = (), rows=ROWS
+) -> Run:
+    """A finished run with made-up scores: the larger ``skill``, the better."""
+    recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, [f"seed={seed}", *overrides])
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for part in ("val", "test"):
+        scores = torch.randn(rows, CLASSES, generator=generator)
+        scores[torch.arange(rows), TARGET[:rows]] += skill
+        made[part] = (scores, TARGET[:rows])
+    return finished_run(path, recipe, made, TABLE)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Three seeds each of two losses that differ clearly, of which the second is the better one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in range(3):
+        make_run(folder / f"plain-{seed}", seed=seed, overrides=("name=plain",))
+        make_run(folder / f"better-{seed}", seed=seed, skill=2.0, overrides=("name=better", "loss=focal"))
+    return folder
+
+
+def invoke(*words: object) -> str:
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
+def test_paired_t_test_is_scipys(n):
+    first, second = torch.rand(2, n, dtype=torch.float64).tolist()
+    expected = stats.ttest_rel(first, second)
+    result = paired_t_test(first, second)
+    assert result.p_value == pytest.approx(expected.pvalue, abs=1e-12)
+    assert result.difference == pytest.approx(sum(first) / n - sum(second) / n)
+    assert f"{n} seeds" in result.test
+
+
+def test_paired_t_test_of_constant_differences():
+    assert paired_t_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value == 1
+    # one row more in each of three seeds is no proof, though the t statistic is infinite
+    assert paired_t_test([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]).p_value == 1
+
+
+@pytest.mark.errors
+def test_paired_t_test_needs_pairs():
+    with pytest.raises(ValueError, match=r"pairs, at least 2, got 3 and 2"):
+        paired_t_test([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+@pytest.mark.errors
+def test_paired_t_test_needs_finite_numbers():
+    with pytest.raises(ValueError, match=r"must be finite, got \[inf, 1.0, 2.0\] and"):
+        paired_t_test([math.inf, 1.0, 2.0], [1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (5, 0), (3, 9), (40, 25), (1200, 1100)])
+def test_mcnemar_is_the_exact_binomial_test(gained, lost):
+    first = torch.tensor([True] * gained + [False] * lost + [True, True, False])
+    second = torch.tensor([False] * gained + [True] * lost + [True, True, False])
+    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    result = mcnemar_test(first, second)
+    assert result.p_value == pytest.approx(expected, abs=1e-12)
+    assert result.difference == pytest.approx((gained - lost) / len(first))
+
+
+@pytest.mark.errors
+def test_mcnemar_wants_bools():
+    with pytest.raises(ValueError, match="must be bool of the same shape"):
+        mcnemar_test(torch.ones(3), torch.ones(3))
+
+
+def test_bootstrap_over_rows_is_near_the_t_test():
+    """For a mean over many rows the paired t-test of scipy is the oracle."""
+    generator = torch.Generator().manual_seed(3)
+    first = torch.randn(500, generator=generator, dtype=torch.float64)
+    for shift in (0.0, 0.05, 0.1):
+        second = first + 0.5 * torch.randn(500, generator=generator, dtype=torch.float64) - shift
+        expected = stats.ttest_rel(first.numpy(), second.numpy()).pvalue
+        target = torch.zeros(500, dtype=torch.int64)
+        result = paired_bootstrap_test(first, second, target, num_classes=1, num_resamples=4000)
+        assert result.p_value == pytest.approx(expected, abs=0.04)
+        assert result.difference == pytest.approx(float((first - second).mean()))
+
+
+def test_bootstrap_of_class_means_is_scipys():
+    """One class rare and worse, one frequent and better: micro and macro differ in sign."""
+    target = torch.tensor([0] * 180 + [1] * 20)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(200, generator=generator, dtype=torch.float64)
+    first = torch.where(target == 0, 0.3, -0.9) + noise
+    second = torch.zeros(200, dtype=torch.float64)
+    both = torch.ones(2, dtype=torch.bool)
+    micro = paired_bootstrap_test(first, second, target, num_classes=2)
+    macro = paired_bootstrap_test(first, second, target, num_classes=2, classes=both)
+    rare = paired_bootstrap_test(first, second, target, num_classes=2, classes=torch.tensor([False, True]))
+    means = [float(first[target == c].mean()) for c in (0, 1)]
+    assert micro.difference == pytest.approx(float(first.mean()))
+    assert macro.difference == pytest.approx(sum(means) / 2)
+    assert rare.difference == pytest.approx(means[1])
+    assert micro.difference > 0 > macro.difference
+    deviations = [float(first[target == c].std()) / math.sqrt(n) for c, n in ((0, 180), (1, 20))]
+    z = macro.difference / (0.5 * math.hypot(*deviations))
+    assert macro.p_value == pytest.approx(2 * stats.norm.cdf(z), abs=0.03)
+    assert rare.p_value == pytest.approx(2 * stats.norm.cdf(means[1] / deviations[1]), abs=0.03)
+    assert paired_bootstrap_test(first, first, target, num_classes=2).p_value == 1
+
+
+def test_means_and_intervals_are_scipys(runs):
+    found = compare_runs([runs])
+    assert [row.label for row in found.rows] == ["better", "plain"]
+    assert [row.seeds for row in found.rows] == [(0, 1, 2), (0, 1, 2)]
+    for row in found.rows:
+        for name in ("top1.micro", "top5.macro", "sets.two.coverage.micro", "nll"):
+            results = [Results.load(runs / f"{row.label}-{seed}" / "results.json") for seed in range(3)]
+            values = [result.figures()[name].value for result in results]
+            mean, error = sum(values) / 3, stats.sem(values)
+            low, high = stats.t.interval(0.95, 2, mean, error)
+            figure = row.figures[name]
+            assert (figure.value, figure.low, figure.high) == pytest.approx((mean, low, high))
+
+
+def test_best_is_significant_by_the_test_over_seeds(runs):
+    found = compare_runs([runs], ["top1.micro", "nll"])
+    for name in ("top1.micro", "nll"):
+        values = [
+            [
+                Results.load(runs / f"{label}-{seed}" / "results.json").figures()[name].value
+                for seed in range(3)
+            ]
+            for label in ("better", "plain")
+        ]
+        expected = stats.ttest_rel(*values).pvalue
+        best = found.best[name]
+        assert (best.row, best.second, best.significant) == ("better", "plain", True)
+        assert best.p_value == pytest.approx(expected)
+        assert best.test == "paired t-test over 3 seeds"
+
+
+def test_holm_by_hand():
+    # 3 x 0.01, then 2 x 0.03, then 0.04 which may not fall below 0.06; 1 is the most
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+    values = torch.rand(20, generator=torch.Generator().manual_seed(0)).pow(3).tolist()
+    for i, p in enumerate(values):  # the closed form: the largest of (m - rank + 1) p over smaller ones
+        ranked = sorted(values)
+        expected = max(min(1.0, (20 - j) * ranked[j]) for j in range(ranked.index(p) + 1))
+        assert holm(values)[i] == pytest.approx(expected)
+
+
+def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / f"near-{seed}", seed=seed, skill=1.05, overrides=("name=near", "epochs=3"))
+    found = compare_runs([runs, tmp_path], ["top1.micro", "sets.two.coverage.micro"], baseline="plain")
+    assert found.differences.keys() == {"top1.micro", "sets.two.coverage.micro"}  # not the size
+
+    def values(name: str, figure: str) -> list[float]:
+        folder = tmp_path if name == "near" else runs
+        return [read_run(folder / f"{name}-{s}").results.figures()[figure].value or 0.0 for s in range(3)]
+
+    for figure, column in found.differences.items():
+        assert column.keys() == {"better", "near"}
+        tests = {name: stats.ttest_rel(values(name, figure), values("plain", figure)) for name in column}
+        small, large = sorted(tests, key=lambda name: tests[name].pvalue)
+        p_values = {small: min(1, 2 * tests[small].pvalue)}
+        p_values[large] = max(p_values[small], tests[large].pvalue)
+        for name, one in column.items():
+            low, high = tests[name].confidence_interval()
+            assert (one.value, one.half_width) == pytest.approx(((low + high) / 2, (high - low) / 2))
+            assert one.p_value == pytest.approx(p_values[name])
+            assert one.significant == (p_values[name] < 0.05)
+    shown = found.differences["top1.micro"]["better"]
+    text = f"{100 * shown.value:+.1f} ± {100 * shown.half_width:.1f}"
+    markdown = compare_tables.to_markdown(found)
+    assert "| method - plain | top1.micro (%) | sets.two.coverage.micro (%) |" in markdown
+    assert f"| better | **{text}** |" in markdown
+    assert (
+        "differences to plain: mean of pairs, bold if p < 0.05 after Holm's correction for the 2" in markdown
+    )
+    assert f"better - plain & & $\\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$" in compare_tables.to_latex(
+        found
+    ).replace("&  &", "& &")
+    assert compare_tables.to_json(found)["differences"]["top1.micro"]["better"]["p_value"] == shown.p_value
+
+
+def test_differences_of_single_runs_have_no_interval(runs):
+    found = compare_runs([runs / "better-0", runs / "plain-0"], ["top1.micro"], baseline="plain")
+    one = found.differences["top1.micro"]["better"]
+    assert one.half_width is None
+    assert one.test == f"McNemar's test over {ROWS} test rows"
+    assert one.value == pytest.approx(
+        found.rows[0].figures["top1.micro"].value - found.rows[1].figures["top1.micro"].value
+    )
+
+
+@pytest.mark.errors
+def test_unknown_baseline(runs):
+    with pytest.raises(ValueError, match=r"baseline must be one of the methods \(better, plain\), got 'x'"):
+        compare_runs([runs], baseline="x")
+
+
+def test_single_runs_are_tested_over_rows(runs):
+    found = compare_runs(
+        [runs / "better-0", runs / "plain-0"], ["top1.micro", "top1.macro", "balanced_error", "nll"]
+    )
+    hits = []
+    for name in ("better-0", "plain-0"):
+        scores, target = Run(runs / name).load_scores("test")
+        hits.append(scores.argmax(1) == target)
+    gained, lost = int((hits[0] & ~hits[1]).sum()), int((hits[1] & ~hits[0]).sum())
+    best = found.best["top1.micro"]
+    assert best.p_value == pytest.approx(stats.binomtest(gained, gained + lost).pvalue, abs=1e-12)
+    assert best.test == f"McNemar's test over {ROWS} test rows"
+    for name in ("top1.macro", "balanced_error", "nll"):
+        best = found.best[name]
+        assert (best.row, best.test) == ("better", f"paired bootstrap over {ROWS} test rows")
+        assert best.significant
+        values = [row.figures[name].value for row in found.rows]
+        assert best.difference == pytest.approx(values[0] - values[1])
+
+
+def test_close_runs_are_not_bold(runs, tmp_path):
+    make_run(tmp_path / "near", seed=0, skill=1.001, overrides=("name=near", "epochs=3"))
+    found = compare_runs([tmp_path / "near", runs / "plain-0"], ["top1.micro"])
+    assert not found.best["top1.micro"].significant
+    assert "**" not in compare_tables.to_markdown(found)
+
+
+def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
+    """The same scores at another temperature: the test is against the next that differs."""
+    make_run(tmp_path / "hot", skill=2.0, overrides=("name=hot", "loss=focal", "adjust.temperature=2.0"))
+    found = compare_runs([runs / "plain-0", runs / "better-0", tmp_path / "hot"], ["top1.micro", "nll"])
+    best = found.best["top1.micro"]
+    assert (best.row, best.level, best.second, best.significant) == ("better", ("hot",), "plain", True)
+    assert best.test == f"McNemar's test over {ROWS} test rows"
+    assert found.best["nll"].level == ()
+    lines = compare_tables.to_markdown(found).splitlines()
+    assert [line.split(" | ")[2].startswith("**") for line in lines[2:5]] == [False, True, True]
+    assert any(line.startswith("- top1.micro: better, hot before plain, p = ") for line in lines)
+    alone = compare_runs([runs / "better-0", tmp_path / "hot"], ["top1.micro"]).best["top1.micro"]
+    assert (alone.second, alone.level, alone.p_value, alone.significant) == ("hot", (), 1.0, False)
+
+
+def test_other_test_rows_are_not_compared(runs, tmp_path):
+    make_run(tmp_path / "short", rows=200, overrides=("name=short",))
+    found = compare_runs([tmp_path / "short", runs / "better-0"], ["top1.micro"])
+    assert found.best["top1.micro"].test == "no test: not the same test rows"
+    assert not found.best["top1.micro"].significant
+
+
+def test_coverage_comes_with_sizes_that_are_never_best(runs):
+    found = compare_runs([runs], ["sets.two.coverage.few"])
+    assert found.figures == ("sets.two.coverage.few", "sets.two.size.few")
+    assert set(found.best) == {"sets.two.coverage.few"}
+    assert found.rows[0].figures["sets.two.size.few"].value == 2
+
+
+def test_sets_that_promise_coverage_have_no_best(tmp_path):
+    for i, skill in enumerate((1.0, 2.0)):
+        more = (f"epochs={i + 1}", "predictors.c={name: conformal, coverage: 0.9}")
+        make_run(tmp_path / str(i), skill=skill, overrides=more)
+    found = compare_runs([tmp_path], ["sets.c.coverage.micro", "top1.micro"])
+    assert set(found.best) == {"top1.micro"}
+
+
+def test_groups_of_one_name_are_told_apart(runs, tmp_path):
+    make_run(tmp_path / "a", overrides=("loss.label_smoothing=0.1", "optimiser.lr=0.2", "name=plain"))
+    make_run(tmp_path / "b", overrides=("loss=focal", "name=plain"))
+    found = compare_runs([runs / "plain-0", runs / "plain-1", tmp_path / "a", tmp_path / "b"])
+    assert [(row.label, len(row.runs)) for row in found.rows] == [
+        ("plain loss.name=cross_entropy loss.label_smoothing=0.0", 2),
+        ("plain loss.name=cross_entropy loss.label_smoothing=0.1", 1),
+        ("plain loss.name=focal", 1),
+    ]
+
+
+def test_what_cannot_be_read_is_named_and_left_out(runs, tmp_path):
+    for name in ("version", "started", "lost", "garbled", "yaml"):
+        shutil.copytree(runs / "plain-0", tmp_path / name)
+    info = json.loads((tmp_path / "version" / "run.json").read_text())
+    (tmp_path / "version" / "run.json").write_text(json.dumps(info | {"format": "shortlist run 99"}))
+    Run(tmp_path / "started").set_state("started")
+    (tmp_path / "lost" / "results.json").unlink()
+    (tmp_path / "garbled" / "results.json").write_text('{"format": "shortlist resul')
+    (tmp_path / "yaml" / "recipe.yaml").write_text("data: {name: nowhere}")
+    paths = [tmp_path / name for name in ("version", "started", "lost", "garbled", "yaml", "missing")]
+    found = compare_runs([runs / "plain-0", *paths])
+    assert len(found.rows) == 1
+    reasons = {Path(path).name: reason for path, reason in found.left_out.items()}
+    assert "another version" in reasons["version"]
+    assert "its state is 'started'" in reasons["started"]
+    assert "results.json is missing" in reasons["lost"]
+    assert "not a file of results" in reasons["garbled"]
+    assert "data.name must be one of" in reasons["yaml"]
+    assert "no such folder" in reasons["missing"]
+    assert "left out: " in invoke(runs / "plain-0", tmp_path / "lost")
+
+
+def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "other")
+    results = Results.load(tmp_path / "other" / "results.json")
+    replace(results, sets={}).save(tmp_path / "other" / "results.json")
+    found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
+    assert [len(row.runs) for row in found.rows] == [3, 3]
+    assert "has other figures than" in found.left_out[str(tmp_path / "other")]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_infinite_figures_are_not_tested(runs, tmp_path, count):
+    """A model that gives the true class no chance at all has an infinite likelihood loss."""
+    for name in [f"{label}-{seed}" for label in ("plain", "better") for seed in range(count)]:
+        shutil.copytree(runs / name, tmp_path / name)
+        run = Run(tmp_path / name)
+        scores, target = run.load_scores("test")
+        scores[0, target[0]] = -math.inf
+        save_scores(run, "test", scores, target)
+        evaluate_run(run)
+    found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
+    assert found.rows[0].figures["nll"].value == math.inf
+    assert found.best["nll"].test.startswith("no test: not a")
+    assert found.differences["nll"]["better"].value is None
+    assert found.best["top1.micro"].significant
+    assert "| better | - | **" in compare_tables.to_markdown(found)
+
+
+def test_a_copy_of_a_run_is_no_other_seed(runs, tmp_path):
+    """It would halve the spread."""
+    shutil.copytree(runs / "plain-1", tmp_path / "copy")
+    found = compare_runs([runs, tmp_path / "copy"], ["top1.micro"])
+    assert found.rows == compare_runs([runs], ["top1.micro"]).rows
+    assert list(found.left_out.values()) == [
+        f"{tmp_path / 'copy'} has the recipe and the seed of {runs / 'plain-1'}"
+    ]
+
+
+def test_seeds_that_say_the_opposite_are_no_proof(runs, tmp_path):
+    """The best by its mean over all seeds is clearly worse in the seeds that both have."""
+    for seed in range(3):
+        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=0.5, overrides=("name=mixed", "epochs=3"))
+    for seed in range(3, 12):
+        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=3.0, overrides=("name=mixed", "epochs=3"))
+    plain = [runs / f"plain-{seed}" for seed in range(3)]
+    best = compare_runs([tmp_path, *plain], ["top1.micro"]).best["top1.micro"]
+    assert (best.row, best.test) == ("mixed", "paired t-test over 3 seeds")
+    assert best.difference < 0
+    assert best.p_value < 0.05
+    assert not best.significant
+
+
+@pytest.mark.parametrize("baseline", [None, "plain"])
+def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
+    for name in ("plain-0", "better-0"):
+        shutil.copytree(runs / name, tmp_path / name)
+        run = Run(tmp_path / name)
+        scores, target = run.load_scores("test")
+        save_scores(run, "test", scores[target < 4], target[target < 4])  # none of "few"
+        evaluate_run(run)
+    found = compare_runs([tmp_path], ["top1.few", "top1.medium"], baseline=baseline)
+    assert "top1.few" not in found.best
+    assert found.best["top1.medium"].significant
+    if baseline is not None:
+        assert found.differences["top1.few"]["better"].value is None
+        assert found.differences["top1.few"]["better"].test == "no test: no test rows of these classes"
+        assert "nan" not in compare_tables.to_markdown(found)
+
+
+def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
+    shutil.copytree(runs / "better-0", tmp_path / "better-0")
+    run = Run(tmp_path / "better-0")
+    ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.model_path / "class_table.json")
+    evaluate_run(run)
+    found = compare_runs([tmp_path / "better-0", runs / "plain-0"], ["top1.few", "top1.macro"])
+    assert found.best["top1.few"].test == "no test: not the same classes are few"
+    assert found.best["top1.macro"].significant
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("run.json", "[]"),
+        ("model/score_map.json", "[]"),
+        ("model/score_map.json", "{}"),
+        ("model/score_map.json", None),
+        ("scores/test.safetensors", "[]"),
+        ("model/predictors/two.json", "3"),
+        ("model/predictors/two.json", None),
+        ("model/class_table.json", None),
+        ("scores/test.safetensors", None),
+    ],
+)
+def test_any_damage_is_reported_and_not_fatal(runs, tmp_path, file, content):
+    shutil.copytree(runs / "better-0", tmp_path / "bad")
+    if content is None:
+        (tmp_path / "bad" / file).unlink()
+    else:
+        (tmp_path / "bad" / file).write_text(content)
+    found = compare_runs([runs / "plain-0", tmp_path / "bad"], ["top1.micro", "sets.two.coverage.micro"])
+    if file == "run.json" or (file, content) == ("scores/test.safetensors", None):
+        assert str(tmp_path / "bad") in next(iter(found.left_out.values()))
+    else:  # its results are there, its rows cannot be read
+        assert found.best["top1.micro"].test.startswith("no test: ")
+    assert "**" not in compare_tables.to_markdown(found)
+
+
+def test_few_seeds_are_compared_where_both_have_them(tmp_path):
+    """The same scores at another temperature differ in nothing but the seeds that only one of them has."""
+    paths = [make_run(tmp_path / f"a{seed}", seed=seed, overrides=("name=a",)).path for seed in (0, 1)]
+    hot = ("name=b", "adjust.temperature=2.0")
+    paths += [make_run(tmp_path / f"b{seed}", seed=seed, overrides=hot).path for seed in (1, 2)]
+    found = compare_runs(paths, ["top1.micro"], baseline="a")
+    difference = found.differences["top1.micro"]["b"]
+    assert (difference.value, difference.p_value) == (0, 1)
+    assert difference.test == f"McNemar's test over {ROWS} test rows"  # of one run each
+    apart = compare_runs([paths[0], paths[3]], ["top1.micro"], baseline="a").differences["top1.micro"]["b"]
+    assert apart.test == f"McNemar's test over {ROWS} test rows, runs with other seeds"
+    hits = [Run.open(path).load_scores("test")[0].argmax(1) == TARGET for path in (paths[3], paths[0])]
+    assert apart.value == pytest.approx(float(hits[0].float().mean() - hits[1].float().mean()))
+
+
+@pytest.mark.parametrize(
+    ("data", "alike"),
+    [
+        (("data.seed=1",), False),
+        (("data.max_classes=50",), False),
+        (("data=gaussian_genera",), False),
+        (("data.label_noise=0.2", "data.max_per_class=9"), True),  # of the training rows
+        (("data.seed=0",), True),  # as it is anyway
+    ],
+)
+def test_rows_of_other_data_are_no_pairs(runs, tmp_path, data, alike):
+    """As many rows of each class as in the others, but not the same ones."""
+    for seed in range(3):
+        make_run(tmp_path / str(seed), seed=seed, skill=2.0, overrides=("name=other", "loss=focal", *data))
+    both = compare_runs([runs / "plain-0", tmp_path / "0"], ["top1.micro"]).best["top1.micro"]
+    seeds = [*(runs / f"plain-{seed}" for seed in range(3)), tmp_path]
+    every = compare_runs(seeds, ["top1.micro"]).best["top1.micro"]
+    assert (both.significant, every.significant) == (alike, alike)
+    if not alike:
+        assert both.test == every.test == "no test: not the same data"
+
+
+def test_published_data_are_known_by_name():
+    first, second = (make_recipe({"data": {"name": "cifar100", "root": root}}) for root in ("/a", "/b"))
+    assert on_same_rows(first, second)
+    own = [make_recipe({"data": {"name": "image_folder", "root": root}}) for root in ("/a", "/b")]
+    assert not on_same_rows(*own) and not on_same_rows(first, own[0])
+
+
+def test_what_does_not_change_numbers_makes_no_other_method(runs, tmp_path):
+    others = ("name=plain", "workers=3", "loggers=[]", "accelerator=cpu")
+    make_run(tmp_path / "d", seed=7, overrides=others)
+    (row,) = compare_runs([runs / "plain-0", tmp_path / "d"], ["top1.micro"]).rows
+    assert (row.label, row.seeds) == ("plain", (0, 7))
+
+
+def test_json_is_strict_where_a_figure_is_infinite(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "plain")
+    results = Results.load(tmp_path / "plain" / "results.json")
+    replace(results, scores=replace(results.scores, nll=Figure(math.inf))).save(
+        tmp_path / "plain" / "results.json"
+    )
+    text = invoke(tmp_path / "plain", "--figures", "nll", "--json")
+    content = json.loads(text, parse_constant=pytest.fail)
+    assert content["rows"][0]["figures"]["nll"]["value"] == "inf"
+
+
+@pytest.mark.errors
+def test_figures_must_be_named():
+    result = CliRunner().invoke(app, ["run", "--figures", " , "])
+    assert "--figures must name at least one" in str(result.exception)
+
+
+def test_a_table_that_is_none_of_a_suite_is_not_taken(runs, tmp_path):
+    shutil.copytree(runs / "plain-0", tmp_path / "plain-0")
+    (tmp_path / "suite.yaml").touch()
+    for content in (b"method,seed\nplain,0\n", b"\xff\xfe\x00run"):
+        (tmp_path / "results.csv").write_bytes(content)
+        assert find_runs(tmp_path) == [tmp_path / "plain-0"]
+
+
+@pytest.mark.errors
+def test_nothing_left_to_compare(tmp_path, runs):
+    with pytest.raises(ValueError, match=r"at least one finished run, got none: .*no such folder"):
+        compare_runs([tmp_path / "missing"])
+    with pytest.raises(ValueError, match=r"figures must be of those that the runs have .* got 'top7.micro'"):
+        compare_runs([runs], ["top7.micro"])
+    result = CliRunner().invoke(app, [str(runs), "--json", "--latex"])
+    assert "only one of --markdown, --latex and --json" in str(result.exception)
+
+
+def test_folders_of_suites_give_the_runs_that_count(runs, tmp_path):
+    for name in ("plain-0", "better-0"):
+        shutil.copytree(runs / name, tmp_path / name)
+    assert find_runs(tmp_path) == [tmp_path / "better-0", tmp_path / "plain-0"]
+    (tmp_path / "suite.yaml").touch()
+    with (tmp_path / "results.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["method", "run"], ["plain", "plain-0"]])
+    assert find_runs(tmp_path) == [tmp_path / "plain-0"]
+    assert read_run(tmp_path / "plain-0").recipe.name == "plain"
+
+
+def test_command_prints_tables(runs):
+    content = json.loads(invoke(runs, "--json", "--figures", "top1.micro, sets.two.coverage.micro"))
+    assert content["figures"] == ["top1.micro", "sets.two.coverage.micro", "sets.two.size.micro"]
+    assert [row["label"] for row in content["rows"]] == ["better", "plain"]
+    results = [Results.load(runs / f"better-{seed}" / "results.json") for seed in range(3)]
+    expected = aggregate(results).figures["top1.micro"]
+    figure = content["rows"][0]["figures"]["top1.micro"]
+    assert (figure["value"], figure["low"], figure["high"]) == (expected.value, expected.low, expected.high)
+    assert content["best"]["top1.micro"]["significant"]
+    text = format_figure("top1.micro", expected)
+    assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--figures", "top1.micro")
+    latex = invoke(runs, "--latex", "--figures", "top1.micro")
+    assert rf"better & 3 & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
+    assert r"top1.micro (\%)" in latex
+    plain = invoke(runs, "--figures", "top1.micro")
+    assert text in plain
+    assert "top1.micro: better before plain, p = " in plain
+    assert "sets.two" not in plain
+
+
+def test_missing_figures_are_dashes():
+    scores = torch.eye(6)
+    results = evaluate(scores, torch.arange(6), {}, TABLE, num_resamples=0)
+    assert results.figures()["top1.many"].value == 1
+    assert format_figure("top1.micro", Figure(None)) == "-"
+    assert format_figure("nll", Figure(1.234)) == "1.23"
+    assert format_figure("sets.x.size.micro", Figure(5.0, 4.9, 5.1)) == "5.00 ± 0.10"
+    empty = Comparison(("top1.micro",), (), {})
+    assert compare_tables.to_json(empty)["rows"] == []
+
+
+def test_directions():
+    better = {name: larger_is_better(name) for name in ("top1.few", "topk_area", "sets.a.coverage.macro")}
+    assert all(better.values())
+    for name in ("nll", "balanced_error", "calibration_error", "sets.a.size.micro", "sets.a.empty_share"):
+        assert not larger_is_better(name)

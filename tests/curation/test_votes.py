@@ -1,0 +1,187 @@
+import math
+from collections import defaultdict
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus
+
+
+def slow_consensus(rows, *, theta, b0, rounds=100):
+    """One dictionary after another, as the rule is written."""
+    last = {}
+    authors = {}
+    for item, user, label, author in rows:
+        last[item, user] = label
+        authors[item] = author
+    proposed = defaultdict(set)
+    for (_, user), label in last.items():
+        proposed[user].add(label)
+    users = {user for _, user in last}
+    n = {user: len(proposed[user]) for user in users}
+    history = []
+    for _ in range(rounds):
+        history.append(dict(n))
+        weight = {user: n[user] ** 0.5 - n[user] ** 0.2 + b0 for user in users}
+        sums = defaultdict(lambda: defaultdict(list))
+        for (item, user), label in last.items():
+            sums[item][label].append(weight[user])
+        result = {}
+        species = defaultdict(set)
+        for item, by_label in sums.items():
+            totals = {label: round(math.fsum(parts), 9) for label, parts in by_label.items()}
+            best = min(totals, key=lambda label: (-totals[label], label))
+            result[item] = (best, totals[best], totals[best] > theta)
+            if totals[best] > theta and authors[item] is not None:
+                species[authors[item]].add(best)
+        n = {user: len(proposed[user]) + len(species[user]) for user in users}
+        if n == history[-1]:
+            return result, weight, True
+        if n in history:
+            return result, weight, False
+    return result, weight, False
+
+
+def random_rows(seed, *, items=40, users=12, labels=6, votes=200):
+    rng = np.random.default_rng(seed)
+    made = [int(u) if u < users else None for u in rng.integers(users + 3, size=items)]
+    rows = []
+    for _ in range(votes):
+        item = int(rng.integers(items))
+        label = item % labels if rng.random() < 0.6 else int(rng.integers(labels))
+        rows.append((item, int(rng.zipf(1.5)) % users, label, made[item]))
+    return rows
+
+
+def check_against_slow(rows, **options):
+    slow, weights, converged = slow_consensus(rows, **options)
+    item, user, label, author = (pyarrow.array(column) for column in zip(*rows, strict=True))
+    found = aggregate_votes(item, user, label, author, **options)
+    assert found.converged == converged
+    assert found.items.tolist() == sorted(slow)
+    for i, name in enumerate(found.items.tolist()):
+        label, weight, valid = slow[name]
+        assert (found.labels[i], found.valid[i]) == (label, valid)
+        assert found.weights[i] == pytest.approx(weight, abs=1e-8)
+    assert dict(zip(found.users.tolist(), found.user_weights, strict=True)) == pytest.approx(weights)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("theta", "b0"), [(2.0, math.log(2.1)), (3.0, 1.7), (0.5, 0.0)])
+def test_votes_against_the_slow_rule(seed, theta, b0):
+    found = check_against_slow(random_rows(seed), theta=theta, b0=b0)
+    assert found.iterations >= 2
+
+
+@given(
+    st.lists(st.tuples(*(st.integers(0, 3) for _ in range(3))), min_size=1, max_size=25), st.integers(0, 9)
+)
+def test_votes_with_many_ties_and_repeats(votes, shift):
+    rows = [(item, user, label, (item + shift) % 4) for item, user, label in votes]
+    check_against_slow(rows, theta=1.0, b0=0.5)
+
+
+def test_weights_by_hand():
+    """User a proposed two labels and made a valid item; b and c proposed one each."""
+    rows = [("x", "a", "oak"), ("x", "b", "oak"), ("x", "c", "ash"), ("y", "a", "ash")]
+    author = ["a", "a", "a", "b"]
+    item, user, label = map(list, zip(*rows, strict=True))
+    found = aggregate_votes(item, user, label, author, theta=1.5, b0=0.75)
+    assert found.labels.tolist() == ["oak", "ash"]
+    assert found.valid.tolist() == [True, False]
+    assert found.user_species.tolist() == [3, 1, 1]
+    a = 3**0.5 - 3**0.2 + 0.75
+    assert found.user_weights.tolist() == pytest.approx([a, 0.75, 0.75])
+    assert found.weights.tolist() == pytest.approx([a + 0.75, a])
+
+
+def test_a_new_valid_species_makes_others_valid():
+    """The second item becomes valid only because its voter became an author of a valid one."""
+    rows = [("x", u, "oak", "expert") for u in "abc"] + [("y", "expert", "elm", None)]
+    first = 1 - 1 + math.log(2.1)
+    second = 2**0.5 - 2**0.2 + math.log(2.1)
+    theta = (first + second) / 2
+    found = check_against_slow([tuple(map(str, row[:3])) + row[3:] for row in rows], theta=theta, b0=first)
+    assert found.valid.tolist() == [True, True]
+    alone = aggregate_votes(["y"], ["expert"], ["elm"], theta=theta)
+    assert alone.valid.tolist() == [False]
+
+
+def test_equal_weights_tie_in_any_order_of_summation():
+    """Six users, weights that no binary number holds: both labels have the same sum, the first one wins."""
+    rows = []
+    for user in range(6):
+        rows += [(f"own {user} {i}", user, f"z{i}", None) for i in range(user % 3)]
+    rows += [("x", user, "b" if user < 3 else "a", None) for user in (0, 1, 2, 5, 4, 3)]
+    found = check_against_slow(rows, theta=1.0, b0=0.1)
+    assert found.labels[found.items.tolist().index("x")] == "a"
+
+
+def test_a_circle_is_noticed():
+    """Author a outweighs v only while x is an ash, and x is an ash only while a does not outweigh v.
+
+    As ash, x gives a a second species beside elm (y), n_a = 3 > n_v = 2: x becomes an elm. Then n_a = 2, and
+    the tie goes to ash again.
+    """
+    rows = [("x", "v", "ash", "a"), ("x", "a", "elm", "a"), ("y", "v", "elm", "a")]
+    found = check_against_slow(rows, theta=0.5, b0=0.75)
+    assert not found.converged
+    assert found.iterations == 3
+    stopped = aggregate_votes(*zip(*rows, strict=True), theta=0.5, max_iterations=1)
+    assert (stopped.iterations, stopped.converged) == (1, False)
+
+
+def test_only_the_last_vote_of_a_user_for_an_item_counts():
+    found = aggregate_votes([1, 1, 1], ["u", "v", "u"], ["ash", "oak", "oak"])
+    assert found.labels.tolist() == ["oak"]
+    assert found.user_species.tolist() == [1, 1]
+    assert found.weights.tolist() == pytest.approx([2 * math.log(2.1)])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_of_votes(tmp_path, suffix):
+    table = pyarrow.table(
+        {"label": ["é", "é", "b"], "item": [10, 10, 9], "user": ["u", "v", "u"], "author": ["u", "u", None]}
+    )
+    path = tmp_path / f"votes{suffix}"
+    (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(table, path)
+    found = aggregate_votes(**read_votes(path), theta=1.0)
+    assert found.items.tolist() == [9, 10]
+    assert found.labels.tolist() == ["b", "é"]
+    save_consensus(tmp_path / f"out{suffix}", found)
+    reader = pyarrow.csv.read_csv if suffix == ".csv" else pyarrow.parquet.read_table
+    assert reader(tmp_path / f"out{suffix}").to_pydict()["label"] == ["b", "é"]
+
+
+@pytest.mark.errors
+def test_bad_votes_are_named(tmp_path):
+    with pytest.raises(ValueError, match="all columns must have the same length > 0"):
+        aggregate_votes([1, 2], [1], [1, 2])
+    with pytest.raises(ValueError, match="label must be given in every row, got 1 empty ones"):
+        aggregate_votes([1, 2], [1, 1], pyarrow.array(["a", None]))
+    with pytest.raises(ValueError, match="author must be the same in all rows of an item"):
+        aggregate_votes([1, 1], [1, 2], [0, 0], [1, 2])
+    with pytest.raises(ValueError, match="user must be given in every row, got 1 empty ones"):
+        aggregate_votes([1, 1], ["u", None], [0, 0], [None, None])
+    with pytest.raises(ValueError, match="theta must be >= 0, got -1"):
+        aggregate_votes([1], [1], [1], theta=-1)
+    (tmp_path / "votes.csv").write_text("item,user\n1,2\n")
+    with pytest.raises(ValueError, match=r"votes.csv has no column 'label'; its columns are item, user"):
+        read_votes(tmp_path / "votes.csv")
+
+
+def test_three_newcomers_or_one_user_of_eight_species_are_enough_by_default():
+    def valid(users, known):
+        rows = [("x", u, "oak") for u in range(users)]
+        rows += [(f"{u} {s}", u, f"species {s}") for u in range(users) for s in range(known - 1)]
+        found = aggregate_votes(*zip(*rows, strict=True))
+        return bool(found.valid[found.items.tolist().index("x")])
+
+    assert [valid(n, 1) for n in (2, 3)] == [False, True]
+    assert [valid(1, n) for n in (7, 8)] == [False, True]

@@ -1,0 +1,211 @@
+"""Every combination that would go wrong in silence is refused when the recipe is read, with a remedy."""
+
+import pytest
+
+from shortlist.recipes.recipe import RecipeError, make_recipe
+
+MACRO = {"two": {"name": "topk", "k": 2, "macro": True}}
+TEST_ROWS = {"name": "cifar10_lt", "root": "x", "val_is_test": True}
+LAST = {"figure": "last"}
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"loss": "sparse_top"}, "loss.name must not be sparse_top.*not for recipes: its target is a set"),
+        ({"loss": "pairwise_margin"}, "loss.name must not be pairwise_margin.*a table of margins"),
+        (
+            {"loss": "logit_adjusted", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: the scores of the loss logit_adjusted leave out 1 times the log class "
+            "priors already. Leave adjust.tau out, or write 0 to put the priors back",
+        ),
+        (
+            {"loss": {"name": "logit_adjusted", "tau": 0.5}, "adjust": {"tau": 0.5}},
+            "adjust.tau must not be 0.5: .* leave out 0.5 times",
+        ),
+        ({"loss": "balanced_ce", "adjust": {"tau": 1}}, "adjust.tau must not be 1: .*balanced_ce"),
+        (
+            {"sampler": "class_balanced", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: .*cross_entropy on class-balanced batches",
+        ),
+        (
+            {"second_stage": "retrain_classifier", "adjust": {"tau": 1}},
+            "adjust.tau must not be 1: .*on class-balanced batches",
+        ),
+        (
+            {"loss": "ldam", "adjust": {"temperature": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: the class priors in the scores of the loss ldam are "
+            "unknown, and this recipe does not fit them; leave adjust.temperature out",
+        ),
+        (
+            {"loss": "noised_topk", "adjust": {"temperature": 2, "tau": 1}},
+            "adjust.tau must be left out: the class priors in the scores",
+        ),
+        (
+            {"adjust": {"temperature": 1, "weight_normalization": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: .*scores of normalized weights are unknown",
+        ),
+        (
+            {"second_stage": "weight_scaling", "adjust": {"temperature": 1}, "predictors": MACRO},
+            "predictors.two.macro must be false: the class priors in the scores",
+        ),
+        (
+            {"adjust": {"class_shifts": True}},
+            "adjust.class_shifts must be left out: the scores of the loss cross_entropy are log-posteriors "
+            "already, and a shift would change them",
+        ),
+        (
+            {"loss": "focal", "adjust": {"class_shifts": True, "temperature": 2}},
+            "adjust.class_shifts must be left out: this recipe fits nothing to the scores. Leave "
+            "adjust.temperature out to have them fitted",
+        ),
+        (
+            {"data": TEST_ROWS},
+            "selection.figure must not be top1: the validation rows are the test rows .* Write "
+            "selection.figure: last",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "fit"}},
+            "adjust.tau must not be fit: the validation rows are the test rows.*Write adjust.tau: cross_fit",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "adjust": {"temperature": "fit"}},
+            "adjust.temperature must not be fit: the validation rows are the test rows",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "predictors": {"five": {"name": "average_k", "k": 5}}},
+            "predictors.five must not be average_k, which is calibrated: the validation rows are the test",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "predictors": {"sure": {"name": "conformal"}}},
+            "predictors.sure must not be conformal, which is calibrated",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "ldam", "predictors": MACRO},
+            "predictors.two.macro must be false: .*write adjust.tau: cross_fit",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "average_k", "adjust": {"predict_from": "choose"}},
+            "adjust.predict_from: choose takes the head with the better selection.figure",
+        ),
+        (
+            {"adjust": {"tau": "cross_fit", "temperature": 2}},
+            "adjust.temperature must be left out with adjust.tau: cross_fit, which fits both, got 2",
+        ),
+        (
+            {"loss": "focal", "adjust": {"predict_from": "proposal"}},
+            "adjust.predict_from must be left out for the loss focal",
+        ),
+        (
+            {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": LAST},
+            "adjust.predict_from: choose takes the head with the better selection.figure.*got 'last'",
+        ),
+        (
+            {"predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}}},
+            "predictors.two.activation must be softmax",
+        ),
+        (
+            {
+                "loss": "assume_negative",
+                "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+            },
+            "predictors.two.activation must be softmax.*left as they are by adjust.temperature: 1",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "logit_adjusted", "sampler": "class_balanced"},
+            "sampler class_balanced and the loss logit_adjusted must not come together",
+        ),
+        (
+            {"loss": "balanced_ce", "second_stage": "retrain_classifier"},
+            "the second stage and the loss balanced_ce must not come together: class-balanced batches leave",
+        ),
+        (
+            {"loss": {"name": "cross_entropy", "class_balanced": 0.99}, "sampler": "class_balanced"},
+            "sampler class_balanced and class weights must not come together",
+        ),
+        (
+            {"reweighting": {"after": 3}, "sampler": "class_balanced"},
+            "sampler class_balanced and class weights must not come together",
+        ),
+        (
+            {"adjust": {"weight_normalization": 1, "tau": "cross_fit"}},
+            "adjust.tau must not be cross_fit with adjust.weight_normalization",
+        ),
+        (
+            {"predictors": {"sure": {"name": "pointwise_error", "macro": True}}},
+            "predictors.sure.macro must be false: pointwise_error takes no class priors",
+        ),
+        (
+            {"predictors": {"two": {"name": "topk", "k": 2, "tau": 0.5}}},
+            "predictors.two.tau is a power of the class priors: write macro: true with it",
+        ),
+        (
+            {"loss": "logit_adjusted", "predictors": {"sure": {"name": "average_error"}}},
+            "predictors.sure must not be average_error: it trusts .* Write adjust.tau: 0",
+        ),
+        (
+            {
+                "loss": "average_k",
+                "adjust": {"predict_from": "proposal", "temperature": 1},
+                "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+            },
+            "predictors.two.activation must be softmax",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "average_k", "adjust": {"predict_from": "choose"}},
+            "adjust.predict_from: choose takes the head",
+        ),
+        (
+            {
+                "data": TEST_ROWS,
+                "selection": {"figure": "top5"},
+                "loss": "average_k",
+                "adjust": {"predict_from": "choose"},
+            },
+            "adjust.predict_from must not be choose: the validation rows are the test rows",
+        ),
+        (
+            {"second_stage": "weight_scaling", "adjust": {"tau": "cross_fit"}},
+            "adjust.tau must not be cross_fit with second_stage weight_scaling",
+        ),
+    ],
+)
+def test_what_would_go_wrong_in_silence_is_refused(content, message):
+    with pytest.raises(RecipeError, match=message):
+        make_recipe(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"predictors": MACRO, "adjust": {"tau": 1}},  # converts from what the scores contain
+        {"loss": "logit_adjusted", "predictors": MACRO},
+        {"loss": "logit_adjusted", "adjust": {"tau": 0}},  # puts the priors back
+        {"loss": "logit_adjusted", "reweighting": {"after": 3}},  # with the margins that keep it consistent
+        {
+            "loss": {"name": "logit_adjusted", "weighting": "plain"},
+            "reweighting": {"after": 0},
+            "adjust": {"tau": 1},
+        },  # such weights are in the scores: tau 1 takes them out
+        {"loss": "logit_adjusted", "adjust": {"tau": 0}, "predictors": {"sure": {"name": "average_error"}}},
+        {"loss": "ldam", "sampler": "class_balanced"},  # fitted
+        {"loss": "ldam", "predictors": MACRO},  # fitted on the validation rows
+        {"adjust": {"weight_normalization": 1}, "predictors": MACRO},
+        {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "cross_fit"}, "predictors": MACRO},
+        {
+            "data": TEST_ROWS,
+            "selection": LAST,
+            "loss": "ldam",
+            "predictors": {"one": {"name": "topk", "k": 1}},
+        },
+        {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": {"figure": "average5"}},
+        {
+            "loss": "assume_negative",
+            "adjust": {"temperature": 1},
+            "predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}},
+        },
+    ],
+)
+def test_what_goes_together_is_taken(content):
+    make_recipe(content)

@@ -1,0 +1,47 @@
+"""One factory of finished run folders with given scores, for all tests that read runs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shortlist.class_table import ClassTable
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.network import describe_model
+from shortlist.runs.run import Run
+from shortlist.runs.scoring import calibrate_run, evaluate_run
+from shortlist.scores import PriorRecord, ScoreMap
+
+
+def finished_run(
+    path: Path,
+    recipe: Recipe,
+    scores: Mapping[str, tuple[Tensor, Tensor]],
+    table: ClassTable,
+    *,
+    norms: tuple[Tensor, Tensor] | None = None,
+    **info: Any,
+) -> Run:
+    """A finished run whose network gave these scores and targets of ``val`` and ``test``.
+
+    The scores are declared to be log-posteriors under the training priors.
+    """
+    run = Run.create(path, recipe)
+    table.save(run.model_path / "class_table.json")
+    for part, (output, target) in scores.items():
+        save_scores(run, part, output, target, norms)
+    training = PriorRecord.training(table.class_counts)
+    run.save_declared({"set": ScoreMap(len(table), contains=training)})
+    describe_model(run)
+    calibrate_run(run)
+    evaluate_run(run)
+    run.set_state("finished", **info)
+    return run
+
+
+def save_scores(
+    run: Run, part: str, output: Tensor, target: Tensor, norms: tuple[Tensor, Tensor] | None = None
+) -> None:
+    """Scores of a network with one head."""
+    run.save_scores(part, {"set": output}, target, {"set": norms})
