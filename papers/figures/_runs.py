@@ -10,7 +10,8 @@ from torch import Tensor
 from papers.figures._frame import Numbers, Progress
 from shortlist.metrics import Figure
 from shortlist.metrics.aggregation import mean_with_interval
-from shortlist.runs.groups import FinishedRun, alike_runs, group_runs, read_run
+from shortlist.runs.finished import FinishedRun, read_finished, why
+from shortlist.runs.groups import group_runs
 from shortlist.runs.run import Run, RunError
 
 __all__ = ["Mean", "MethodRuns", "look_at_runs", "mapped_scores", "mean_over_seeds", "network_scores"]
@@ -79,31 +80,28 @@ def look_at_runs(
     paths = list(dict.fromkeys(map(Path, runs)))
     for number, path in enumerate(paths):
         try:
-            finished = read_run(path)
-            found[finished.path] = look(Run(finished.path))
+            finished = read_finished(path)
+            found[finished.path] = look(finished.run)
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
-            left_out[str(path)] = " ".join(str(error).split()) or type(error).__name__
+            left_out[str(path)] = why(path, error)
         if progress is not None:
             progress("reading runs", number + 1, len(paths))
     if not read:
         reasons = "; ".join(dict.fromkeys(left_out.values())) or "none"
         raise ValueError(f"runs must hold at least one run that can be used, got {reasons}")
-    methods = []
-    for group in group_runs(read):
-        alike, others = alike_runs(group.runs)
-        left_out |= others
-        members = sorted(alike, key=lambda run: run.recipe.seed)
-        methods.append(
-            MethodRuns(
-                label=group.label,
-                paths=[str(run.path) for run in members],
-                seeds=[run.recipe.seed for run in members],
-                found=[found[run.path] for run in members],
-                is_limit=members[0].origin == "posterior",
-            )
+    groups, others = group_runs(read)
+    methods = [
+        MethodRuns(
+            label=group.label,
+            paths=[str(run.path) for run in group.runs],
+            seeds=[run.recipe.seed for run in group.runs],
+            found=[found[run.path] for run in group.runs],
+            is_limit=group.is_limit,
         )
-    return methods, left_out
+        for group in groups
+    ]
+    return methods, left_out | others
 
 
 def mapped_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,10 @@ from shortlist.report.best import find_leaders
 from shortlist.report.page import make_page, write_page
 from shortlist.report.pictures import Pictures, to_pixels
 from shortlist.report.rows import look_at_method
-from shortlist.report.runs import Method, group_runs, read_runs
+from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.tables import group_columns, published_table, score_columns, set_names
 from shortlist.report.words import compare_sentence, set_sentences
+from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.run import Run
 from tests.run_factory import finished_run
 
@@ -137,6 +138,10 @@ def test_the_page_is_whole_and_loads_nothing(page):
     assert all("alt" in image and image["src"].startswith("data:image/png") for image in checked.images)
 
 
+def experiments(runs) -> list[Experiment]:
+    return group_by_data(group_runs(runs)[0])
+
+
 def test_hostile_names_are_text(page):
     assert "<script" not in page
     assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &lt;b&gt;" in page
@@ -144,7 +149,7 @@ def test_hostile_names_are_text(page):
 
 def test_the_tables_hold_the_figures(runs, page):
     read, _ = read_runs(folders(runs))
-    (experiment,) = group_runs(read)
+    (experiment,) = experiments(read)
     assert [method.label for method in experiment.methods] == ["cross_entropy", "noised_topk"]
     assert [len(method.runs) for method in experiment.methods] == [2, 2]
     for method in experiment.methods:
@@ -159,7 +164,7 @@ def test_the_tables_hold_the_figures(runs, page):
 
 def test_rows_of_a_method_against_loops(runs):
     read, _ = read_runs(folders(runs))
-    method = group_runs(read)[0].methods[0]
+    method = experiments(read)[0].methods[0]
     rows = look_at_method(method)
     names, mistakes = list(rows.predictors), Counter()
     histograms = {name: Counter() for name in names}
@@ -296,9 +301,9 @@ def damage(run: Run, what: str) -> None:
         ("score map", "score_map.json"),
         ("model/score_map.json", "score_map.json"),
         ("unfinished", "not finished: its state is 'trained'"),
-        ("results.json", "results.json missing; the run's state is 'finished'"),
-        ("model/class_table.json", "class_table.json missing"),
-        ("scores/test.safetensors", "scores/test.safetensors missing"),
+        ("results.json", "lacks results.json"),
+        ("model/class_table.json", "lacks model/class_table.json"),
+        ("scores/test.safetensors", "lacks scores/test.safetensors"),
         ("run.json", "is not a run folder"),
     ],
 )
@@ -309,8 +314,8 @@ def test_a_damaged_run_is_named_and_left_out(runs, tmp_path, what, reason):
     damage(Run(tmp_path / "bad <run>"), what)
     html, outcome = make_page([good, tmp_path / "bad <run>", good], pictures=False)
     assert outcome.runs == 1
-    (left_out,) = outcome.left_out
-    assert reason in left_out.reason
+    (left_out,) = outcome.left_out.values()
+    assert reason in left_out
     assert 'id="left-out"' in html
     assert "bad &lt;run&gt;" in html
     Checker(html)
@@ -342,13 +347,13 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
     for path in paths:  # of one data set
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
-    first, second = group_runs(read_runs([*paths, tmp_path / "e"])[0])
+    first, second = experiments(read_runs([*paths, tmp_path / "e"])[0])
     assert [method.label for method in first.methods] == [
         "cross_entropy",
         "noised_topk, noise_std 0.5",
         "noised_topk, noise_std 1.0",
     ]
-    assert [run.name for run in first.methods[2].runs] == ["c", "d"]  # by seed; workers do not matter
+    assert [run.path.name for run in first.methods[2].runs] == ["c", "d"]  # by seed; workers do not matter
     assert [method.label for method in second.methods] == ["mine"]
     assert first.title == "cifar100, 20 classes, noise not set"
     assert second.title == "cifar100, 20 classes, noise 0.25"
@@ -358,7 +363,7 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
 
 def test_published_figures_stand_beside_ours(tmp_path):
     simple_run(tmp_path / "a", {"loss": {"name": "noised_topk", "k": 5}})
-    (experiment,) = group_runs(read_runs([tmp_path / "a"])[0])
+    (experiment,) = experiments(read_runs([tmp_path / "a"])[0])
     markup, sources = published_table(experiment)
     ours = 100 * experiment.methods[0].figures["top5.micro"].value
     assert ">94.40<" in markup
@@ -370,12 +375,14 @@ def test_published_figures_stand_beside_ours(tmp_path):
     assert "Beside published figures" not in make_page([tmp_path / "b"], pictures=False)[0]
 
 
-def method(label: str, runs=(), **figures: Figure) -> Method:
-    return Method(label, runs, figures)
+def method(label: str, runs=(), **figures: Figure) -> Group:
+    group = Group(label, runs)
+    group.__dict__["figures"] = figures
+    return group
 
 
 class NoLimit:
-    info: dict = {}  # noqa: RUF012
+    is_limit = False
 
 
 def test_sentences_say_what_the_test_says():
@@ -413,7 +420,7 @@ def test_page_and_compare_name_the_same_best(tmp_path, seeds):
             content["data"] = {"name": "cifar100", "root": str(tmp_path)}
             simple_run(tmp_path / f"{name}-{seed}", content, skill=skill, n=400)
     paths = sorted(tmp_path.iterdir())
-    (experiment,) = group_runs(read_runs(paths)[0])
+    (experiment,) = experiments(read_runs(paths)[0])
     names = ["top1.micro", "top5.macro", "top1.few", "nll", "calibration_error"]
     leaders = find_leaders(experiment, names)
     comparison = compare_runs(paths, names)
@@ -446,7 +453,7 @@ def test_a_clear_best_is_bold(tmp_path):
     html, _ = make_page([tmp_path / "cross_entropy", tmp_path / "focal"], pictures=False)
     assert "The difference is significant (+" in html
     assert "McNemar&#x27;s test over 400 test rows" in html
-    (experiment,) = group_runs(read_runs([tmp_path / "cross_entropy", tmp_path / "focal"])[0])
+    (experiment,) = experiments(read_runs([tmp_path / "cross_entropy", tmp_path / "focal"])[0])
     ours = 100 * experiment.methods[1].figures["top1.micro"].value
     assert f'<span class="best">{ours:.1f}</span>' in html
 
@@ -458,7 +465,7 @@ def test_scores_at_another_temperature_share_the_first_place(tmp_path):
     simple_run(tmp_path / "b", {"name": "b", "data": data}, skill=3.0, n=400)
     simple_run(tmp_path / "c", {"name": "c", "data": data, "adjust": {"temperature": 2.0}}, skill=3.0, n=400)
     html, _ = make_page([tmp_path / name for name in "abc"], pictures=False)
-    (experiment,) = group_runs(read_runs([tmp_path / name for name in "abc"])[0])
+    (experiment,) = experiments(read_runs([tmp_path / name for name in "abc"])[0])
     leader = page_leaders(experiment)["top1.micro"]
     assert [m.label for m in leader.first] == ["b", "c"]
     assert leader.second.label == "focal"
@@ -483,12 +490,14 @@ def test_a_copy_is_no_other_seed(runs, tmp_path):
     shutil.copytree(one, tmp_path / "copy")
     html, outcome = make_page([one, tmp_path / "copy"], pictures=False)
     assert outcome.runs == 1
-    assert outcome.left_out[0].reason == f"it has the recipe and the seed of {one}"
+    assert outcome.left_out == {
+        str(tmp_path / "copy"): f"{tmp_path / 'copy'} has the recipe and the seed of {one}"
+    }
     assert "1 run of 1 method" in html
 
 
 def test_sentences_about_sets(runs):
-    (experiment,) = group_runs(read_runs(folders(runs))[0])
+    (experiment,) = experiments(read_runs(folders(runs))[0])
     test = Best("1", "0", "a test", 0.1, 0.2)
     tests = {f"sets.{key}.coverage.micro": test for key in ("average_2", "top_3")}
     sentences = dict(sentence.split(": ", 1) for sentence in set_sentences(experiment, tests))
@@ -515,7 +524,7 @@ def test_the_datas_own_probabilities_are_no_method(tmp_path):
     for path in (tmp_path / "a", tmp_path / "b"):
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
-    (experiment,) = group_runs(read_runs([tmp_path / "a", tmp_path / "b"])[0])
+    (experiment,) = experiments(read_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert [m.label for m in experiment.methods] == ["cross_entropy", "the data's own probabilities"]
     sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy", None)
     assert sentence.startswith("Top-1 accuracy of cross_entropy: ")
@@ -537,7 +546,7 @@ def test_the_command(runs, tmp_path, own_threads):
     result = CliRunner().invoke(app, [*paths, str(tmp_path / "no"), "-o", str(output), "--title", "A & B"])
     assert result.exit_code == 0, result.exception
     assert f"{output}: 4 runs, {output.stat().st_size:,} bytes" in result.stdout.replace("\n", "")
-    assert f"shortlist: left out {tmp_path / 'no'}: " in result.stderr
+    assert f"shortlist: left out {tmp_path / 'no'} is not a run folder" in result.stderr
     assert "<h1>A &amp; B</h1>" in output.read_text()
     result = CliRunner().invoke(app, [paths[0], "-o", str(tmp_path / "report.pdf")])
     assert isinstance(result.exception, ValueError)

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from shortlist.losses import LOSSES
+from shortlist.recipes.content import flatten
 from shortlist.recipes.recipe import load_recipe, make_recipe
-from shortlist.report.published import find_published, flatten, load_published
+from shortlist.report.published import find_published, load_published
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 CIFAR = {"name": "cifar100", "root": "."}

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shortlist.recipes.content import recipe_hash
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
 from shortlist.recipes.recipe import RecipeError, load_recipe, make_recipe
-from shortlist.suites.plan import plan_suite, recipe_hash, resolve, run_name
+from shortlist.suites.plan import plan_suite, resolve, run_name
 from shortlist.suites.state import SuiteState
 from shortlist.suites.suite import Method, Suite, SuiteError, load_suite
 from tests.suites.test_suite import BASE, SUITE, write

@@ -20,9 +20,9 @@ from shortlist.cli.suite import suite_app
 from shortlist.compare.comparison import compare_runs
 from shortlist.datasets import gaussian_genera
 from shortlist.metrics import Results
+from shortlist.recipes.content import recipe_hash
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
-from shortlist.suites.plan import recipe_hash
 from shortlist.suites.run import run_suite
 from shortlist.suites.state import SuiteState
 from shortlist.suites.suite import SuiteError, load_suite
@@ -458,7 +458,7 @@ def test_a_chosen_run_without_scores_is_left_out_of_the_table(finished, tmp_path
     lost.unlink()
     (found,) = compare_suite(SuiteState(load_suite(finished[0]), tmp_path / "tiny")).values()
     assert [len(row.runs) for row in found.rows if row.label == "noised"] == [1]
-    assert "scores/test.safetensors is missing" in next(iter(found.left_out.values()))
+    assert "lacks scores/test.safetensors" in next(iter(found.left_out.values()))
 
 
 def test_a_run_of_scores_that_fails_leaves_nothing(finished, tmp_path):

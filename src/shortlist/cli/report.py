@@ -31,7 +31,6 @@ def report(
     from rich.console import Console
 
     from shortlist.report.page import write_page
-    from shortlist.runs.groups import find_runs
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output must end in .html, got {output}")
@@ -41,14 +40,14 @@ def report(
     console = Console(stderr=True)
     with console.status("reading runs") as status:
         found = write_page(
-            [folder for run in runs for folder in find_runs(run)],
+            runs,
             output,
             title=title,
             pictures=pictures,
             progress=lambda what, done, total: status.update(f"{done} of {total} methods: {what}"),
         )
-    for run in found.left_out:
-        typer.echo(f"shortlist: left out {run.path}: {run.reason}", err=True)
+    for reason in found.left_out.values():
+        typer.echo(f"shortlist: left out {reason}", err=True)
     for remark in found.remarks:
         typer.echo(f"shortlist: {remark}", err=True)
     typer.echo(f"{output}: {found.runs} run{'' if found.runs == 1 else 's'}, {output.stat().st_size:,} bytes")

@@ -48,7 +48,6 @@ def train(
     Everything goes into one run folder. A run that was stopped, even by a kill, goes on with --resume.
     """
     from shortlist.cli._console import figures_table, print_json, progress_report, warnings_as_lines
-    from shortlist.metrics import Results
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
@@ -78,7 +77,7 @@ def train(
         raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
     if not is_first_process():
         return
-    results = Results.load(run.path / "results.json")
+    results = run.results()
     if as_json:
         scores = run.score_map.words()
         print_json({"run": str(run.path), "scores": scores, "results": json.loads(results.to_json())})

@@ -1,16 +1,15 @@
 """Runs beside each other: means over seeds, and whether the best is better by more than chance."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shortlist.compare.paired import LEVEL, Difference, differences_to, tell_apart
 from shortlist.compare.rows import RowReader
-from shortlist.metrics import Figure, aggregate
+from shortlist.metrics import Figure
 from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
-from shortlist.runs.groups import Group, alike_runs, find_runs, group_runs, read_run, why
-from shortlist.suites.plan import recipe_hash
+from shortlist.recipes.content import recipe_hash
+from shortlist.runs.groups import Group, group_runs, read_runs
 
 __all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
 
@@ -83,21 +82,12 @@ def compare_runs(
     Raises:
         ValueError: If no run is left, a figure is in none of them, or no row has the baseline's name.
     """
-    runs, left_out = [], {}
-    for path in dict.fromkeys(itertools.chain.from_iterable(map(find_runs, paths))):
-        try:
-            runs.append(read_run(path))
-        except Exception as error:  # any file of a run may be amiss, in any way
-            left_out[str(path)] = why(path, error)
+    runs, left_out = read_runs(paths)
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
-    groups = []
-    for group in group_runs(runs):
-        alike, others = alike_runs(group.runs)
-        left_out |= others
-        groups.append(Group(group.label, alike))
-    return compare_groups(groups, figures, baseline=baseline, left_out=left_out)
+    groups, others = group_runs(runs)
+    return compare_groups(groups, figures, baseline=baseline, left_out=left_out | others)
 
 
 def compare_groups(
@@ -124,11 +114,8 @@ def compare_groups(
 
 
 def _row(group: Group) -> Row:
-    runs = sorted(group.runs, key=lambda run: run.recipe.seed)
-    results = [run.results for run in runs]
-    figures = results[0].figures() if len(results) == 1 else dict(aggregate(results).figures)
-    paths, seeds = tuple(str(run.path) for run in runs), tuple(run.recipe.seed for run in runs)
-    return Row(group.label, paths, seeds, recipe_hash(runs[0].recipe, seed=False), figures)
+    paths, seeds = (tuple(str(run.path) for run in group.runs), tuple(run.recipe.seed for run in group.runs))
+    return Row(group.label, paths, seeds, recipe_hash(group.runs[0].recipe, seed=False), group.figures)
 
 
 def _shown(figures: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -153,7 +140,7 @@ def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowRead
     if size_of(name) == name or _promises(name, groups):
         return None
     values = [value_of(row.figures, name) for row in rows]
-    limit = [group.runs[0].origin == "posterior" for group in groups]  # no method
+    limit = [group.is_limit for group in groups]  # no method
     known = [i for i, value in enumerate(values) if value is not None and not limit[i]]
     if len(known) < 2:
         return None

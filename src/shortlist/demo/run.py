@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.metrics import Results
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.run import Run
 from shortlist.training.fit import resume, train
@@ -79,7 +78,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     """The table, a line for each kind of sets and a column for each training, in percent of the test rows."""
     columns = []
     for run in runs.values():
-        sets = Results.load(run.path / "results.json").sets
+        sets = run.results().sets
         figures = [
             sets["top5"].coverage.micro,
             sets["top5"].coverage.macro,
@@ -149,7 +148,7 @@ def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool
 def demo_words(runs: dict[str, Run]) -> list[str]:
     """What the figures show, each sentence with the comparison it rests on."""
     plain, two_heads, noisy, noised = runs.values()
-    results = Results.load(plain.path / "results.json")
+    results = plain.results()
     conformal = results.sets["conformal90"]
     words = [
         f"Sets that adapt: with cross-entropy, {K} classes on average hold the right one "

@@ -1,9 +1,7 @@
 """A recipe: everything that defines a run, in one typed object and one YAML file."""
 
 import difflib
-import hashlib
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +21,6 @@ from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, needs_of
 from shortlist.recipes.score_rules import check_score_rules
 
 __all__ = [
-    "NO_METHOD",
     "Recipe",
     "RecipeError",
     "load_recipe",
@@ -31,11 +28,7 @@ __all__ = [
     "make_recipe",
     "read_setting",
     "save_recipe",
-    "training_hash",
 ]
-
-# what does not change what a run computes
-NO_METHOD = ("name", "about", "workers", "loggers", "accelerator", "devices")
 
 _FILE_NAME = r"^[\w.\-]+$"
 _NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
@@ -334,12 +327,6 @@ def _read_mapping(path: str | Path) -> Mapping[str, Any]:
         return read_mapping(path)
     except ValueError as error:
         raise RecipeError(str(error)) from error
-
-
-def training_hash(recipe: Recipe) -> str:
-    """Twelve digits that differ for recipes whose trainings do."""
-    content = recipe.model_dump(mode="json", exclude={*NO_METHOD, "adjust", "predictors"})
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def save_recipe(recipe: Recipe, path: str | Path) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from shortlist.compare.comparison import Best, compare_groups
 from shortlist.metrics.names import is_share
 from shortlist.report.html import Markup, details, table, tag
-from shortlist.report.runs import Experiment, Method
+from shortlist.report.runs import Experiment
 from shortlist.report.words import count, points
-from shortlist.runs.groups import FinishedRun, Group
+from shortlist.runs.groups import Group
 
 __all__ = ["Leader", "find_leaders", "tests_part"]
 
@@ -17,27 +17,19 @@ __all__ = ["Leader", "find_leaders", "tests_part"]
 class Leader:
     """The best method by a figure with those level with it, the second best, and the test of the two."""
 
-    first: Sequence[Method]
-    second: Method
+    first: Sequence[Group]
+    second: Group
     test: Best
 
 
 def find_leaders(experiment: Experiment, names: Sequence[str]) -> dict[str, Leader]:
     """For each figure that two methods or more have, the best; the data's own probabilities are none."""
     known = [name for name in names if any(name in method.figures for method in experiment.methods)]
-    groups = [Group(str(place), _finished(method)) for place, method in enumerate(experiment.methods)]
-    best = compare_groups(groups, known).best  # methods may share a label, but not a place
-    methods = experiment.methods
+    methods = {method.label: method for method in experiment.methods}
     return {
-        name: Leader([methods[int(row)] for row in found.rows], methods[int(found.second)], found)
-        for name, found in best.items()
+        name: Leader([methods[row] for row in found.rows], methods[found.second], found)
+        for name, found in compare_groups(experiment.methods, known).best.items()
     }
-
-
-def _finished(method: Method) -> list[FinishedRun]:
-    return [
-        FinishedRun(run.run.path, run.recipe, run.results, run.info.get("scores_from")) for run in method.runs
-    ]
 
 
 def tests_part(leaders: Mapping[str, Leader]) -> Markup:

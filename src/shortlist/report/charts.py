@@ -15,8 +15,9 @@ from shortlist.report.numbers import (
     size_bins,
 )
 from shortlist.report.rows import MethodRows
-from shortlist.report.runs import Experiment, Method
+from shortlist.report.runs import Experiment
 from shortlist.report.words import percent
+from shortlist.runs.groups import Group
 
 __all__ = [
     "accuracy_figure",
@@ -30,11 +31,11 @@ __all__ = [
 _TABLE_KS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 
 
-def _method_legend(methods: Sequence[Method]) -> Markup:
+def _method_legend(methods: Sequence[Group]) -> Markup:
     return legend([(line_sign(i), method.label) for i, method in enumerate(methods)])
 
 
-def mean_curve(method: Method) -> list[float]:
+def mean_curve(method: Group) -> list[float]:
     """Top-K accuracy for K = 1, 2, ..., the mean over the runs."""
     curves = [run.results.scores.topk_curve for run in method.runs]
     return [sum(values) / len(values) for values in zip(*curves, strict=True)]
@@ -118,7 +119,7 @@ def _epoch_table(name: str, epochs: Sequence[Mapping[str, float]], columns: Mapp
     return table(caption, ["epoch", *(key.replace("_", " ") for key in keys)], rows)
 
 
-def size_figure(name: str, method: Method, rows: MethodRows) -> Markup | None:
+def size_figure(name: str, method: Group, rows: MethodRows) -> Markup | None:
     """Sizes of the sets, by group of the true class."""
     panels, tables, fixed = [], [], []
     groups = list(dict.fromkeys(group for by_group in rows.histograms.values() for group in by_group))
@@ -160,7 +161,7 @@ def _place_of_largest(values: Sequence[float | None]) -> int:
     return max(range(len(values)), key=lambda i: values[i] or 0.0)
 
 
-def frequency_figure(name: str, method: Method) -> Markup | None:
+def frequency_figure(name: str, method: Group) -> Markup | None:
     """Coverage of classes against how many training rows they have."""
     table_of_classes = method.runs[0].class_table
     counts = table_of_classes.counts
@@ -202,7 +203,7 @@ def frequency_figure(name: str, method: Method) -> Markup | None:
     return figure(name, "Coverage by class frequency", note, [panel], signs=signs, numbers=numbers)
 
 
-def reliability_figure(name: str, method: Method) -> Markup:
+def reliability_figure(name: str, method: Group) -> Markup:
     """How often the first guess is right, against how sure it is."""
     pooled = pool_reliability([run.results.scores.reliability for run in method.runs])
     bins, total = len(pooled.rows), sum(pooled.rows) or 1

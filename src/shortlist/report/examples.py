@@ -6,15 +6,15 @@ from shortlist.class_table import ClassTable
 from shortlist.report.html import Markup, details, joined, table, tag
 from shortlist.report.pictures import Pictures
 from shortlist.report.rows import NUM_FIRST, Candidate, MethodRows, ShortList
-from shortlist.report.runs import Method
 from shortlist.report.words import count, percent
+from shortlist.runs.groups import Group
 
 __all__ = ["confusion_figure", "lists_figure"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def confusion_figure(name: str, method: Method, rows: MethodRows, pictures: Pictures | None) -> Markup:
+def confusion_figure(name: str, method: Group, rows: MethodRows, pictures: Pictures | None) -> Markup:
     """The most confused classes, with rows that were mistaken."""
     names = method.runs[0].class_table.names
     cards, lines = [], []
@@ -59,7 +59,7 @@ def _mistaken(
     return tag("div", *shown, *(["→", known] if known is not None else []), class_="pictures")
 
 
-def lists_figure(name: str, method: Method, rows: MethodRows, pictures: Pictures | None) -> Markup:
+def lists_figure(name: str, method: Group, rows: MethodRows, pictures: Pictures | None) -> Markup:
     """Short lists from easy to hard."""
     table_of_classes = method.runs[0].class_table
     letters = _LETTERS[: len(rows.predictors)]

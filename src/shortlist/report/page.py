@@ -16,7 +16,7 @@ from shortlist.report.examples import confusion_figure, lists_figure
 from shortlist.report.html import Markup, bullets, details, document, joined, tag
 from shortlist.report.pictures import BUDGET, Pictures, open_pictures
 from shortlist.report.rows import look_at_method
-from shortlist.report.runs import Experiment, LeftOut, Method, group_runs, read_runs
+from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.words import (
     compare_sentence,
     count,
@@ -24,6 +24,7 @@ from shortlist.report.words import (
     overview_sentence,
     set_sentences,
 )
+from shortlist.runs.groups import Group, group_runs, read_runs
 
 __all__ = ["PageReport", "make_page", "write_page"]
 
@@ -36,12 +37,12 @@ class PageReport:
 
     Args:
         runs: Runs on it.
-        left_out: Runs that are not, and why.
+        left_out: By folder, why a run is not on it.
         remarks: What the page had to do without, such as pictures.
     """
 
     runs: int
-    left_out: Sequence[LeftOut]
+    left_out: Mapping[str, str]
     remarks: Sequence[str]
 
 
@@ -85,19 +86,22 @@ def make_page(
     """
     runs, left_out = read_runs(folders)
     if not runs:
-        reasons = "; ".join(f"{run.path}: {run.reason}" for run in left_out) or "none was given"
+        reasons = "; ".join(left_out.values()) or "none was given"
         raise ValueError(f"there is no run to report: {reasons}")
-    experiments = group_runs(runs)
+    groups, others = group_runs(runs)
+    left_out |= others
+    experiments = group_by_data(groups)
     remarks: list[str] = []
     steps = _Steps(progress, sum(len(experiment.methods) for experiment in experiments))
     sections = []
     for number, experiment in enumerate(experiments, start=1):
         budget = BUDGET // len(experiments) if pictures else None
         sections.append(_experiment(number, experiment, budget, remarks, steps))
-    heading = title or f"Short lists: {count(len(runs), 'run')}"
+    number = sum(len(group.runs) for group in groups)
+    heading = title or f"Short lists: {count(number, 'run')}"
     head = _head(heading, experiments, left_out, remarks)
     page = document(heading, joined([head, tag("main", *sections), _foot()]))
-    return page, PageReport(len(runs), left_out, remarks)
+    return page, PageReport(number, left_out, remarks)
 
 
 class _Steps:
@@ -113,7 +117,7 @@ class _Steps:
 
 
 def _head(
-    heading: str, experiments: Sequence[Experiment], left_out: Sequence[LeftOut], remarks: Sequence[str]
+    heading: str, experiments: Sequence[Experiment], left_out: Mapping[str, str], remarks: Sequence[str]
 ) -> Markup:
     parts: list[object] = [tag("h1", heading)]
     if len(experiments) > 1:
@@ -121,8 +125,7 @@ def _head(
         parts.append(tag("nav", bullets(links), aria_label="Data sets"))
     if left_out:
         note = f"{count(len(left_out), 'run is', 'runs are')} not on this page."
-        named = [r.reason if r.path in r.reason else f"{r.path}: {r.reason}" for r in left_out]
-        parts.append(tag("div", tag("p", note), bullets(named), class_="warning", id="left-out"))
+        parts.append(tag("div", tag("p", note), bullets(left_out.values()), class_="warning", id="left-out"))
     if remarks:
         words = [f"{remark[0].upper()}{remark[1:].rstrip('.')}." for remark in remarks]
         parts.append(tag("div", bullets(words), class_="warning", id="remarks"))
@@ -226,7 +229,7 @@ def _methods(
     return made
 
 
-def _pictures(method: Method, target: Tensor, budget: int, remarks: list[str]) -> Pictures | None:
+def _pictures(method: Group, target: Tensor, budget: int, remarks: list[str]) -> Pictures | None:
     source, reason = open_pictures(method.runs[0], target, budget=budget)
     if reason is not None:
         remarks.append(f"without pictures: {reason}")

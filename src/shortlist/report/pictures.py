@@ -13,7 +13,7 @@ from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles, read_image
 from shortlist.recipes.build import build_data
 from shortlist.report.html import Markup, tag
-from shortlist.report.runs import ReadRun
+from shortlist.runs.finished import FinishedRun
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -110,7 +110,7 @@ class Pictures:
 
 
 def open_pictures(
-    run: ReadRun,
+    run: FinishedRun,
     target: Tensor,
     *,
     budget: int = BUDGET,

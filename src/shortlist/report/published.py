@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from shortlist.recipes.content import flatten
+
 __all__ = ["PublishedExperiment", "PublishedRow", "PublishedValue", "find_published", "load_published"]
 
 _FORMAT = "shortlist published figures 1"
@@ -146,22 +148,6 @@ def find_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
 
 def _other_model(value: PublishedValue) -> bool:
     return any(departure.startswith("model.name ") for departure in value.departures)
-
-
-def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted key.
-
-    Example:
-        >>> flatten({"loss": {"name": "ldam"}, "epochs": 3})
-        {'loss.name': 'ldam', 'epochs': 3}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _lookup(flat: Mapping[str, Any], key: str, default: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist.metrics._rows import look_at_rows
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
-from shortlist.report.runs import Method
+from shortlist.runs.groups import Group
 
 __all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
 
@@ -84,7 +84,7 @@ class _Pass:
 
 
 @torch.inference_mode()
-def look_at_method(method: Method) -> MethodRows:
+def look_at_method(method: Group) -> MethodRows:
     """Go through the test scores of all runs of a method."""
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):

@@ -6,11 +6,14 @@ from typing import Any
 import yaml
 
 from shortlist.metrics import Figure
+from shortlist.recipes.content import differing_keys, flat_content
 from shortlist.report.best import Leader
 from shortlist.report.html import Markup, details, joined, table, tag
-from shortlist.report.published import find_published, flatten
-from shortlist.report.runs import Experiment, Method, ReadRun, differing_keys
+from shortlist.report.published import find_published
+from shortlist.report.runs import Experiment
 from shortlist.report.words import bounds, percent, points, size
+from shortlist.runs.finished import FinishedRun
+from shortlist.runs.groups import Group
 
 __all__ = [
     "group_columns",
@@ -35,7 +38,7 @@ def cell(figure: Figure | None, *, share: bool = True, best: bool = False) -> Ma
 
 
 def _column(
-    methods: Sequence[Method], name: str, *, share: bool = True, leader: Leader | None = None
+    methods: Sequence[Group], name: str, *, share: bool = True, leader: Leader | None = None
 ) -> list[Markup]:
     """A figure of all methods; the best is bold if a test tells it from the second best."""
     best = leader.first if leader is not None and leader.test.significant else []
@@ -48,7 +51,7 @@ Column = tuple[str, str, bool]
 
 def _by_method(
     caption: str,
-    methods: Sequence[Method],
+    methods: Sequence[Group],
     columns: Sequence[Column],
     leaders: Mapping[str, Leader] | None = None,
 ) -> Markup:
@@ -173,9 +176,9 @@ def recipe_parts(experiment: Experiment) -> list[Markup]:
     """What differs between the recipes, and each whole recipe, closed."""
     firsts = [method.runs[0] for method in experiment.methods]
     parts = []
-    keys = differing_keys(firsts)
+    keys = differing_keys([run.recipe for run in firsts])
     if keys:
-        flats = [flatten(run.recipe.model_dump(mode="json")) for run in firsts]
+        flats = [flat_content(run.recipe) for run in firsts]
         rows = [[key, *(_value(flat.get(key)) for flat in flats)] for key in keys]
         heads = ["key", *(method.label for method in experiment.methods)]
         parts.append(table("What differs between the recipes", heads, rows, words=range(len(heads))))
@@ -187,6 +190,6 @@ def _value(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def _recipe(run: ReadRun) -> Markup:
+def _recipe(run: FinishedRun) -> Markup:
     content = yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return tag("pre", content, tabindex=0)

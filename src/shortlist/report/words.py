@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from shortlist.compare.comparison import Best
 from shortlist.metrics import Figure
-from shortlist.report.runs import Experiment, Method
+from shortlist.report.runs import Experiment
+from shortlist.runs.groups import Group
 
 __all__ = ["compare_sentence", "interval_sentence", "overview_sentence", "percent", "set_sentences"]
 
@@ -96,7 +97,7 @@ def interval_sentence(experiment: Experiment) -> str:
     return text
 
 
-def compare_sentence(methods: Sequence[Method], name: str, words: str, test: Best | None) -> str | None:
+def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best | None) -> str | None:
     """Which method has the best value of a share, which follows, and whether a test tells them apart.
 
     Args:
@@ -120,7 +121,7 @@ def compare_sentence(methods: Sequence[Method], name: str, words: str, test: Bes
     return text + ("" if test is None else f" {_tested(test)}") + possible
 
 
-def _ranked(methods: Sequence[Method], name: str) -> tuple[list[Method], Method | None]:
+def _ranked(methods: Sequence[Group], name: str) -> tuple[list[Group], Group | None]:
     """The methods that have the most of a figure, and the next one; the limit is no method."""
     known = [(m.figures[name].value, m) for m in methods if name in m.figures and not m.is_limit]
     ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
@@ -129,7 +130,7 @@ def _ranked(methods: Sequence[Method], name: str) -> tuple[list[Method], Method 
     return best, ranked[len(best)][1] if len(best) < len(ranked) else None
 
 
-def _together(methods: Sequence[Method]) -> str:
+def _together(methods: Sequence[Group]) -> str:
     *others, last = [method.label for method in methods]
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -159,7 +160,7 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
     return sentences
 
 
-def _set_sentence(key: str, methods: Sequence[Method], test: Best | None) -> str:
+def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
     first = methods[0].runs[0]
     promised, section = first.results.sets[key].promised, first.recipe.predictors.get(key)
     wanted = None if section is None else section.options.get("k")
@@ -178,7 +179,7 @@ def _set_sentence(key: str, methods: Sequence[Method], test: Best | None) -> str
     return f"{text} Most often by {_together(best)}, then {second.label}. {_tested(test)}"
 
 
-def _reached(key: str, methods: Sequence[Method]) -> str:
+def _reached(key: str, methods: Sequence[Group]) -> str:
     """Coverage and size of each method, or their range if these are many."""
     coverage = {m.label: m.figures[f"sets.{key}.coverage.micro"] for m in methods}
     sizes = {m.label: m.figures[f"sets.{key}.size.micro"].value for m in methods}
@@ -195,7 +196,7 @@ def _reached(key: str, methods: Sequence[Method]) -> str:
     return f"The true class is held in {held} of rows, with {mean} classes on average."
 
 
-def _kept(key: str, methods: Sequence[Method], promised: float) -> str:
+def _kept(key: str, methods: Sequence[Group], promised: float) -> str:
     """Whether the promise was kept, over all rows and for the rarest classes."""
     below = [m for m in methods if (m.figures[f"sets.{key}.coverage.micro"].value or 0.0) < promised]
     clearly = [m for m in below if _below(m.figures[f"sets.{key}.coverage.micro"], promised)]

@@ -1,84 +1,51 @@
-"""Finished runs, found in folders and taken together where only their seeds differ."""
+"""Finished runs, found in folders, taken together where only their seeds differ, and named."""
 
 import csv
+import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shortlist.metrics import Results
-from shortlist.suites.plan import recipe_content, recipe_hash
+from shortlist.metrics import Figure, aggregate
+from shortlist.recipes.content import differing_keys, flat_content, recipe_hash
 from shortlist.recipes.recipe import Recipe
-from shortlist.runs.run import Run, RunError
+from shortlist.runs.finished import FinishedRun, read_finished, why
 
-__all__ = ["FinishedRun", "Group", "alike_runs", "find_runs", "group_runs", "read_run", "why"]
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run with its results; ``origin`` says where its scores come from, if not from its own training."""
-
-    path: Path
-    recipe: Recipe
-    results: Results
-    origin: str | None = None
+__all__ = ["Group", "alike_runs", "find_runs", "group_runs", "read_runs"]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seeds alone."""
+    """A method: runs that differ in their seeds alone, by seed.
+
+    Args:
+        label: What to call it, in every table and on every page.
+        runs: The runs.
+    """
 
     label: str
     runs: Sequence[FinishedRun]
 
+    @cached_property
+    def figures(self) -> Mapping[str, Figure]:
+        """By name, the mean over the runs with its interval over seeds; a single run's own metrics."""
+        if len(self.runs) == 1:
+            return self.runs[0].results.figures()
+        return aggregate([run.results for run in self.runs]).figures
 
-def read_run(path: str | Path) -> FinishedRun:
-    """A finished run; the message says what is missing if it is none."""
-    run = Run.open(path)
-    info = run.info()
-    if info.get("state") != "finished":
-        raise RunError(f"{path} is not finished: its state is {info.get('state')!r}")
-    file = run.path / "results.json"
-    if not file.is_file():
-        raise RunError(f"{path} has no results: {file.name} is missing")
-    if not (run.path / "scores" / "test.safetensors").is_file():  # no test over rows could be made
-        raise RunError(f"{path} has no scores: scores/test.safetensors is missing")
-    return FinishedRun(run.path, run.recipe, Results.load(file), info.get("scores_from"))
-
-
-def why(path: str | Path, error: Exception) -> str:
-    """Why a run is left out, in one line that names it."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return reason if str(path) in reason else f"{path}: {reason}"
-
-
-def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str, str]]:
-    """Runs of one recipe that a mean over seeds may be of, and by folder why others are left out.
-
-    They have the figures of the first, and each seed once: a copy would pass for a run without any spread.
-    """
-    kept: dict[int, FinishedRun] = {}
-    left_out = {}
-    names = runs[0].results.figures().keys()
-    for run in runs:
-        same = kept.setdefault(run.recipe.seed, run)
-        if run.results.figures().keys() != names:
-            left_out[str(run.path)] = (
-                f"{run.path} has other figures than {runs[0].path}, a run of the same recipe: "
-                f"evaluate both anew"
-            )
-            if same is run:
-                del kept[run.recipe.seed]
-        elif same is not run:
-            left_out[str(run.path)] = f"{run.path} has the recipe and the seed of {same.path}"
-    return list(kept.values()), left_out
+    @property
+    def is_limit(self) -> bool:
+        """Whether the scores are the data's own probabilities, which no method can beat."""
+        return self.runs[0].is_limit
 
 
 def find_runs(path: str | Path) -> list[Path]:
-    """A run folder itself, the runs that count of a suite's folder, or all runs below another folder."""
+    """Find a run folder itself, the runs that count of a suite's folder, or all runs below another folder."""
     path = Path(path)
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
@@ -93,49 +60,111 @@ def find_runs(path: str | Path) -> list[Path]:
     return sorted(found) or [path]
 
 
-def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
-    """Runs whose recipes differ in no more than seed and name are one group.
+def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str, str]]:
+    """Read the runs of some folders (see :func:`find_runs`), each once.
 
-    A group is called by its runs' name; groups of the same name also by the options that tell them apart.
+    Returns:
+        The finished runs, and by folder why others are left out.
     """
-    groups: dict[tuple[str, bool], list[FinishedRun]] = {}
+    runs, left_out, seen = [], {}, set()
+    for path in itertools.chain.from_iterable(map(find_runs, paths)):
+        place = path.resolve()
+        if place in seen:
+            continue
+        seen.add(place)
+        try:
+            runs.append(read_finished(path))
+        except Exception as error:  # any file of a run may be amiss, in any way
+            left_out[str(path)] = why(path, error)
+    return runs, left_out
+
+
+def group_runs(runs: Sequence[FinishedRun]) -> tuple[list[Group], dict[str, str]]:
+    """Take runs together whose recipes differ in no more than seed and name.
+
+    Returns:
+        The groups, and by folder why some runs are in none: see :func:`alike_runs`.
+    """
+    members: dict[tuple[str, bool], list[FinishedRun]] = {}
     for run in runs:
-        groups.setdefault((recipe_hash(run.recipe, seed=False), run.origin == "posterior"), []).append(run)
-    by_name: dict[str, list[list[FinishedRun]]] = {}
-    for members in groups.values():
-        by_name.setdefault(members[0].recipe.name, []).append(members)
+        members.setdefault((recipe_hash(run.recipe, seed=False), run.is_limit), []).append(run)
+    left_out: dict[str, str] = {}
+    alike = []
+    for group in members.values():
+        kept, others = alike_runs(group)
+        alike.append(kept)
+        left_out |= others
+    labels = _labels(alike)
+    return [Group(label, group) for label, group in zip(labels, alike, strict=True)], left_out
+
+
+def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str, str]]:
+    """Choose the runs of one recipe that a mean over seeds may be of, by seed.
+
+    They have the metrics of the first, and each seed once: a copy would pass for a run without any spread.
+
+    Returns:
+        The runs, and by folder why others are left out.
+    """
+    kept: dict[int, FinishedRun] = {}
+    left_out = {}
+    names = runs[0].results.figures().keys()
+    for run in runs:
+        if run.results.figures().keys() != names:
+            left_out[str(run.path)] = (
+                f"{run.path} has other figures than {runs[0].path}, a run of the same recipe: "
+                f"evaluate both anew"
+            )
+            continue
+        same = kept.setdefault(run.recipe.seed, run)
+        if same is not run:
+            left_out[str(run.path)] = f"{run.path} has the recipe and the seed of {same.path}"
+    return [kept[seed] for seed in sorted(kept)], left_out
+
+
+def _labels(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
+    """Name the groups.
+
+    By the name that its recipes were given if they share it and no other group has it; else by the loss, with
+    the options that tell it from the others of that loss.
+    """
+    firsts = [group[0] for group in groups]
+    names = [{run.recipe.name for run in group} for group in groups]
+    unnamed = Recipe.model_fields["name"].default
+    plain = [
+        run.recipe.name if len(own) == 1 == names.count(own) and own != {unnamed} else _kind(run)
+        for run, own in zip(firsts, names, strict=True)
+    ]
+    labels = list(plain)
+    for base in dict.fromkeys(plain):
+        places = [place for place, label in enumerate(plain) if label == base]
+        parts = _telling_parts([firsts[place].recipe for place in places])
+        for place, part in zip(places, parts, strict=True):
+            labels[place] = ", ".join([base, *part])
     return [
-        Group(label, members)
-        for name, namesakes in by_name.items()
-        for label, members in zip(_labels(name, namesakes), namesakes, strict=True)
+        label if labels.count(label) == 1 else f"{label} ({run.path.name})"
+        for label, run in zip(labels, firsts, strict=True)
     ]
 
 
-def _labels(name: str, namesakes: Sequence[Sequence[FinishedRun]]) -> list[str]:
-    if len(namesakes) == 1:
-        return [name]
-    contents = [_flat(recipe_content(members[0].recipe)) for members in namesakes]
-    keys = list(dict.fromkeys(key for content in contents for key in content if key != "seed"))
-    keys.sort(key=lambda key: not key.endswith(".name"))  # the loss before its options
+def _kind(run: FinishedRun) -> str:
+    return "the data's own probabilities" if run.is_limit else run.recipe.loss.name
+
+
+def _telling_parts(recipes: Sequence[Recipe]) -> list[list[str]]:
+    """For each recipe, the fewest options found that tell it from the others: its loss's before its data's."""
+    flats = [flat_content(recipe) for recipe in recipes]
+    keys = differing_keys(recipes)
+    keys.sort(key=lambda key: (key.startswith("data."), not key.startswith("loss.")))
     telling: list[str] = []
     parts = 1
     for key in keys:
-        found = len({tuple(repr(content.get(k)) for k in (*telling, key)) for content in contents})
+        found = len({tuple(json.dumps(flat.get(k)) for k in (*telling, key)) for flat in flats})
         if found > parts:
             telling, parts = [*telling, key], found
-    labels = [
-        " ".join([name, *(f"{key}={_short(content[key])}" for key in telling if key in content)])
-        for content in contents
-    ]
-    return labels if len(set(labels)) == len(labels) else [f"{label} ({i})" for i, label in enumerate(labels)]
+    return [[_words(key, flat[key]) for key in telling if key in flat] for flat in flats]
 
 
-def _flat(content: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        flat |= _flat(value, f"{start}{key}.") if isinstance(value, dict) else {f"{start}{key}": value}
-    return flat
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _words(key: str, value: Any) -> str:
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return f"{key.removeprefix('loss.').removeprefix('data.')} {shown}"

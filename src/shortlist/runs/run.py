@@ -1,5 +1,6 @@
 """A run on disk: everything needed to reproduce, resume, compare and serve it."""
 
+import csv
 import fcntl
 import importlib.metadata
 import json
@@ -19,9 +20,11 @@ from torch import Tensor
 from shortlist._files import replacing, write_text
 from shortlist.model.files import read_description, read_predictors, read_score_map
 from shortlist.class_table import ClassTable
+from shortlist.metrics import Results
 from shortlist.predictors import SetPredictor
 from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe, training_hash
+from shortlist.recipes.content import training_hash
+from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 
 __all__ = ["Run", "RunError"]
 
@@ -160,6 +163,31 @@ class Run:
     def predictors(self) -> dict[str, SetPredictor]:
         """The calibrated predictors of the recipe, in the order of their names."""
         return read_predictors(self.model_path, sorted(self.recipe.predictors))
+
+    def results(self, part: str = "test") -> Results:
+        """What was found on the test rows, or on the validation rows (``val``)."""
+        return Results.load(self._results_file(part))
+
+    def save_results(self, results: Results, part: str = "test") -> None:
+        """Keep what was found."""
+        results.save(self._results_file(part))
+
+    def has_results(self, part: str = "test") -> bool:
+        """Whether results of a part are kept."""
+        return self._results_file(part).is_file()
+
+    def _results_file(self, part: str) -> Path:
+        return self.path / ("results.json" if part == "test" else f"results_{part}.json")
+
+    def epochs(self) -> list[dict[str, float]]:
+        """The metrics of each epoch, of both stages one after the other."""
+        found = []
+        for name in ("epochs.csv", "epochs_second_stage.csv"):
+            if (self.path / name).is_file():
+                with (self.path / name).open(encoding="utf-8", newline="") as file:
+                    lines = list(csv.DictReader(file))
+                found += [{key: float(value) for key, value in line.items() if value} for line in lines]
+        return found
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -154,5 +154,5 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
     """Figures of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
     scores, target = run.scored(part)
     results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
-    results.save(run.path / ("results.json" if part == "test" else f"results_{part}.json"))
+    run.save_results(results, part)
     return results

@@ -1,9 +1,7 @@
 """From a suite to its runs: every combination of axes, methods, grid points and seeds, with its recipe."""
 
-import hashlib
 import inspect
 import itertools
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ import yaml
 
 from shortlist.datasets import DATASETS
 from shortlist.metrics.names import check_figure
-from shortlist.recipes.recipe import NO_METHOD, Recipe, RecipeError, make_recipe
+from shortlist.recipes.content import recipe_content
+from shortlist.recipes.recipe import Recipe, RecipeError, make_recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.suites.suite import Method, Suite, SuiteError
 
@@ -23,8 +22,6 @@ __all__ = [
     "Point",
     "Task",
     "plan_suite",
-    "recipe_content",
-    "recipe_hash",
     "resolve",
     "run_name",
     "source_cell",
@@ -220,16 +217,3 @@ def resolve(
         return make_recipe(suite.base, [*overrides, f"seed={seed}", f"name={cell.name}"])
     except RecipeError as error:
         raise SuiteError(f"{run_name(cell, point, seed)}: {error}") from error
-
-
-def recipe_content(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain values, without what does not change its numbers."""
-    return recipe.model_dump(mode="json", exclude=set(NO_METHOD))
-
-
-def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
-    """Twelve digits that differ for recipes that differ (in more than ``NO_METHOD``)."""
-    content = recipe_content(recipe)
-    if not seed:
-        del content["seed"]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

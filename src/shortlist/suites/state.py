@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 
-from shortlist.metrics import Results
 from shortlist.metrics.names import larger_is_better, value_of
+from shortlist.recipes.content import recipe_content
 from shortlist.recipes.recipe import Recipe
-from shortlist.runs.groups import why
+from shortlist.runs.finished import why
 from shortlist.runs.run import Run
 from shortlist.suites.plan import (
     Cell,
     Point,
     Task,
     plan_suite,
-    recipe_content,
     resolve,
     run_name,
     source_cell,
@@ -98,7 +97,7 @@ class SuiteState:
 
     def validation_figure(self, cell: Cell, name: str) -> float | None:
         """That figure of a run, on the validation rows; None where it is not defined."""
-        figures = Results.load(self.folder / name / "results_val.json").figures()
+        figures = Run(self.folder / name).results("val").figures()
         value = value_of(figures, self.figure(cell))
         return None if value is None or not math.isfinite(value) else value
 
@@ -133,11 +132,11 @@ class SuiteState:
             planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
             if _is_other(path, cell, info.get("scores_from"), recipe, planned):
                 return False
-            files = ["results_val.json", *(["results.json"] if tested else [])]
-            if info["state"] != "finished" or not all((path / file).is_file() for file in files):
+            parts = ["val", *(["test"] if tested else [])]
+            if info["state"] != "finished" or not all(map(run.has_results, parts)):
                 return False
-            for file in files:
-                Results.load(path / file)
+            for part in parts:
+                run.results(part)
         except SuiteError:
             raise
         except Exception as error:  # any file may be amiss, in any way

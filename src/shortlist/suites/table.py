@@ -8,10 +8,11 @@ from typing import Any
 
 from shortlist._files import replacing, write_text
 from shortlist.compare.comparison import Comparison, compare_groups
-from shortlist.metrics import Results
-from shortlist.runs.groups import Group, alike_runs, read_run, why
+from shortlist.recipes.content import recipe_hash
+from shortlist.runs.finished import read_finished, why
+from shortlist.runs.groups import Group, alike_runs
 from shortlist.runs.run import Run, RunError
-from shortlist.suites.plan import recipe_hash, run_name
+from shortlist.suites.plan import run_name
 from shortlist.suites.state import SuiteState
 
 __all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
@@ -31,8 +32,7 @@ def result_rows(state: SuiteState) -> list[dict[str, Any]]:
         row |= {"seed": recipe.seed, "run": name, "recipe_hash": recipe_hash(recipe)}
         row |= {"recipe": json.dumps(recipe.model_dump(mode="json"))}
         row |= {"tuned_by": state.figure(cell), "val": state.validation_figure(cell, name)}
-        results = Results.load(run.path / "results.json")
-        rows.append(row | {figure: found.value for figure, found in results.figures().items()})
+        rows.append(row | {figure: found.value for figure, found in run.results().figures().items()})
     return rows
 
 
@@ -100,7 +100,7 @@ def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[t
     left_out: dict[tuple[str, ...], dict[str, str]] = {}
     for cell, _, name in _chosen_runs(state):
         try:
-            run = read_run(state.folder / name)
+            run = read_finished(state.folder / name)
         except RunError as error:
             left_out.setdefault(cell.place, {})[name] = why(state.folder / name, error)
             continue

@@ -183,18 +183,17 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
 
 def validation_results(run: Run) -> Results:
     """Figures of the validation rows, which grid points are chosen by; made once."""
-    path = run.path / "results_val.json"
     with suppress(ValueError, OSError):  # not there, or not whole
-        return Results.load(path)
+        return run.results("val")
     scores, target = run.scored("val")
     # nobody looks at intervals here
     results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
-    results.save(path)
+    run.save_results(results, "val")
     return results
 
 
 def final_results(run: Run) -> Results:
     """Figures of the test rows; made once, of runs that were chosen."""
     with suppress(ValueError, OSError):  # not there, or not whole
-        return Results.load(run.path / "results.json")
+        return run.results()
     return evaluate_run(run)

@@ -1,0 +1,72 @@
+"""What a recipe says, as plain values: which recipes are the same method, and where two of them differ."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shortlist.recipes.recipe import Recipe
+
+__all__ = [
+    "RUNTIME_KEYS",
+    "differing_keys",
+    "flat_content",
+    "flatten",
+    "recipe_content",
+    "recipe_hash",
+    "training_hash",
+]
+
+RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices")
+"""Keys of a recipe that do not change what a run computes."""
+
+
+def recipe_content(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe as plain values, without what does not change its numbers."""
+    return recipe.model_dump(mode="json", exclude=set(RUNTIME_KEYS))
+
+
+def flat_content(recipe: Recipe) -> dict[str, Any]:
+    """Return the same by dotted keys."""
+    return flatten(recipe_content(recipe))
+
+
+def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
+    """Return twelve digits that differ for recipes that differ (in more than ``RUNTIME_KEYS``)."""
+    content = recipe_content(recipe)
+    if not seed:
+        del content["seed"]
+    return _hash(content)
+
+
+def training_hash(recipe: Recipe) -> str:
+    """Return twelve digits that differ for recipes whose trainings do."""
+    content = recipe_content(recipe)
+    return _hash({key: value for key, value in content.items() if key not in ("adjust", "predictors")})
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values by dotted key.
+
+    Example:
+        >>> flatten({"loss": {"name": "ldam"}, "epochs": 3})
+        {'loss.name': 'ldam', 'epochs': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def differing_keys(recipes: Sequence[Recipe]) -> list[str]:
+    """Return the dotted keys whose values are not the same in all recipes, the seed apart."""
+    flats = [flat_content(recipe) for recipe in recipes]
+    keys = dict.fromkeys(key for flat in flats for key in flat if key != "seed")
+    return [key for key in keys if len({json.dumps(flat.get(key)) for flat in flats}) > 1]  # one may lack it
