@@ -1,6 +1,5 @@
 """How unevenly images are spread over classes (Garcin, thesis, figure 3.2): ``python -m papers lorenz``."""
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ def _table(name: str) -> ClassTable:
 
     if name.endswith(".json") and Path(name).is_file():
         return ClassTable.load(name)
-    if name in DATASETS and "root" in inspect.signature(DATASETS[name]).parameters:
+    if name in DATASETS and DATASETS[name].on_disk:
         raise ValueError(
             f"data must be built in or a path; {name} is read from disk: name its folder or a class table"
         )

@@ -12,7 +12,7 @@ import shortlist.cli
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
 from shortlist.curation.contact_sheet import contact_sheet
-from shortlist.datasets import DATASETS, Splits, TensorSplit
+from shortlist.datasets import DATASETS, DatasetInfo, Splits, TensorSplit
 from tests.datasets import trees
 
 
@@ -149,7 +149,7 @@ def test_sheet_shows_the_smallest_groups(tmp_path, monkeypatch):
         "shortlist.curation.contact_sheet.contact_sheet",
         lambda split, table, *, level: drawn.append(level) or contact_sheet(split, table, level=level),
     )
-    monkeypatch.setitem(DATASETS, "letters", lambda: Splits(part, part, part, table))
+    monkeypatch.setitem(DATASETS, "letters", DatasetInfo(lambda: Splits(part, part, part, table)))
     run("describe", "letters", "--sheet", tmp_path / "sheet.png")
     assert drawn == ["genus"]
 

@@ -16,6 +16,7 @@ from shortlist.class_table import ClassTable
 from shortlist.curation.build import apply_plan, build_benchmark, plan_benchmark
 from shortlist.curation.check import check_images, difference_hash, near_pairs
 from shortlist.curation.describe import describe, draw_lorenz, gini, lorenz_curve, open_dataset
+from shortlist.datasets import DatasetInfo
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.datasets.folders import image_folder
 from tests.datasets import trees
@@ -259,7 +260,12 @@ def test_open_dataset_by_name(tmp_path, monkeypatch):
     def built_in(*, size=1):
         return ("built in", size)
 
-    monkeypatch.setattr(shortlist.datasets, "DATASETS", {"a": on_disk, "b": built_in}, raising=False)
+    monkeypatch.setattr(
+        shortlist.datasets,
+        "DATASETS",
+        {"a": DatasetInfo(on_disk, on_disk=True), "b": DatasetInfo(built_in)},
+        raising=False,
+    )
     assert open_dataset("a", root=tmp_path, size=3) == ("disk", tmp_path, 3)
     assert open_dataset("b", size=2) == ("built in", 2)
     with pytest.raises(ValueError, match="a is read from disk: root must be its folder, got None"):

@@ -8,17 +8,6 @@ from shortlist.recipes.recipe import Recipe
 
 __all__ = ["on_same_rows"]
 
-# whose test rows depend on their options; those of published sets are known by name
-_MADE_OR_OWN = (
-    "glyphs",
-    "glyphs_full",
-    "gaussian_genera",
-    "two_gaussians",
-    "image_folder",
-    "image_list",
-    "image_lists",
-    "embeddings",
-)
 # options that change training and validation rows only, or how images are read
 _NOT_OF_TEST_ROWS = (
     *("label_noise", "noise_level", "max_per_class", "val_is_test", "train", "val", "workers", "cache"),
@@ -33,9 +22,9 @@ def on_same_rows(first: Recipe, second: Recipe) -> bool:
 
 def _test_rows(recipe: Recipe) -> dict[str, Any]:
     name = recipe.data.name
-    if name not in _MADE_OR_OWN:
+    if not DATASETS[name].rows_by_options:
         return {"name": name}
-    parameters = inspect.signature(DATASETS[name]).parameters.values()
+    parameters = inspect.signature(DATASETS[name].build).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     options = defaults | recipe.data.model_dump(mode="json")
     return {key: value for key, value in options.items() if key not in _NOT_OF_TEST_ROWS}

@@ -1,6 +1,5 @@
 """What a data set looks like in figures: classes, groups, imbalance, and how unevenly images are spread."""
 
-import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,27 +140,17 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
 
     known = getattr(sets, "DATASETS", {})
     if name_or_path in known:
-        function = known[name_or_path]
-        wants = inspect.signature(function).parameters
-        lacking = [
-            name
-            for name, option in wants.items()
-            if option.default is option.empty
-            and option.kind in (option.POSITIONAL_OR_KEYWORD, option.KEYWORD_ONLY)
-            and name not in ("root", *options)
-        ]
-        if lacking:
+        info = known[name_or_path]
+        if info.needs is not None and info.needs not in options:
             raise ValueError(
-                f"{name_or_path} needs {lacking[0]}: call it in Python, or give the path of the data "
+                f"{name_or_path} needs {info.needs}: call it in Python, or give the path of the data "
                 "instead of a name"
             )
-        on_disk = "root" in wants
-        if on_disk != (root is not None):
-            needs = (
-                "is read from disk: root must be its folder" if on_disk else "is built in and takes no root"
-            )
-            raise ValueError(f"{name_or_path} {needs}, got {root}")
-        return function(root, **options) if on_disk else function(**options)
+        if info.on_disk != (root is not None):
+            where = "is read from disk: root must be its folder"
+            where = where if info.on_disk else "is built in and takes no root"
+            raise ValueError(f"{name_or_path} {where}, got {root}")
+        return info.build(root, **options) if info.on_disk else info.build(**options)
     path = Path(name_or_path)
     if not path.exists():
         names = ", ".join(sorted(known)) or "none"

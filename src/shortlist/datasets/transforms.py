@@ -86,7 +86,7 @@ class BatchTransform:
         return normalise(images, mean=self.mean, std=self.std)
 
 
-def _to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def image_to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
     return normalise(pixels_of(image), mean=mean, std=std)
 
 
@@ -178,4 +178,4 @@ class TrainTransform:
         cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=part)
         if self.flip and torch.rand(()) < 0.5:
             cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _to_tensor(cut, self.mean, self.std)
+        return image_to_tensor(cut, self.mean, self.std)

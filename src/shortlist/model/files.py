@@ -19,7 +19,7 @@ from torch import nn
 from shortlist._files import replacing, write_text
 from shortlist.class_table import ClassTable
 from shortlist.predictors import SetPredictor, load, save
-from shortlist.predictors.saving import _state_path
+from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
 
 __all__ = [
@@ -196,7 +196,7 @@ def write_predictors(folder: str | Path, predictors: Mapping[str, SetPredictor])
         write_description(folder, read_description(folder) | {"predictors": list(predictors)})
     kept = {_predictor_path(folder, name) for name in predictors}
     for path in set((folder / "predictors").glob("*.json")) - kept:
-        state = _state_path(path)
+        state = state_path(path)
         path.unlink()
         if state is not None:
             state.unlink(missing_ok=True)

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+import shortlist.model.files as files
 from shortlist._checks import check_choice, check_k, promote
 from shortlist.class_table import ClassTable
-from shortlist.model import files
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
 from shortlist.model.images import in_parts, prepare_images

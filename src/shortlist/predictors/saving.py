@@ -102,12 +102,11 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
         "state": f"{path.stem}.{digest[:8]}.safetensors",
         "sha256": digest,
     }
-    old = _state_path(path)
-    state_path = path.with_name(content["state"])
-    with replacing(state_path) as temporary:
+    old, new = state_path(path), path.with_name(content["state"])
+    with replacing(new) as temporary:
         temporary.write_bytes(state)
     write_text(path, json.dumps(content, indent=2) + "\n")
-    if old is not None and old != state_path:
+    if old is not None and old != new:
         old.unlink(missing_ok=True)
 
 
@@ -147,7 +146,7 @@ def _json_path(path: str | Path) -> Path:
     return path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
 
 
-def _state_path(path: Path) -> Path | None:
+def state_path(path: Path) -> Path | None:
     """The state file that an earlier :func:`save` wrote for this path: no other file may be removed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,5 @@
 """From a recipe to its parts: data, model, loss, optimiser, schedule."""
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,21 +33,20 @@ __all__ = [
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     """The data set, read or made, with the recipe's changes to its training part."""
-    make_data, section = DATASETS[recipe.data.name], recipe.data
+    info, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)
-    wants = inspect.signature(make_data).parameters
-    if "progress" in wants:
+    if info.tells_progress:
         options["progress"] = progress
     for key in ("train_transform", "eval_transform"):
         transform = getattr(section, key)
         if transform is None:
             continue
-        if not _is_of_files(make_data):
+        if not info.reads_files:
             raise ValueError(
                 f"data.{key} must be left out for {section.name}, which is not read from image files"
             )
         options[key] = TRANSFORMS[transform.name](**transform.options)
-    data = make_data(**options)
+    data = info.build(**options)
     if section.val_is_test:
         data = replace(data, val=data.test)
     if not section.label_noise and section.max_per_class is None:
@@ -64,12 +62,6 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     counts = targets.bincount(minlength=len(data.class_table))
     train = ChangedSplit(data.train, rows, targets)
     return replace(data, train=train, class_table=data.class_table.with_counts(counts))
-
-
-def _is_of_files(make_data: Callable[..., Splits]) -> bool:
-    """Whether a data set is made of image files, and takes their options."""
-    wants = inspect.signature(make_data).parameters.values()
-    return any(p.name == "eval_transform" or p.kind is p.VAR_KEYWORD for p in wants)
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:

@@ -117,7 +117,7 @@ class Recipe(s.Section):
         if self.data.name not in DATASETS:
             raise ValueError(_unknown("data", self.data.name, DATASETS))
         made_from_files = frozenset({"parts", "class_table", "where", "progress"})
-        _check_options("data", self.data, DATASETS[self.data.name], made_from_files, assemble)
+        _check_options("data", self.data, DATASETS[self.data.name].build, made_from_files, assemble)
         if self.model.name in MODELS:
             provided = frozenset({"num_classes", "in_channels"})
             _check_options("model", self.model, MODELS[self.model.name], provided)

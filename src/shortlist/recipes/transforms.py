@@ -12,7 +12,7 @@ from shortlist.datasets.transforms import (
     IMAGENET_STD,
     EvalTransform,
     TrainTransform,
-    _to_tensor,
+    image_to_tensor,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RandomCrop:
         cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
         if self.flip and torch.rand(()) < 0.5:
             cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _to_tensor(cut, self.mean, self.std)
+        return image_to_tensor(cut, self.mean, self.std)
 
 
 TRANSFORMS: dict[str, Callable[..., Callable]] = {

@@ -1,6 +1,5 @@
 """From a suite to its runs: every combination of axes, methods, grid points and seeds, with its recipe."""
 
-import inspect
 import itertools
 import re
 from collections.abc import Mapping
@@ -171,11 +170,11 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
                 f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "
                 "the test rows (data.val_is_test), on which nothing may be chosen"
             )
-        made = inspect.signature(DATASETS[recipe.data.name]).return_annotation
-        if cell.method.posterior and not hasattr(made, "log_posterior"):
+        if cell.method.posterior and not DATASETS[recipe.data.name].has_posterior:
+            known_ones = ", ".join(name for name, info in DATASETS.items() if info.has_posterior)
             raise SuiteError(
                 f"methods.{cell.name}.posterior needs a data set whose distribution is known "
-                f"(gaussian_genera, two_gaussians), got {recipe.data.name}"
+                f"({known_ones}), got {recipe.data.name}"
             )
         if source is not None:
             _check_reuse(cell, recipe, resolve(suite, source, source.points[0], 0))

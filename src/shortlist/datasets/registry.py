@@ -1,0 +1,67 @@
+"""The data sets by name, each with what it declares of itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt
+from shortlist.datasets.embeddings import embeddings
+from shortlist.datasets.folders import image_folder
+from shortlist.datasets.gaussians import gaussian_genera, two_gaussians
+from shortlist.datasets.glyphs import glyphs, glyphs_full
+from shortlist.datasets.idx import fashion_mnist
+from shortlist.datasets.imagenet import imagenet, imagenet_lt
+from shortlist.datasets.inaturalist import inaturalist2018
+from shortlist.datasets.lists import image_list, image_lists
+from shortlist.datasets.plantnet import plantnet300k
+from shortlist.datasets.splits import Splits
+
+__all__ = ["DATASETS", "DatasetInfo"]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """How to build a data set, and what it can do.
+
+    Args:
+        build: Makes its splits, of options.
+        on_disk: Whether its first argument is the folder ``root``.
+        reads_files: Whether it is read from image files, and so takes transforms of images.
+        has_posterior: Whether it knows its own probabilities (``log_posterior``).
+        tells_progress: Whether it takes ``progress``, since it may take a while.
+        rows_by_options: Whether its test rows depend on its options; those of a published set are known by
+            its name alone.
+        needs: The option, other than ``root``, that must be given; ``None`` if there is none.
+    """
+
+    build: Callable[..., Splits]
+    on_disk: bool = False
+    reads_files: bool = False
+    has_posterior: bool = False
+    tells_progress: bool = False
+    rows_by_options: bool = False
+    needs: str | None = None
+
+
+_made = partial(DatasetInfo, rows_by_options=True)
+_published = partial(DatasetInfo, on_disk=True)
+
+DATASETS: dict[str, DatasetInfo] = {
+    "glyphs": _made(glyphs, tells_progress=True),
+    "glyphs_full": _made(glyphs_full, tells_progress=True, needs="folders"),
+    "gaussian_genera": _made(gaussian_genera, has_posterior=True),
+    "two_gaussians": _made(two_gaussians, has_posterior=True),
+    "cifar10": _published(cifar10),
+    "cifar100": _published(cifar100),
+    "cifar10_lt": _published(cifar10_lt),
+    "cifar100_lt": _published(cifar100_lt),
+    "fashion_mnist": _published(fashion_mnist),
+    "plantnet300k": _published(plantnet300k, reads_files=True),
+    "imagenet": _published(imagenet, reads_files=True),
+    "imagenet_lt": _published(imagenet_lt, reads_files=True),
+    "inaturalist2018": _published(inaturalist2018, reads_files=True),
+    "embeddings": _made(embeddings, on_disk=True),
+    "image_folder": _made(image_folder, on_disk=True, reads_files=True),
+    "image_list": _made(image_list, reads_files=True, needs="path"),
+    "image_lists": _made(image_lists, reads_files=True, needs="train"),
+}

@@ -1,0 +1,132 @@
+"""The rooms of the house: who may import whom. CONTRIBUTING.md has the map."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
+# the ground floor: small modules that every room may use, private ones too
+GROUND = ("_checks", "_files", "_json", "_yaml", "class_table", "priors", "preprocessing")
+# each room may import those before it, never those after it
+ROOMS = (
+    *("ops", "losses", "models", "scores", "predictors", "metrics", "datasets", "curation", "model"),
+    *("recipes", "runs", "training", "compare", "suites", "report", "demo", "cli"),
+)
+# what only some rooms may know of
+ONLY_IN = {
+    "lightning": ("training",),
+    "typer": ("cli",),
+    "matplotlib": ("datasets", "curation", "demo"),
+    "jinja2": ("report",),
+}
+
+
+def imports_of(code: str, module: str = "") -> list[tuple[str, str]]:
+    """Every import in some code, wherever it stands: the module, and the name taken from it or nothing."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            found += [(node.module or "", alias.name) for alias in node.names]
+    return found
+
+
+def faults_of(module: str, code: str) -> list[str]:
+    """What a module (dotted, without the package's own name) imports that it may not."""
+    room, faults = module.split(".")[0], []
+    for imported, name in imports_of(code, module):
+        package, *path = imported.split(".")
+        if package in ONLY_IN and room not in ONLY_IN[package]:
+            faults.append(f"{module} imports {package}, which only {', '.join(ONLY_IN[package])} may")
+        if package != "shortlist":
+            continue
+        path = path or [name]  # from shortlist import losses
+        other = path[0]
+        if other == room or other in GROUND:
+            continue
+        if room in GROUND or (room != "__init__" and _place(other) > _place(room)):
+            faults.append(f"{module} imports {imported}, a later room")
+        elif any(part.startswith("_") for part in (*path, name)):
+            faults.append(f"{module} imports {imported}.{name}, which is private there")
+    return faults
+
+
+def _place(room: str) -> int:
+    # a name of the package itself (Model, ClassTable) is that of a later room: rooms import from rooms
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+
+def modules() -> dict[str, str]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        found[name.removesuffix(".__init__") or name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def test_every_module_is_in_a_room():
+    rooms = {name.split(".")[0] for name in modules()}
+    assert rooms - {"__init__"} == {*GROUND, *ROOMS}
+
+
+@pytest.mark.parametrize("room", ["__init__", *GROUND, *ROOMS])
+def test_rooms_import_only_public_names_of_earlier_rooms(room):
+    faults = [
+        fault
+        for name, code in modules().items()
+        if name.split(".")[0] == room
+        for fault in faults_of(name, code)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "fault"),
+    [
+        ("losses.focal", "from shortlist.runs.run import Run", "a later room"),
+        ("runs.run", "def f():\n    from shortlist.training import fit", "a later room"),
+        ("losses.focal", "from shortlist.ops._select import largest", "is private there"),
+        ("report.page", "from shortlist.metrics.rows import _block", "is private there"),
+        ("predictors.topk", "import shortlist.model", "a later room"),
+        ("scores.tau", "from shortlist import metrics", "a later room"),
+        ("priors", "from shortlist.losses import LOSSES", "a later room"),
+        ("runs.run", "import lightning.pytorch as pl", "which only training may"),
+    ],
+)
+def test_a_wrong_import_is_found(module, code, fault):
+    (found,) = faults_of(module, code)
+    assert fault in found
+
+
+def test_right_imports_are_no_faults():
+    code = "import torch\nfrom shortlist._checks import check_k\nfrom shortlist.ops import log_esp\n"
+    assert faults_of("losses.smooth_topk", code) == []
+    assert (
+        faults_of("training.fit", "import lightning.pytorch as pl\nfrom shortlist.runs.run import Run") == []
+    )
+
+
+def test_no_module_imports_in_a_circle():
+    """At import time: what is imported inside functions, or for types only, does not count."""
+    graph = {name: _at_import(code) for name, code in modules().items()}
+    graph = {name: {other for other in found if other in graph} for name, found in graph.items()}
+    left = dict(graph)
+    while left:
+        ready = [name for name, found in left.items() if not (found - {name}) & left.keys()]
+        assert ready, f"a circle among {sorted(left)}"
+        for name in ready:
+            del left[name]
+
+
+def _at_import(code: str) -> set[str]:
+    found = set()
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for imported, name in imports_of(ast.unparse(node)):
+                if imported.startswith("shortlist."):
+                    path = imported.removeprefix("shortlist.")
+                    found |= {path, f"{path}.{name}"}
+    return found
