@@ -1,6 +1,6 @@
 """What the figures of runs share: reading runs, taking them together by method, means over seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.runs.groups import FinishedRun, alike_runs, group_runs, read_run
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["Mean", "MethodRuns", "look_at_runs", "mapped_scores", "mean_over_seeds", "network_scores"]
+__all__ = ["Mean", "MethodRuns", "mapped_scores", "mean_over_seeds", "measure_runs", "network_scores"]
 
 Found = TypeVar("Found")
 
@@ -37,7 +37,7 @@ class MethodRuns(Generic[Found]):
     is_limit: bool
 
     def about(self) -> Numbers:
-        """What the numbers say of the method itself."""
+        """Return what the numbers say of the method itself."""
         names = {"label": self.label, "seeds": list(self.seeds), "runs": list(self.paths)}
         return names | {"is_limit": self.is_limit}
 
@@ -51,7 +51,7 @@ class Mean(NamedTuple):
 
 
 def mean_over_seeds(values: Sequence[float | None]) -> Mean:
-    """Mean of some values (of seeds, of classes) and its 95 % t-interval; None among them are left out.
+    """Average some values (of seeds, of classes), with a 95 % t-interval; None among them are left out.
 
     Example:
         >>> mean_over_seeds([0.5, None])
@@ -62,10 +62,15 @@ def mean_over_seeds(values: Sequence[float | None]) -> Mean:
     return Mean(found.value, found.low, found.high)
 
 
-def look_at_runs(
-    runs: Sequence[str | Path], look: Callable[[Run], Found], progress: Progress | None
+def measure_runs(
+    runs: Sequence[str | Path], measure: Callable[[Run], Found], progress: Progress | None
 ) -> tuple[list[MethodRuns[Found]], dict[str, str]]:
-    """Look at each run; those that differ in their seeds alone are one method.
+    """Measure each run; those that differ in their seeds alone are one method.
+
+    Args:
+        runs: Run folders.
+        measure: Called with each run.
+        progress: Called after each run.
 
     Returns:
         The methods, and why runs are left out.
@@ -80,7 +85,7 @@ def look_at_runs(
     for number, path in enumerate(paths):
         try:
             finished = read_run(path)
-            found[finished.path] = look(Run(finished.path))
+            found[finished.path] = measure(Run(finished.path))
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
             left_out[str(path)] = " ".join(str(error).split()) or type(error).__name__
@@ -93,26 +98,27 @@ def look_at_runs(
     for group in group_runs(read):
         alike, others = alike_runs(group.runs)
         left_out |= others
-        members = sorted(alike, key=lambda run: run.recipe.seed)
-        methods.append(
-            MethodRuns(
-                label=group.label,
-                paths=[str(run.path) for run in members],
-                seeds=[run.recipe.seed for run in members],
-                found=[found[run.path] for run in members],
-                is_limit=members[0].origin == "posterior",
-            )
-        )
+        methods.append(_method_of(group.label, sorted(alike, key=lambda run: run.recipe.seed), found))
     return methods, left_out
 
 
+def _method_of(label: str, runs: Sequence[FinishedRun], found: Mapping[Path, Found]) -> MethodRuns[Found]:
+    return MethodRuns(
+        label=label,
+        paths=[str(run.path) for run in runs],
+        seeds=[run.recipe.seed for run in runs],
+        found=[found[run.path] for run in runs],
+        is_limit=runs[0].origin == "posterior",
+    )
+
+
 def mapped_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) that the run predicts from, and targets (n,), of rows that count."""
+    """Read the scores (n, c) that the run predicts from, and targets (n,), of rows that count."""
     return _counted(run, part, *run.scored(part))
 
 
 def network_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) as the network gave them, and targets (n,), of rows that count."""
+    """Read the scores (n, c) as the network gave them, and targets (n,), of rows that count."""
     return _counted(run, part, *run.load_scores(part))
 
 
