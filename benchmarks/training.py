@@ -47,8 +47,14 @@ LOSSES = {
 }
 
 
-def make(name: str, epochs: int) -> Recipe:
+def make(name: str, epochs: int, *, k: int | None = None) -> Recipe:
+    """Make the demonstration's recipe with a loss, for lists of k if the loss has a k and it is given."""
     loss = [f"loss={name.split(',')[0]}", *LOSSES[name]]
+    if k is not None and name == "ranked_topk":
+        half = [0.5, *[0.0] * (k - 2), 0.5] if k > 1 else [1.0]
+        loss += [f"loss.distribution={half}", f"loss.candidates={max(16, 2 * k)}"]
+    elif k is not None:
+        loss.append(f"loss.k={k}")
     # small steps: all losses stay where they start, none diverges with the demonstration's learning rate
     return make_recipe(BASE, [*loss, f"epochs={epochs}", f"validate_every={epochs}", "optimiser.lr=0.01"])
 

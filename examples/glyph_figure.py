@@ -6,10 +6,9 @@ Writes docs/glyphs.png, or the file that is named.
 import argparse
 import io
 
-import torch
-
 from shortlist.class_table import ClassTable
 from shortlist.curation.contact_sheet import contact_sheet
+from shortlist.curation.describe import lorenz_curve
 from shortlist.datasets.glyphs.dataset import GlyphSplits, glyphs
 
 ROWS = {  # of each group, some that are told apart with trouble or not at all
@@ -21,12 +20,6 @@ ROWS = {  # of each group, some that are told apart with trouble or not at all
     "P, with accents and strokes": "PΡРꓑṔṖⱣ",
     "Arabic jeem, hah, khah": "جحخڃڄ",
 }
-
-
-def lorenz_curve(class_counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Share of the classes, rarest first, and the share of the images that they hold (c + 1,)."""
-    held = torch.cat([torch.zeros(1), class_counts.sort().values.cumsum(0) / class_counts.sum()])
-    return torch.linspace(0, 1, len(held)), held
 
 
 def draw(data: GlyphSplits, path: str) -> None:

@@ -39,7 +39,7 @@ def figures(
 
     For example: python -m papers level_sets -o level_sets.svg; python -m papers class_size runs/long_tail.
     """
-    from papers.figures import load_figure, write_figure
+    from papers.figures import load_figure
     from shortlist.recipes.recipe import read_setting
 
     if name is None:
@@ -62,6 +62,14 @@ def figures(
     else:
         check_place(output)
         found = _measure(figure, runs, options)
+    beside = _write(figure, name, found, output, numbers)
+    typer.echo(strict_json(found) if as_json else f"{output}, numbers in {beside}")
+
+
+def _write(figure: Any, name: str, found: dict[str, Any], output: Path, numbers: Path | None) -> Path:
+    """Write a drawing and its numbers, and name the runs that are not in them."""
+    from papers.figures import write_figure
+
     try:
         beside = write_figure(figure, found, output)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -70,10 +78,7 @@ def figures(
         raise ValueError(f"--numbers must be those of {name}, got {numbers}: {error!r}") from error
     for path, reason in found.get("left_out", {}).items():
         typer.echo(f"shortlist: left out {reason if path in reason else f'{path}: {reason}'}", err=True)
-    if as_json:
-        typer.echo(strict_json(found))
-    else:
-        typer.echo(f"{output}, numbers in {beside}")
+    return beside
 
 
 def _list_figures() -> None:
@@ -99,8 +104,8 @@ def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> d
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
     if runs:
         options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
-    with progress_report() as report:
-        return figure.measure(**options, progress=lambda what, done, total: report(what, done, total, {}))
+    with progress_report() as progress:
+        return figure.measure(**options, progress=lambda what, done, total: progress(what, done, total, {}))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ __all__ = ["FIGURES", "Numbers", "PaperFigure", "load_figure", "write_figure"]
 FIGURES: dict[str, str] = {
     "level_sets": "each loss over all scores of three classes with a given sum, for k = 1 and 2",
     "noise_landscape": "what the amount of noise and the number of draws make of the noised top-k loss",
-    "epoch_time": "seconds of training for an epoch against k, for each loss",
+    "epoch_time": "what an epoch of training takes beyond cross-entropy, against k, for each loss",
     "nonzero_gradients": "how many scores get a gradient, against the amount of noise",
     "splitter_network": "the splitter selection network, with the least rank that can arrive on each wire",
     "lorenz": "how unevenly the training images are spread over the classes",
@@ -21,13 +21,13 @@ FIGURES: dict[str, str] = {
     "topk_against_average_k": "coverage of runs with K classes for every row, and with K on average",
     "error_against_tau": "balanced error of runs after adjustment by tau, and by normalised weights",
     "two_gaussians": "separators and balanced errors of an affine classifier with a rare class",
-    "average_k_sensitivity": "coverage of the average-K loss by batch size and by alpha",
+    "average_k_sensitivity": "coverage of runs with the average-K loss by alpha and by batch size",
 }
 """Name of each figure and what it shows; the module of the same name has ``FIGURE``."""
 
 
 def load_figure(name: str) -> PaperFigure:
-    """The figure of that name.
+    """Import the figure of that name.
 
     Example:
         >>> load_figure("splitter_network").options()

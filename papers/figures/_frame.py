@@ -37,11 +37,11 @@ class PaperFigure:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether it is made from run folders."""
+        """Tell whether it is made from run folders."""
         return "runs" in inspect.signature(self.measure).parameters
 
     def options(self) -> dict[str, Any]:
-        """The options with their defaults."""
+        """List the options with their defaults."""
         parameters = inspect.signature(self.measure).parameters.values()
         return {p.name: p.default for p in parameters if p.name not in ("runs", "progress")}
 
@@ -56,14 +56,14 @@ class PaperFigure:
 
 
 def new_figure(width: float = 7.0, height: float = 4.5) -> "Figure":
-    """An empty figure (inches) that belongs to no window and no global state."""
+    """Make an empty figure (inches) that belongs to no window and no global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def write_figure(figure: PaperFigure, numbers: Numbers, path: str | Path) -> Path:
-    """Write the drawing (.svg, .pdf or .png), and its numbers beside it as JSON; returns the JSON's path."""
+    """Write the drawing (.svg, .pdf or .png), and its numbers beside it as JSON; return the JSON's path."""
     path = Path(path)
     if path.suffix not in (".svg", ".pdf", ".png"):
         raise ValueError(f"path must end in .svg, .pdf or .png, got {path}")

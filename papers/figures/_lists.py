@@ -21,7 +21,7 @@ def _distinct(name: str, listed: list) -> list:
 
 
 def check_integers(name: str, value: int | Sequence[int], *, below: int | None = None) -> list[int]:
-    """Different integers ``>= 1`` and ``< below``.
+    """Require different integers ``>= 1`` and ``< below``.
 
     Example:
         >>> check_integers("k", 2), check_integers("k", (1, 5), below=6)
@@ -38,12 +38,12 @@ def check_integers(name: str, value: int | Sequence[int], *, below: int | None =
 def check_numbers(
     name: str, value: float | Sequence[float], *, low: float = 0.0, above: float = float("-inf")
 ) -> list[float]:
-    """Different numbers ``>= low`` and ``> above``."""
+    """Require different numbers ``>= low`` and ``> above``."""
     return _distinct(name, [float(check_number(name, v, low=low, above=above)) for v in _listed(name, value)])
 
 
 def check_names(name: str, value: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """Different names among the known ones, or all of them for ``None``."""
+    """Require different names among the known ones; ``None`` stands for all."""
     if value is None:
         return list(known)
     listed = _listed(name, value)
@@ -54,6 +54,6 @@ def check_names(name: str, value: str | Sequence[str] | None, known: Sequence[st
 
 
 def check_seed(seed: int) -> None:
-    """An integer >= 0."""
+    """Require an integer >= 0."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be an integer >= 0, got {seed!r}")

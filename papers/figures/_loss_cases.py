@@ -13,7 +13,7 @@ __all__ = ["make_loss", "options_for", "takes_k"]
 
 
 def takes_k(name: str) -> bool:
-    """Whether a loss of :data:`LOSSES` depends on k: directly, by a distribution, or by its label sets.
+    """Tell whether a loss of :data:`LOSSES` depends on k: directly, or by a distribution or label sets.
 
     Example:
         >>> [name for name in ("topk_hinge", "ranked_topk", "sparse_top", "ldam") if takes_k(name)]
@@ -27,7 +27,7 @@ def _wants(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def options_for(name: str, *, k: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain options of a loss: k in the form that it wants, and the settings."""
+    """Join the plain options of a loss: k in the form that it wants, and the settings."""
     return ({"k": k} if "k" in _wants(name) else {}) | dict(settings)
 
 
@@ -39,7 +39,7 @@ def make_loss(
     target: Tensor | None = None,
     **others: Any,
 ) -> nn.Module:
-    """A loss of :data:`LOSSES`, or cross-entropy, with what it wants beyond plain options.
+    """Make a loss of :data:`LOSSES`, or cross-entropy, with what it wants beyond plain options.
 
     Args:
         name: Which one.

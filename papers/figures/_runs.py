@@ -14,7 +14,7 @@ from shortlist.runs.finished import FinishedRun, read_finished, why
 from shortlist.runs.groups import group_runs
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["Mean", "MethodRuns", "look_at_runs", "mapped_scores", "mean_over_seeds", "network_scores"]
+__all__ = ["Mean", "MethodRuns", "mapped_scores", "mean_over_seeds", "measure_runs", "network_scores"]
 
 Found = TypeVar("Found")
 
@@ -38,7 +38,7 @@ class MethodRuns(Generic[Found]):
     is_limit: bool
 
     def about(self) -> Numbers:
-        """What the numbers say of the method itself."""
+        """Return what the numbers say of the method itself."""
         names = {"label": self.label, "seeds": list(self.seeds), "runs": list(self.paths)}
         return names | {"is_limit": self.is_limit}
 
@@ -52,7 +52,7 @@ class Mean(NamedTuple):
 
 
 def mean_over_seeds(values: Sequence[float | None]) -> Mean:
-    """Mean of some values (of seeds, of classes) and its 95 % t-interval; None among them are left out.
+    """Average some values (of seeds, of classes), with a 95 % t-interval; None among them are left out.
 
     Example:
         >>> mean_over_seeds([0.5, None])
@@ -63,10 +63,15 @@ def mean_over_seeds(values: Sequence[float | None]) -> Mean:
     return Mean(found.value, found.low, found.high)
 
 
-def look_at_runs(
-    runs: Sequence[str | Path], look: Callable[[Run], Found], progress: Progress | None
+def measure_runs(
+    runs: Sequence[str | Path], measure: Callable[[Run], Found], progress: Progress | None
 ) -> tuple[list[MethodRuns[Found]], dict[str, str]]:
-    """Look at each run; those that differ in their seeds alone are one method.
+    """Measure each run; those that differ in their seeds alone are one method.
+
+    Args:
+        runs: Run folders.
+        measure: Called with each run.
+        progress: Called after each run.
 
     Returns:
         The methods, and why runs are left out.
@@ -81,7 +86,7 @@ def look_at_runs(
     for number, path in enumerate(paths):
         try:
             finished = read_finished(path)
-            found[finished.path] = look(finished.run)
+            found[finished.path] = measure(finished.run)
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
             left_out[str(path)] = why(path, error)
@@ -105,12 +110,12 @@ def look_at_runs(
 
 
 def mapped_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) that the run predicts from, and targets (n,), of rows that count."""
+    """Read the scores (n, c) that the run predicts from, and targets (n,), of rows that count."""
     return _counted(run, part, *run.scored(part))
 
 
 def network_scores(run: Run, part: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) as the network gave them, and targets (n,), of rows that count."""
+    """Read the scores (n, c) as the network gave them, and targets (n,), of rows that count."""
     return _counted(run, part, *run.load_scores(part))
 
 

@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from shortlist.palette import PRINT
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.tri import Triangulation
 
-__all__ = ["COLOURS", "draw_bar", "draw_key", "draw_levels", "rescale", "simplex_grid"]
+__all__ = ["COLOUR_MAP", "draw_bar", "draw_key", "draw_levels", "rescale", "simplex_grid"]
 
-COLOURS = "viridis"
+COLOUR_MAP = "viridis"
 # an odd, prime number of bands: plateaus, often at a half or thirds of the range, are not on an edge
 LEVELS = (-1e-6, *(i / 11 for i in range(1, 11)), 1 + 1e-6)
 _CORNERS = ((0.5, 3**0.5 / 2), (0.0, 0.0), (1.0, 0.0))  # of the true class, of a, of b
 
 
 def simplex_grid(resolution: int, *, total: float = 1.0) -> Tensor:
-    """All scores (m, 3) that are multiples of ``total / resolution``, >= 0 and add up to ``total``.
+    """List all scores (m, 3) >= 0 that are multiples of ``total / resolution`` and add up to ``total``.
 
     The first column is the true class. Equal shares are equal numbers, so that ties are ties.
 
@@ -35,7 +37,7 @@ def simplex_grid(resolution: int, *, total: float = 1.0) -> Tensor:
 
 
 def rescale(values: Sequence[float]) -> list[float]:
-    """Values moved and stretched to reach from 0 to 1; all 0 if they are all the same.
+    """Move and stretch values to reach from 0 to 1; all are 0 if they are all the same.
 
     Example:
         >>> rescale([1.0, 3.0, 2.0])
@@ -61,22 +63,22 @@ def _triangulation(resolution: int) -> "Triangulation":
 
 
 def _frame(axes: "Axes") -> None:
-    """The edge of the triangle, and a mark at the true class."""
+    """Draw the edge of the triangle, and a mark at the true class."""
     from matplotlib.patches import Polygon
 
     axes.add_patch(Polygon(_CORNERS, fill=False, edgecolor="black", linewidth=0.7))
-    axes.plot(*_CORNERS[0], "o", color="#d55e00", markersize=3, clip_on=False, zorder=5)
+    axes.plot(*_CORNERS[0], "o", color=PRINT[1], markersize=3, clip_on=False, zorder=5)
     axes.set(aspect="equal", xlim=(-0.03, 1.03), ylim=(-0.03, 0.9))
     axes.axis("off")
 
 
 def draw_levels(axes: "Axes", values: Sequence[float], *, resolution: int, grainy: bool = False) -> Any:
-    """Fill a triangle by values from 0 to 1, in eleven bands; returns what a colour bar wants.
+    """Fill a triangle by values from 0 to 1, in eleven bands; return what a colour bar wants.
 
     ``grainy`` is for values that change from point to point: no lines, and pixels in place of many paths.
     """
     mesh = _triangulation(resolution)
-    filled = axes.tricontourf(mesh, values, levels=LEVELS, cmap=COLOURS, vmin=0, vmax=1)
+    filled = axes.tricontourf(mesh, values, levels=LEVELS, cmap=COLOUR_MAP, vmin=0, vmax=1)
     if grainy:
         filled.set_rasterized(True)
     elif len(set(values)) > 2:  # a step has no levels between
@@ -86,7 +88,7 @@ def draw_levels(axes: "Axes", values: Sequence[float], *, resolution: int, grain
 
 
 def draw_bar(figure: "Figure", filled: Any, label: str) -> None:
-    """A colour bar below all triangles."""
+    """Draw a colour bar below all triangles."""
     bar = figure.colorbar(filled, ax=figure.axes, orientation="horizontal", shrink=0.5, aspect=50, pad=0.02)
     bar.set_label(label, fontsize=7)
     bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
@@ -94,7 +96,7 @@ def draw_bar(figure: "Figure", filled: Any, label: str) -> None:
 
 
 def draw_key(axes: "Axes", labels: Sequence[str]) -> None:
-    """An empty triangle whose corners are named: of the true class, lower left, lower right."""
+    """Draw an empty triangle with names at its corners: of the true class, lower left, lower right."""
     _frame(axes)
     for (x, y), label, below in zip(_CORNERS, labels, (False, True, True), strict=True):
         shift = -0.07 if below else 0.07

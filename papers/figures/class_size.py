@@ -9,7 +9,7 @@ from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress
 from papers.figures._lines import add_legend, figure_with_legend, percent, style_of
-from papers.figures._runs import MethodRuns, look_at_runs, mapped_scores, mean_over_seeds
+from papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
 from shortlist._checks import check_k
 from shortlist.metrics.ranks import topk_sums
 from shortlist.runs.run import Run
@@ -31,7 +31,7 @@ class ClassHits(NamedTuple):
 def measure(
     *, runs: Sequence[str | Path], k: int = 5, bins: int = 8, progress: Progress | None = None
 ) -> Numbers:
-    """Top-k accuracy on test rows of classes of about the same number of training images.
+    """Measure top-k accuracy on test rows of classes of about the same number of training images.
 
     The classes of a bin count the same, however many test rows they have. Scores are those that the run
     predicts from, through its score map. The interval is over seeds where a method has several, and over
@@ -42,15 +42,15 @@ def measure(
         k: Number of guesses.
         bins: Bins from the rarest to the most frequent class, of even width in the logarithm; those that
             hold no whole number are joined to their neighbours, and classes without images are apart.
-        progress: See the frame.
+        progress: Called after each run.
     """
     check_k(k)
     check_k(bins, name="bins")
-    methods, left_out = look_at_runs(runs, lambda run: _class_hits(run, k), progress)
-    looks = [look for method in methods for look in method.found]
-    ranges = _ranges(torch.cat([look.images for look in looks]), bins)
-    inside = [[_inside(look, one) for look in looks] for one in ranges]
-    classes = [sum(map(len, of_looks)) / len(looks) for of_looks in inside]
+    methods, left_out = measure_runs(runs, lambda run: _class_hits(run, k), progress)
+    hits = [one for method in methods for one in method.found]
+    ranges = _ranges(torch.cat([one.images for one in hits]), bins)
+    inside = [[_inside(one, place) for one in hits] for place in ranges]
+    classes = [sum(map(len, of_runs)) / len(hits) for of_runs in inside]
     return {
         "k": k,
         "bins": [
@@ -71,7 +71,7 @@ def _class_hits(run: Run, k: int) -> ClassHits:
 
 
 def _ranges(images: Tensor, bins: int) -> list[tuple[int, int]]:
-    """Smallest and largest number of images in each bin, both included."""
+    """Find the smallest and largest number of images in each bin, both included."""
     ranges = [(0, 0)] if (images == 0).any() else []
     known = images[images > 0].double()
     if not len(known):
@@ -81,21 +81,21 @@ def _ranges(images: Tensor, bins: int) -> list[tuple[int, int]]:
     return ranges + [(a, b - 1) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
 
 
-def _inside(look: ClassHits, one: tuple[int, int]) -> list[float]:
-    """Accuracies of the classes of a bin."""
-    return look.accuracy[(look.images >= one[0]) & (look.images <= one[1])].tolist()
+def _inside(hits: ClassHits, place: tuple[int, int]) -> list[float]:
+    """List the accuracies of the classes of a bin."""
+    return hits.accuracy[(hits.images >= place[0]) & (hits.images <= place[1])].tolist()
 
 
 def _of_method(method: MethodRuns[ClassHits], ranges: Sequence[tuple[int, int]]) -> Numbers:
     means = []
     for one in ranges:
-        of_seeds = [_inside(look, one) for look in method.found]
+        of_seeds = [_inside(hits, one) for hits in method.found]
         if len(of_seeds) == 1:
             means.append(mean_over_seeds(of_seeds[0]))
         else:
             means.append(mean_over_seeds([mean_over_seeds(values).value for values in of_seeds]))
     return method.about() | {
-        "test_rows": [look.rows for look in method.found],
+        "test_rows": [hits.rows for hits in method.found],
         "interval": "over seeds" if len(method.found) > 1 else "over classes",
         "accuracy": [mean.value for mean in means],
         "low": [mean.low for mean in means],
@@ -104,7 +104,7 @@ def _of_method(method: MethodRuns[ClassHits], ranges: Sequence[tuple[int, int]])
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """Above, a line for each method; below, how many classes there are of each size."""
+    """Draw a line for each method, and below how many classes there are of each size."""
     bins, methods = numbers["bins"], numbers["methods"]
     figure = figure_with_legend(7.5, 5.0, [method["label"] for method in methods])
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
@@ -133,7 +133,7 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _places(bins: Sequence[Any]) -> list[float]:
-    """Where bins are drawn: classes without images left of the others, as a logarithm has no 0."""
+    """Place the bins: classes without images left of the others, as a logarithm has no 0."""
     others = [one["x"] for one in bins if one["high"] > 0] or [1.0]
     return [one["x"] if one["high"] > 0 else others[0] / 2 for one in bins]
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress
 from papers.figures._lines import (
-    COLOURS,
     MOST_BANDS,
     add_legend,
     figure_with_legend,
@@ -18,9 +17,10 @@ from papers.figures._lines import (
     percent,
     style_of,
 )
-from papers.figures._runs import MethodRuns, look_at_runs, mean_over_seeds, network_scores
+from papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs, network_scores
 from shortlist._checks import check_k, check_number
 from shortlist.metrics.ranks import balanced_error
+from shortlist.palette import PRINT
 from shortlist.runs.run import Run, RunError
 from shortlist.scores import PriorRecord, fit_tau, normalization_map
 from shortlist.scores.tau import middle_of_best, standard_error
@@ -62,7 +62,7 @@ def measure(
     steps: int = 40,
     progress: Progress | None = None,
 ) -> Numbers:
-    r"""Balanced error on validation and test rows against tau, for two corrections of trained models.
+    r"""Measure balanced error on validation and test rows against tau, for two corrections of models.
 
     Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalisation :math:`w_j / \lVert w_j
     \rVert^\tau` with the offset kept as it is, as by ``normalize_classifier``, for runs whose classifier is
@@ -74,14 +74,14 @@ def measure(
         runs: Run folders.
         tau_max: Largest tau; the smallest is 0.
         steps: Number of steps between them.
-        progress: See the frame.
+        progress: Called after each run.
     """
     check_number("tau_max", tau_max, above=0.0)
     check_k(steps, name="steps")
     grid = torch.linspace(0.0, float(tau_max), steps + 1, dtype=torch.float64)
     grid = torch.tensor([round(tau, 10) for tau in grid.tolist()], dtype=torch.float64)  # 0.3, as one writes
     seen: dict[str, str] = {}
-    methods, left_out = look_at_runs(runs, lambda run: _curves(run, grid, seen), progress)
+    methods, left_out = measure_runs(runs, lambda run: _curves(run, grid, seen), progress)
     return {
         "tau": grid.tolist(),
         "bias": "kept as it is",
@@ -137,7 +137,7 @@ def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
 
 
 def _of_technique(curves: Sequence[Curve], grid: Sequence[float]) -> Numbers:
-    """Means over seeds; the tau that each seed's validation rows choose, and the test error there."""
+    """Average over seeds; list the tau that each seed's validation rows choose, and the test error there."""
     numbers: Numbers = {}
     for part in PARTS:
         means = [mean_over_seeds(of_tau) for of_tau in zip(*(getattr(c, part) for c in curves), strict=True)]
@@ -149,7 +149,7 @@ def _of_technique(curves: Sequence[Curve], grid: Sequence[float]) -> Numbers:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """A panel for each technique; whole lines of test rows, thin ones of validation rows."""
+    """Draw a panel for each technique: whole lines of test rows, thin ones of validation rows."""
     methods = numbers["methods"]
     shown = [name for name in TECHNIQUES if any(method[name] is not None for method in methods)]
     labels = [*(method["label"] for method in methods), *_KINDS]
@@ -173,7 +173,7 @@ def _draw_method(
     colour, marker = style["color"], style["marker"]
     test = found["test"]
     axes.plot(tau, percent(test["value"]), color=colour, linewidth=1.8, label=label, markersize=4,
-              marker=marker if num_methods > len(COLOURS) else None,
+              marker=marker if num_methods > len(PRINT) else None,
               markevery=max(1, len(tau) // 8))  # fmt: skip
     axes.plot(tau, percent(found["val"]["value"]), color=colour, linewidth=0.9, linestyle=(0, (3, 2)))
     if num_methods <= MOST_BANDS:

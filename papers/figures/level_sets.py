@@ -48,7 +48,7 @@ def measure(
     class_counts: Sequence[int] = (10, 100, 1000),
     progress: Progress | None = None,
 ) -> Numbers:
-    """Each loss at all points of a grid over scores >= 0 of three classes that add up to ``scale``.
+    """Compute each loss at all points of a grid over scores >= 0 of three classes that add up to ``scale``.
 
     The true class is the first, the others are called a and b. Losses for cosine scores see the same points
     divided by ``scale``: cosines that add up to 1.
@@ -76,21 +76,7 @@ def measure(
     grid = simplex_grid(resolution, total=scale)
     panels = []
     for done, (name, guesses) in enumerate(cases):
-        cosine = "cosine_scores" in getattr(LOSSES.get(name), "needs", ())
-        options = _options(name, guesses or 1)
-        values = _evaluate(name, grid / scale if cosine else grid, options, counts.double()).tolist()
-        panels.append(
-            {
-                "loss": name,
-                "k": guesses,
-                "options": options,
-                "note": _NOTES.get(name),
-                "scores_sum": 1.0 if cosine else scale,
-                "low": min(values),
-                "high": max(values),
-                "values": [round(value, 6) for value in rescale(values)],
-            }
-        )
+        panels.append(_panel(name, guesses, grid, scale, counts.double()))
         if progress is not None:
             progress("losses", done + 1, len(cases))
     return {
@@ -101,6 +87,23 @@ def measure(
         "corners": ["true class", "a", "b"],
         "points": [[round(score, 6) for score in row] for row in grid.tolist()],
         "panels": panels,
+    }
+
+
+def _panel(name: str, k: int | None, grid: Tensor, scale: float, counts: Tensor) -> dict[str, Any]:
+    """Compute a loss at all points of the grid; losses of cosines see points that add up to 1."""
+    cosine = "cosine_scores" in getattr(LOSSES.get(name), "needs", ())
+    options = _options(name, k or 1)
+    values = _evaluate(name, grid / scale if cosine else grid, options, counts).tolist()
+    return {
+        "loss": name,
+        "k": k,
+        "options": options,
+        "note": _NOTES.get(name),
+        "scores_sum": 1.0 if cosine else scale,
+        "low": min(values),
+        "high": max(values),
+        "values": [round(value, 6) for value in rescale(values)],
     }
 
 
@@ -118,7 +121,7 @@ def _options(name: str, k: int) -> dict[str, Any]:
 
 
 def _evaluate(name: str, scores: Tensor, options: dict[str, Any], counts: Tensor) -> Tensor:
-    """The loss (m,) of each row of scores (m, 3), the first class being the true one."""
+    """Compute the loss (m,) of each row of scores (m, 3), the first class being the true one."""
     target = torch.zeros(len(scores), dtype=torch.int64)
     k = options.get("k", 1)
     if name == _ERROR:
@@ -141,7 +144,7 @@ def _of_one(name: str, row: Tensor, target: Tensor, options: dict[str, Any]) -> 
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """A triangle for each panel: first the losses with k, a block of rows for each k, then those without."""
+    """Draw a triangle for each panel: first losses with k, a block of rows for each, then those without."""
     blocks = [[p for p in numbers["panels"] if p["k"] == k] for k in numbers["k"]]
     free = [panel for panel in numbers["panels"] if panel["k"] is None]
     titled = [(f"k = {k}", block) for k, block in zip(numbers["k"], blocks, strict=True)]

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from papers.figures._lines import style_of
 from shortlist.class_table import ClassTable
+from shortlist.curation.describe import gini, lorenz_curve, open_dataset, plot_lorenz
+from shortlist.datasets import DATASETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +23,11 @@ RAREST = 0.8  # the share of classes for which the paper says how many images th
 def measure(
     *, data: str | Sequence[str] = ("glyphs", "gaussian_genera"), progress: Progress | None = None
 ) -> Numbers:
-    """Lorenz curves of data sets, from their training counts.
+    """Compute Lorenz curves of data sets, from their training counts.
 
     Args:
         data: Names of built-in data sets, or paths of class tables (.json), folders or lists of images.
-        progress: See the frame.
+        progress: Called before each data set.
     """
     names = [data] if isinstance(data, str) else data
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
@@ -40,9 +41,6 @@ def measure(
 
 
 def _table(name: str) -> ClassTable:
-    from shortlist.curation.describe import open_dataset
-    from shortlist.datasets import DATASETS
-
     if name.endswith(".json") and Path(name).is_file():
         return ClassTable.load(name)
     if name in DATASETS and DATASETS[name].on_disk:
@@ -56,8 +54,6 @@ def _table(name: str) -> ClassTable:
 
 
 def _curve(class_counts: Tensor) -> Numbers:
-    from shortlist.curation.describe import gini, lorenz_curve
-
     classes, images = lorenz_curve(class_counts)
     place = RAREST * len(class_counts)  # the curve is straight between two classes
     below = min(int(place), len(class_counts) - 1)
@@ -73,24 +69,13 @@ def _curve(class_counts: Tensor) -> Numbers:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """A curve for each data set, below the diagonal on which all classes are alike."""
+    """Draw a curve for each data set, below the diagonal on which all classes are alike."""
     figure = new_figure(5.2, 5.0)
-    axes = figure.subplots()
-    axes.plot([0, 100], [0, 100], color="0.6", linewidth=1, linestyle=":", label="all classes alike")
-    for number, one in enumerate(numbers["sets"]):
-        classes, images = ([100 * share for share in one[key]] for key in ("classes", "images"))
-        axes.plot(
-            classes,
-            images,
-            color=style_of(number)["color"],
-            linewidth=2,
-            linestyle=("-", "--", "-.")[number % 3],
-            label=f"{one['name']}, {one['num_classes']:,} classes: Gini {one['gini']:.2f}",
-        )
-    axes.set(xlabel="classes, from the rarest on (%)", ylabel="training images they have (%)", aspect="equal")
-    axes.set(xlim=(0, 100), ylim=(0, 100))
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", frameon=False)
+    labels = [
+        f"{one['name']}, {one['num_classes']:,} classes: Gini {one['gini']:.2f}" for one in numbers["sets"]
+    ]
+    curves = [(one["classes"], one["images"]) for one in numbers["sets"]]
+    plot_lorenz(figure.subplots(), dict(zip(labels, curves, strict=True)))
     return figure
 
 

@@ -28,7 +28,7 @@ def measure(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Numbers:
-    """The loss at all points of a grid over scores >= 0 of three classes that add up to ``scale``.
+    """Compute the loss at all points of a grid over scores >= 0 of three classes that add up to ``scale``.
 
     Each point has draws of its own, as each row of a batch has; the same for every amount of noise and every
     k, and the first of the many are the few. The exact expectation is always measured as well.
@@ -39,7 +39,7 @@ def measure(
         num_draws: Numbers of draws.
         resolution: Steps along an edge of the triangle.
         scale: Sum of the scores.
-        seed: Of the draws.
+        seed: Seed of the draws.
         progress: Called after each landscape.
 
     Returns:
@@ -61,20 +61,12 @@ def measure(
         panels += _panels(grid, noise, guesses, amount, draws)
         if progress is not None:
             progress("landscapes", done + 1, len(cases))
-    return {
-        "k": ks,
-        "noise_std": amounts,
-        "num_draws": draws,
-        "resolution": resolution,
-        "scale": scale,
-        "seed": seed,
-        "margin": 1.0,
-        "panels": panels,
-    }
+    about = {"k": ks, "noise_std": amounts, "num_draws": draws, "resolution": resolution, "scale": scale}
+    return about | {"seed": seed, "margin": 1.0, "panels": panels}
 
 
 def _panels(grid: Tensor, noise: Tensor, k: int, amount: float, draws: list[int]) -> list[dict[str, Any]]:
-    """The expectation, then the draws; without noise all are the same, and there is one."""
+    """Make panels of the expectation, then of the draws; without noise all are the same: there is one."""
     target = torch.zeros(len(grid), dtype=torch.int64)
 
     def panel(values: Tensor, num_draws: int | None, **more: float) -> dict[str, Any]:
@@ -97,7 +89,7 @@ def _root_mean_square(values: Tensor) -> float:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """A block of triangles for each k: noise from left to right, draws from few to the expectation."""
+    """Draw a block of triangles for each k: noise from left to right, draws from few to the expectation."""
     rows = [*numbers["num_draws"], None]
     columns = [(k, amount) for k in numbers["k"] for amount in numbers["noise_std"]]
     found = {(p["k"], p["noise_std"], p["num_draws"]): p for p in numbers["panels"]}
@@ -125,7 +117,7 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _between(values: Sequence[float], low: float, high: float) -> list[float]:
-    """Rescaled so that ``low`` is 0 and ``high`` is 1; what is beyond is cut."""
+    """Rescale values so that ``low`` is 0 and ``high`` is 1; what is beyond is cut."""
     span = high - low or 1.0
     return [min(max((value - low) / span, 0.0), 1.0) for value in values]
 

@@ -17,6 +17,7 @@ from shortlist.losses import (
     smooth_topk_loss,
     topk_hinge_loss,
 )
+from shortlist.palette import PRINT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,6 @@ __all__ = ["FIGURE", "draw", "measure"]
 _AMOUNTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # sizes that count as zero: ten tenths less one are not quite 0; the error of the exact mode
 _ROUNDING, _INTEGRATION = 1e-6, 1e-4
-_COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
 _MARKS = "osD^vP"
 
 
@@ -52,7 +52,7 @@ def measure(
         num_classes: Scores in a row.
         num_rows: Rows over which the mean is taken.
         score_std: Standard deviation of the scores.
-        seed: Of scores, targets and draws.
+        seed: Seed of scores, targets and draws.
         progress: Called after each amount of noise.
 
     Returns:
@@ -80,23 +80,23 @@ def measure(
             line.append(_count(noised_topk_loss, scores, target, threshold=threshold, **options))
         if progress is not None:
             progress("amounts of noise", done + 1, len(amounts))
-    return {
-        "noise_std": amounts,
-        "k": k,
-        "num_classes": num_classes,
-        "num_rows": num_rows,
-        "score_std": score_std,
-        "seed": seed,
-        "threshold": _ROUNDING,
-        "threshold_of_expectation": _INTEGRATION,
+    about = {"noise_std": amounts, "k": k, "num_classes": num_classes, "num_rows": num_rows}
+    about |= {"score_std": score_std, "seed": seed}
+    about |= {"threshold": _ROUNDING, "threshold_of_expectation": _INTEGRATION}
+    return about | {
         "lines": [{"num_draws": count, **_columns(line)} for count, line in lines.items()],
-        "references": {
-            "calibrated hinge": _count(calibrated_topk_hinge_loss, scores, target, k=k),
-            "top-k hinge": _count(topk_hinge_loss, scores, target, k=k),
-            "convex top-k hinge": _count(convex_topk_hinge_loss, scores, target, k=k),
-            "smooth top-k": _count(smooth_topk_loss, scores, target, k=k),
-            "cross-entropy": _count(cross_entropy, scores, target),
-        },
+        "references": _references(scores, target, k),
+    }
+
+
+def _references(scores: Tensor, target: Tensor, k: int) -> dict[str, dict[str, float]]:
+    """Count the entries for the losses without noise."""
+    return {
+        "calibrated hinge": _count(calibrated_topk_hinge_loss, scores, target, k=k),
+        "top-k hinge": _count(topk_hinge_loss, scores, target, k=k),
+        "convex top-k hinge": _count(convex_topk_hinge_loss, scores, target, k=k),
+        "smooth top-k": _count(smooth_topk_loss, scores, target, k=k),
+        "cross-entropy": _count(cross_entropy, scores, target),
     }
 
 
@@ -120,11 +120,11 @@ def _columns(found: list[dict[str, float]]) -> dict[str, list[float]]:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """Lines by number of draws; the losses without noise as dashed levels with their names at the right."""
+    """Draw lines by number of draws, and the losses without noise as dashed levels with their names."""
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     amounts, c = numbers["noise_std"], numbers["num_classes"]
-    for line, colour, mark in zip(numbers["lines"], _spread(_COLOURS), _spread(_MARKS), strict=False):
+    for line, colour, mark in zip(numbers["lines"], _spread(PRINT), _spread(_MARKS), strict=False):
         count = line["num_draws"]
         label = "expectation" if count is None else f"{count} draw{'s' if count > 1 else ''}"
         axes.plot(amounts, line["nonzero"], color=colour, marker=mark, markersize=3.5, label=label)
@@ -153,7 +153,7 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _spread(styles: Sequence[str]) -> list[str]:
-    """The styles again and again, for more lines than styles."""
+    """Repeat the styles, for more lines than styles."""
     return list(styles) * 20
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from shortlist._checks import check_k
 from shortlist.ops._networks import comparator_layers
+from shortlist.palette import BAD, GOOD, PRINT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["FIGURE", "draw", "measure"]
 
 _MOST_VALUES = 40_000_000
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DROPPED, _FOUND = "#b2182b", "#1a7a3c"
 
 
 def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Numbers:
-    """The comparators that :func:`shortlist.ops.relaxed_topk` uses, and what can arrive on each wire.
+    """List the comparators of :func:`shortlist.ops.relaxed_topk`, and find what can arrive on each wire.
 
     A network treats values by their order alone, so that wire w can hold a value of rank r (the number of
     larger ones) iff, with the r + 1 largest inputs set to 1 and the others to 0, it can hold a 1. All such
@@ -52,20 +51,16 @@ def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Num
     cascades = _cascades(n, k)
     layers = [(n - 1 - layer.flip(0)).T.tolist() for layer in comparator_layers("splitter", n, k)]
     ranks, work = _send_through(layers, n, k, progress)
-    return {
-        "n": n,
-        "k": k,
-        "depth": len(layers),
-        "num_comparators": sum(map(len, layers)),
-        "num_at_work": sum(map(sum, work)),
-        "inputs_tried": inputs,
-        "layers": [
-            [
-                {"wires": wires, "work": works, "cascade": _cascade_of(cascades, depth, wires[0])}
-                for wires, works in zip(layer, working, strict=True)
-            ]
-            for depth, (layer, working) in enumerate(zip(layers, work, strict=True))
-        ],
+    described = [
+        [
+            {"wires": wires, "work": works, "cascade": _cascade_of(cascades, depth, wires[0])}
+            for wires, works in zip(layer, working, strict=True)
+        ]
+        for depth, (layer, working) in enumerate(zip(layers, work, strict=True))
+    ]
+    counted = {"num_comparators": sum(map(len, layers)), "num_at_work": sum(map(sum, work))}
+    return {"n": n, "k": k, "depth": len(layers), **counted, "inputs_tried": inputs} | {
+        "layers": described,
         "cascades": cascades,
         "minimum_ranks": ranks,
         "promised_ranks": [_promised(cascades, depth, n, k) for depth in range(len(layers) + 1)],
@@ -77,7 +72,7 @@ def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Num
 def _send_through(
     layers: list[list[list[int]]], n: int, k: int, progress: Progress | None
 ) -> tuple[list[list[int]], list[list[bool]]]:
-    """The minimum ranks after each layer, and which comparators ever swap, for up to k ones."""
+    """Find the minimum ranks after each layer, and which comparators ever swap, for up to k ones."""
     groups = []
     for ones in range(1, k + 1):
         where = torch.tensor(list(combinations(range(n), ones)))
@@ -98,7 +93,7 @@ def _send_through(
 
 
 def _least(groups: list[Tensor], n: int, k: int) -> list[int]:
-    """For each wire the least number of ones, less one, with which it holds a one; k if there is none."""
+    """Count for each wire the least ones, less one, with which it holds a one; k if there are none."""
     least = torch.full((n,), k)
     for rank, values in reversed(list(enumerate(groups))):
         least[values.any(0)] = rank
@@ -106,7 +101,7 @@ def _least(groups: list[Tensor], n: int, k: int) -> list[int]:
 
 
 def _cascades(n: int, k: int) -> list[dict[str, Any]]:
-    """The splitter cascades: which wires, from which layer to before which, of which minimum rank."""
+    """List the splitter cascades: their wires, first layer, layer after the last, and minimum rank."""
     rank, free, undecided = [0] * n, [0] * n, n > 1
     cascades = []
     while undecided:
@@ -126,7 +121,7 @@ def _cascades(n: int, k: int) -> list[dict[str, Any]]:
 
 
 def _cascade_of(cascades: list[dict[str, Any]], layer: int, wire: int) -> int:
-    """A wire is in one cascade at a time."""
+    """Find the cascade of a wire in a layer: it is in one at a time."""
     return next(
         number
         for number, cascade in enumerate(cascades)
@@ -135,7 +130,7 @@ def _cascade_of(cascades: list[dict[str, Any]], layer: int, wire: int) -> int:
 
 
 def _promised(cascades: list[dict[str, Any]], depth: int, n: int, k: int) -> list[int]:
-    """What the construction knows after some layers: place i of a cascade has 2^popcount(i) - 1 above it."""
+    """Find what the construction counts on: place i of a cascade has 2^popcount(i) - 1 wires above it."""
     ranks = [0] * n
     for cascade in cascades:
         left = max(cascade["end"] - max(depth, cascade["start"]), 0)  # layers still to come
@@ -145,13 +140,13 @@ def _promised(cascades: list[dict[str, Any]], depth: int, n: int, k: int) -> lis
 
 
 def _dropped(ranks: list[int], k: int) -> int | None:
-    """The first layer from which on the rank is always k or more; a wire may take up a value again."""
+    """Find the layer from which on the rank is always k or more; a wire may take up a value again."""
     below = [layer for layer, rank in enumerate(ranks) if rank < k]
     return None if below[-1] == len(ranks) - 1 else below[-1] + 1
 
 
 def _settled(ranks: list[list[int]], rank: int) -> int:
-    """The number of layers after which only one wire each can hold rank 0, 1, ..., ``rank``."""
+    """Count the layers after which only one wire each can hold rank 0, 1, ..., ``rank``."""
     return next(
         layer
         for layer, row in enumerate(ranks)
@@ -160,7 +155,7 @@ def _settled(ranks: list[list[int]], rank: int) -> int:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """Wires from left to right, comparators between them, ranks where they change."""
+    """Draw wires from left to right, comparators between them, and ranks where they change."""
     n, k, ranks = numbers["n"], numbers["k"], numbers["minimum_ranks"]
     starts, ends = [], [0.0]
     for layer in numbers["layers"]:
@@ -174,14 +169,14 @@ def draw(numbers: Numbers) -> "Figure":
         axes.plot([-0.5, last], [wire, wire], color="0.35", linewidth=0.7, zorder=1)
         if drop is not None:
             axes.plot([last, ends[-1]], [wire, wire], color="0.85", linewidth=0.6, zorder=0)
-            axes.plot(last + 0.16, wire, "x", color=_DROPPED, markersize=4.5, markeredgewidth=1.2, zorder=4)
+            axes.plot(last + 0.16, wire, "x", color=BAD, markersize=4.5, markeredgewidth=1.2, zorder=4)
         _write_ranks(axes, [row[wire] for row in ranks[:drop]], wire, ends, k)
     for layer, start in zip(numbers["layers"], starts, strict=True):
         for comparator, lane in zip(layer, _lanes(layer), strict=True):
             _draw_comparator(axes, comparator, start + 0.24 * lane)
     for rank, layer in enumerate(numbers["found_after"]):
-        axes.plot(ends[layer] + 0.14, rank, marker="$\\checkmark$", color=_FOUND, markersize=6, zorder=4)
-        axes.text(ends[-1] + 0.5, rank, _ordinal(rank), va="center", fontsize=7.5, color=_FOUND)
+        axes.plot(ends[layer] + 0.14, rank, marker="$\\checkmark$", color=GOOD, markersize=6, zorder=4)
+        axes.text(ends[-1] + 0.5, rank, _ordinal(rank), va="center", fontsize=7.5, color=GOOD)
     middles = [(start + end - 0.26) / 2 for start, end in zip(starts, ends[1:], strict=True)]
     axes.set_xticks(middles, [str(i + 1) for i in range(len(middles))], fontsize=7.5)
     axes.set(ylim=(n - 0.4, -0.6), xlim=(-0.9, ends[-1] + 1.1), yticks=[])
@@ -192,7 +187,7 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _lanes(layer: list[dict[str, Any]]) -> list[int]:
-    """For each comparator of a layer the first column in which it overlaps no other."""
+    """Find for each comparator of a layer the first column in which it overlaps no other."""
     taken: list[list[tuple[int, int]]] = []
     lanes = []
     for comparator in layer:
@@ -207,9 +202,9 @@ def _lanes(layer: list[dict[str, Any]]) -> list[int]:
 
 
 def _draw_comparator(axes: "Axes", comparator: dict[str, Any], x: float) -> None:
-    """An arrow to the wire of the larger value, in the colour of its cascade; grey if it is not at work."""
+    """Draw an arrow to the wire of the larger value, in its cascade's colour; grey if it is not at work."""
     larger, smaller = comparator["wires"]
-    colour = _COLOURS[comparator["cascade"] % len(_COLOURS)] if comparator["work"] else "0.75"
+    colour = PRINT[comparator["cascade"] % len(PRINT)] if comparator["work"] else "0.75"
     style = {"arrowstyle": "-|>,head_width=0.12,head_length=0.22", "color": colour, "linewidth": 0.9}
     style |= {"shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (x, larger), (x, smaller), arrowprops=style, zorder=3)
@@ -217,7 +212,7 @@ def _draw_comparator(axes: "Axes", comparator: dict[str, Any], x: float) -> None
 
 
 def _write_ranks(axes: "Axes", ranks: list[int], wire: int, ends: list[float], k: int) -> None:
-    """The minimum rank where it changes."""
+    """Write the minimum rank where it changes."""
     for layer, rank in enumerate(ranks):
         if layer == 0 or rank != ranks[layer - 1]:
             words = str(rank) if rank < k else f"{k}+"

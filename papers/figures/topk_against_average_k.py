@@ -18,7 +18,7 @@ from papers.figures._lines import (
     style_of,
 )
 from papers.figures._lists import check_integers
-from papers.figures._runs import MethodRuns, look_at_runs, mapped_scores, mean_over_seeds
+from papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
 from shortlist._checks import check_choice
 from shortlist.metrics.class_means import Average, average_classes
 from shortlist.metrics.ranks import topk_accuracy
@@ -47,7 +47,7 @@ def measure(
     average: str = "micro",
     progress: Progress | None = None,
 ) -> Numbers:
-    """Coverage on test rows of sets of K classes, and of sets of K on average.
+    """Measure coverage on test rows of sets of K classes, and of sets of K on average.
 
     The thresholds of the latter are set on the run's validation rows, so that the mean size on test rows is
     not exactly K: it is measured. Scores are those that the run predicts from, through its score map.
@@ -56,11 +56,11 @@ def measure(
         runs: Run folders.
         k: The K to try.
         average: Coverage over rows, ``"micro"``, or its mean over classes, ``"macro"``. Sizes are over rows.
-        progress: See the frame.
+        progress: Called after each run.
     """
     ks = sorted(check_integers("k", k))
     check_choice("average", average, ("micro", "macro"))
-    methods, left_out = look_at_runs(runs, lambda run: _coverages(run, ks, average), progress)
+    methods, left_out = measure_runs(runs, lambda run: _coverages(run, ks, average), progress)
     return {
         "k": ks,
         "average": average,
@@ -104,7 +104,7 @@ def _of_method(method: MethodRuns[Coverages]) -> Numbers:
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """For each method a broken line for K classes, a whole one for K on average."""
+    """Draw for each method a broken line for K classes, and a whole one for K on average."""
     from matplotlib.lines import Line2D
 
     methods = numbers["methods"]

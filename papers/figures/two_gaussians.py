@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from papers.figures._lines import COLOURS
 from papers.figures._lists import check_numbers, check_seed
 from shortlist._checks import check_k, check_number
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
+from shortlist.palette import PRINT
 from shortlist.scores import fit_tau, fit_temperature_and_tau, normalize_classifier
 
 if TYPE_CHECKING:
@@ -53,28 +53,22 @@ def measure(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Numbers:
-    """Balanced errors of affine classifiers by frequency of the rare class, and separators at one of them.
+    """Train affine classifiers by frequency of the rare class; measure their errors and separators.
 
     Args:
         trials: Repetitions with new rows, at least 2.
-        frequencies: Of the rare class, each in (0, 1).
+        frequencies: Frequencies of the rare class, each in (0, 1).
         shown: The frequency at which separators are drawn; 5 % if it is among them, or else the first.
-        rows: To train, to tune, and to test, each.
-        seed: Of the rows.
-        progress: See the frame.
+        rows: Number of rows to train, to tune, and to test, each.
+        seed: Seed of the rows.
+        progress: Called before each trial.
     """
     check_k(trials, name="trials")
     if trials < 2:
         raise ValueError(f"trials must be >= 2, got {trials}")
     check_k(rows, name="rows")
     check_seed(seed)
-    listed = check_numbers("frequencies", frequencies, above=0.0)
-    for frequency in listed:
-        check_number("frequencies", frequency, above=0.0, below=1.0)
-    if shown is None:
-        shown = 0.05 if 0.05 in listed else listed[0]
-    if shown not in listed:
-        raise ValueError(f"shown must be one of frequencies ({', '.join(map(str, listed))}), got {shown}")
+    listed, shown = _check_frequencies(frequencies, shown)
     methods: dict[str, Numbers] = {}
     points: Numbers = {}
     for i, frequency in enumerate(listed):
@@ -82,39 +76,35 @@ def measure(
             if progress is not None:
                 progress("trials", i * trials + trial, len(listed) * trials)
             generator = torch.Generator().manual_seed(10**6 * seed + 1000 * trial + i)
-            lines, test_points, test_target = _trial(frequency, rows, generator)
-            for name, model in lines.items():
-                method = methods.setdefault(
-                    name, {"test": [[] for _ in listed], "exact": [[] for _ in listed]}
-                )
-                method["test"][i].append(float(balanced_error(model, test_points, test_target)))
+            models = learn(frequency, rows=rows, generator=generator)
+            test = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
+            for name, model in models.items():
+                method = methods.setdefault(name, {key: [[] for _ in listed] for key in ("test", "exact")})
+                method["test"][i].append(float(balanced_error(model, *test)))
                 method["exact"][i].append(float(exact_error(separator(model))))
                 if frequency == shown and trial == 0:
                     method["separator"] = separator(model).tolist()
-            if frequency == shown and trial == 0:
-                points = _some_points(test_points, test_target)
-    return {
-        "rows": rows,
-        "trials": trials,
-        "seed": seed,
-        "frequencies": listed,
-        "shown": shown,
-        "bayes": BAYES,
-        "methods": methods,
-        "points": points,
-    }
+                    points = _some_points(*test)
+    about = {"rows": rows, "trials": trials, "seed": seed, "frequencies": listed, "shown": shown}
+    return about | {"bayes": BAYES, "methods": methods, "points": points}
 
 
-def _trial(
-    frequency: float, rows: int, generator: torch.Generator
-) -> tuple[dict[str, nn.Linear], Tensor, Tensor]:
-    """Classifiers learned from rows, and other rows to test them."""
-    models = learn(frequency, rows=rows, generator=generator)
-    return models, *draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
+def _check_frequencies(
+    frequencies: float | Sequence[float], shown: float | None
+) -> tuple[list[float], float]:
+    """Check the frequencies and choose the one that is shown."""
+    listed = check_numbers("frequencies", frequencies, above=0.0)
+    for frequency in listed:
+        check_number("frequencies", frequency, above=0.0, below=1.0)
+    if shown is None:
+        shown = 0.05 if 0.05 in listed else listed[0]
+    if shown not in listed:
+        raise ValueError(f"shown must be one of frequencies ({', '.join(map(str, listed))}), got {shown}")
+    return listed, shown
 
 
 def _some_points(points: Tensor, target: Tensor) -> Numbers:
-    """Test points of each class, rounded to what can be seen."""
+    """Choose test points of each class, rounded to what can be seen."""
     points, target = points[:NUM_POINTS], target[:NUM_POINTS]
     names = {"frequent": 0, "rare": 1}
     chosen = {name: points[target == label].tolist() for name, label in names.items()}
@@ -145,7 +135,7 @@ def train(points: Tensor, target: Tensor, offsets: Tensor) -> nn.Linear:
 
 
 def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[str, nn.Linear]:
-    """One affine classifier per method, from the same training rows."""
+    """Train an affine classifier by each method, from the same training rows."""
     points, target = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
     held_out, held_out_target = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
     priors = target.bincount(minlength=2).double() / rows
@@ -171,47 +161,50 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     likely = fit_temperature_and_tau(scores, held_out_target, source_priors=priors)
     # Scores of two classes can be shifted together: trained from zero, the rows of weights are w and -w, of
     # equal norm. Normalised, they weigh less beside the bias, which says how rare the class is.
-    normalised = normalize_classifier(erm)
-    bayes = copy.deepcopy(erm)
-    bayes.weight.copy_(torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
-    bayes.bias.zero_()
     return {
         "cross-entropy": erm,
-        "weight normalisation, tau = 1": normalised,
+        "weight normalisation, tau = 1": normalize_classifier(erm),
         "adaptive margin (LDAM)": adaptive,
         "equalised margin": equalised,
         "post-hoc adjustment, tau = 1": adjusted(1.0),
         "post-hoc, tau by held-out error": adjusted(tuned.tau),
         "post-hoc, likeliest tau and temperature": adjusted(likely.tau * likely.temperature),
         "logit-adjusted loss": logit_adjusted,
-        BAYES_RULE: bayes,
+        BAYES_RULE: _bayes_rule(erm),
     }
 
 
+def _bayes_rule(model: nn.Linear) -> nn.Linear:
+    bayes = copy.deepcopy(model)
+    bayes.weight.copy_(torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
+    bayes.bias.zero_()
+    return bayes
+
+
 def balanced_error(model: nn.Linear, points: Tensor, target: Tensor) -> Tensor:
-    """Mean over the two classes of the error on the rows."""
+    """Average the error on the rows over the two classes."""
     wrong = (model(points).argmax(1) != target).double()
     return (wrong[target == 0].mean() + wrong[target == 1].mean()) / 2
 
 
 def separator(model: nn.Linear) -> Tensor:
-    """(w1, w2, b): the rare class is predicted where w x + b > 0."""
+    """Return (w1, w2, b): the rare class is predicted where w x + b > 0."""
     return torch.cat([model.weight[1] - model.weight[0], model.bias[1:] - model.bias[:1]])
 
 
 def exact_error(line: Tensor) -> Tensor:
-    """Balanced error of a separator over all points: each class is normal along its direction."""
+    """Compute the balanced error over all points: each class is normal along the separator's direction."""
     weight, bias = line[:2], line[2]
     return torch.special.ndtr(torch.stack([bias - weight.sum(), -bias - weight.sum()]) / weight.norm()).mean()
 
 
 def half_width(errors: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean over trials."""
+    """Compute half of the 95 % interval of the mean over trials."""
     return 1.96 * stdev(errors) / len(errors) ** 0.5
 
 
 def draw(numbers: Numbers) -> "Figure":
-    """Left: error against frequency. Right: separators of the first trial over some of its points."""
+    """Draw error against frequency, and separators of the first trial over some of its points."""
     figure = new_figure(10, 4.9)
     left, right = figure.subplots(1, 2)
     percent = [100 * frequency for frequency in numbers["frequencies"]]
@@ -241,7 +234,7 @@ def _draw_method(
 ) -> None:
     means = [100 * fmean(errors) for errors in method["exact"]]
     halves = [100 * half_width(errors) for errors in method["exact"]]
-    colour = COLOURS[number % len(COLOURS)]
+    colour = PRINT[number % len(PRINT)]
     size = max(2, 9 - number)  # smaller and smaller: some methods lie on top of each other
     left.errorbar(percent, means, halves, marker="osv^DPXo"[number % 8], markersize=size, linewidth=1.2,
                   color=colour, label=name)  # fmt: skip

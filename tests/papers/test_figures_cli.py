@@ -24,7 +24,8 @@ def test_all_are_listed_with_their_options():
 def test_every_figure_has_options_with_defaults(name):
     figure = load_figure(name)
     assert all(value is not None or key in ("losses", "shown") for key, value in figure.options().items())
-    assert figure.takes_runs == (name in ("class_size", "topk_against_average_k", "error_against_tau"))
+    runs = ("class_size", "topk_against_average_k", "error_against_tau", "average_k_sensitivity")
+    assert figure.takes_runs == (name in runs)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])

@@ -19,9 +19,8 @@ from papers.figures import (
     nonzero_gradients,
     splitter_network,
 )
-from papers.figures._loss_cases import options_for
 from papers.figures._simplex import rescale, simplex_grid
-from papers.figures._training_case import TrainingCase, random_images
+from shortlist.demo.run import BASE
 from shortlist.losses import LOSSES
 from shortlist.ops._networks import comparator_layers
 
@@ -408,62 +407,50 @@ def test_the_network_is_drawn():
 # ---- time
 
 
-def test_epoch_time_counts_the_clock(monkeypatch):
-    ticks = itertools.count()
-    monkeypatch.setitem(epoch_time.CLOCKS, "processor", lambda: 0.25 * next(ticks))
-    before = torch.get_num_threads()
-    options = {"num_classes": 7, "batch_size": 4, "epoch_images": 10, "repetitions": 2, "steps": 2}
-    numbers = epoch_time.measure(k=[1, 3], **options)
-    assert torch.get_num_threads() == before
+def test_epoch_time_is_that_of_the_benchmark(monkeypatch):
+    made = []
+
+    def step_seconds(recipe):
+        made.append(recipe)
+        k = getattr(recipe.loss, "k", None) or 0
+        return [0.5, 1.0, 1.5], [1.0 + k, 2.0 + k, 3.0 + k, 4.0 + k]
+
+    monkeypatch.setattr(epoch_time, "step_seconds", step_seconds)
+    told = []
+    losses = ["cross_entropy", "smooth_topk", "ldam", "noised_topk, exact", "ranked_topk"]
+    progress = lambda *words: told.append(words)  # noqa: E731
+    numbers = epoch_time.measure(k=[1, 3], losses=losses, epochs=4, progress=progress)
     cases = {(case["loss"], case["k"]): case for case in numbers["cases"]}
-    assert {loss for loss, _ in cases} == {*LOSSES, "cross_entropy", "noised_topk, exact"}
-    assert numbers["steps_per_epoch"] == 3
-    for case in cases.values():  # the clock is read at both ends of a step, and of the loss within
-        assert case["epoch_seconds"] == 3 * 3 * 0.25
-        assert case["loss_milliseconds"] == 250.0
-        assert case["epoch_quartiles"] == [2.25, 2.25]
-        assert case["over_cross_entropy"] == 0.0
-    assert cases["ranked_topk", 3]["options"]["distribution"] == [0.5, 0.0, 0.5]
-    assert cases["noised_topk, exact", 3]["options"] == {"k": 3, "num_samples": None}
-    drawing = redrawn("epoch_time", numbers)
-    names = {loss for loss, k in cases if k is not None} | {"cross_entropy", "9 losses without k"}
-    assert {text.get_text() for text in drawing.legends[0].get_texts()} == names
+    names = ("smooth_topk", "noised_topk, exact", "ranked_topk")
+    assert set(cases) == {*((name, k) for name in names for k in (1, 3)), ("ldam", None)}
+    for recipe, (name, k) in zip(made, cases, strict=True):
+        assert (recipe.loss.name, recipe.epochs) == (name.partition(",")[0], 4)
+        assert getattr(recipe.loss, "k", k) == k
+    exact, ranked = made[4].loss, made[-1].loss
+    assert exact.num_samples is None and ranked.distribution == [0.5, 0.0, 0.5]
+    case = cases["smooth_topk", 3]
+    assert (case["epoch_seconds"], case["cross_entropy_seconds"]) == (47 * 5.5, 47)
+    assert case["over_cross_entropy"] == 4.5
+    assert told == [("trainings", i, 7) for i in range(1, 8)]
+    (axes,) = redrawn("epoch_time", numbers).axes
+    assert {line.get_label() for line in axes.lines} == {*names, "cross-entropy"}
+    (line,) = [line for line in axes.lines if line.get_label() == "smooth_topk"]
+    assert line.get_xydata().tolist() == [[1, 250], [3, 450]]
 
 
-def test_epoch_time_draws_its_values():
-    cases = [{"loss": "cross_entropy", "k": None, "epoch_seconds": 2.0, "loss_milliseconds": 0.5}]
-    for k, seconds in ((1, 3.0), (5, 4.0)):
-        cases.append({"loss": "smooth_topk", "k": k, "epoch_seconds": seconds, "loss_milliseconds": seconds})
-    for case in cases:
-        value = case["epoch_seconds"]
-        case |= {"epoch_quartiles": [value - 0.5, value + 0.25], "loss_quartiles": [value, value]}
-    about = {"epoch_images": 6000, "batch_size": 128, "threads": 1, "num_classes": 150, "repetitions": 3}
-    numbers = {"k": [1, 5], "cases": cases, "clock": "wall", "network": "small_cnn", **about}
-    left, right = redrawn("epoch_time", numbers).axes
-    assert left.lines[0].get_ydata()[0] == 2.0
-    (line,) = left.containers
-    assert line[0].get_xdata().tolist() == [1, 5]
-    assert line[0].get_ydata().tolist() == [3.0, 4.0]
-    assert line[2][0].get_segments()[1].tolist() == [[5, 3.5], [5, 4.25]]
-    assert right.get_yscale() == "log"
+def test_an_epoch_of_the_demonstration_has_so_many_steps():
+    assert epoch_time.EPOCH_STEPS == -(-BASE["data"]["train_images"] // BASE["batch_size"])
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "average_k", "topk_hinge", "ldam"])
-def test_a_timed_step_is_a_training_step(name):
-    data = random_images(8, 5)
-    settings = options_for(name, k=2, settings={})
-    timed, plain = (TrainingCase(name, 2, settings, 5, data) for _ in range(2))
-    rows = torch.tensor([0, 3, 5, 7])
-    timed.step(rows, lambda: 0.0)
-    plain.optimiser.zero_grad()
-    plain.loss(plain.model(data[0][rows]), data[1][rows]).backward()
-    plain.optimiser.step()
-    start = TrainingCase(name, 2, settings, 5, data)
-    for ours, theirs, first in zip(
-        timed.model.parameters(), plain.model.parameters(), start.model.parameters(), strict=True
-    ):
-        assert torch.allclose(ours, theirs, atol=1e-6)
-        assert not torch.equal(ours, first)
+@pytest.mark.slow
+def test_epoch_time_trains():
+    numbers = epoch_time.measure(k=2, losses="topk_hinge", epochs=2)
+    (case,) = numbers["cases"]
+    low, high = case["epoch_quartiles"]
+    assert 0 < low <= case["epoch_seconds"] <= high
+    assert case["over_cross_entropy"] == pytest.approx(
+        case["epoch_seconds"] / case["cross_entropy_seconds"] - 1
+    )
 
 
 # ---- bad options
@@ -494,9 +481,8 @@ def test_a_timed_step_is_a_training_step(name):
             r"n and k must leave at most 40,000,000 values to try, got",
         ),
         ("epoch_time", {"k": 150}, r"k must be < 150, got 150"),
-        ("epoch_time", {"clock": "sun"}, r"clock must be one of processor, wall, got 'sun'"),
-        ("epoch_time", {"threads": 2}, r"clock must be wall for threads > 1, .* got 'processor'"),
-        ("epoch_time", {"repetitions": 0}, r"repetitions must be an integer >= 1, got 0"),
+        ("epoch_time", {"epochs": 1}, r"epochs must be >= 2, as the first does not count, got 1"),
+        ("epoch_time", {"losses": "sparse_top"}, r"losses must be among cross_entropy, .*, got 'sparse_top'"),
     ],
 )
 def test_bad_options(name, options, message):

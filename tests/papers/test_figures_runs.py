@@ -10,14 +10,15 @@ from scipy import stats
 from torch import nn
 
 from papers.figures import FIGURES, load_figure
-from papers.figures import average_k_sensitivity as sensitivity
 from papers.figures._runs import mean_over_seeds
 from shortlist.class_table import ClassTable
 from shortlist.datasets.gaussians import gaussian_genera
-from shortlist.losses import AverageKLoss
+from shortlist.metrics import Results
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier
+from shortlist.suites.plan import plan_suite
+from shortlist.suites.suite import load_suite
 from tests.run_factory import finished_run, save_scores
 
 ROWS, CLASSES, DIM = 180, 6, 3
@@ -432,103 +433,82 @@ def test_two_gaussians_refuses(options, message):
 
 # average_k_sensitivity
 
-TINY = {"alphas": [0.5, 2.0], "batch_sizes": [32, 64], "batch_size": 64, "alpha": 2.0, "seeds": 2}
-TINY |= {"epochs": 1, "rows": 192, "lrs": 0.1, "k": 2}
+
+def sensitivity_run(path: Path, *settings: str, seed: int = 0, **info) -> Run:
+    """A finished run with sets of 2 classes on average."""
+    recipe = make_recipe({"predictors": {"two": {"name": "average_k", "k": 2}}}, [*settings, f"seed={seed}"])
+    generator = torch.Generator().manual_seed(1000 * seed + sum(map(ord, "".join(settings))))
+    made, known = {}, nn.functional.one_hot(TARGET, CLASSES)
+    for part in ("val", "test"):
+        made[part] = (torch.randn(ROWS, CLASSES, generator=generator) + known, TARGET)
+    return finished_run(path, recipe, made, ClassTable(names=tuple("abcdef"), counts=COUNTS), **info)
 
 
 @pytest.fixture(scope="module")
-def tiny() -> dict:
-    return round_trip(load_figure("average_k_sensitivity").measure(**TINY))
+def trained(tmp_path_factory) -> Path:
+    """Two alphas at two batch sizes, two seeds each; cross-entropy, also with temperature; the limit."""
+    folder = tmp_path_factory.mktemp("sensitivity")
+    ours = ("loss=average_k", "loss.k=2")
+    for seed in (0, 1):
+        for size in (32, 64):
+            for alpha in (2.0, 0.5):
+                settings = (*ours, f"loss.alpha={alpha}", f"batch_size={size}", f"name=a{alpha}")
+                sensitivity_run(folder / f"{alpha}-{size}-{seed}", *settings, seed=seed)
+            sensitivity_run(folder / f"ce-{size}-{seed}", f"batch_size={size}", "name=ce", seed=seed)
+    sensitivity_run(folder / "fitted", "batch_size=64", "name=fitted", "adjust.temperature=fit")
+    sensitivity_run(folder / "limit", "batch_size=64", "name=limit", scores_from="posterior")
+    return folder
 
 
-def test_sensitivity_is_the_coverage_of_its_trainings(tiny):
-    data = gaussian_genera(num_rows=192, seed=0)
-    target = data.test.targets.numpy()
-
-    def covered(loss: nn.Module, batch_size: int, seed: int) -> float:
-        trained = sensitivity.train(data, loss, batch_size=batch_size, lr=0.1, epochs=1, seed=seed)
-        val, test = (scores.double().numpy() for scores in trained)
-        return float(average_k_sets(val, test, 2)[np.arange(len(target)), target].mean())
-
-    for place, batch_size in enumerate((32, 64)):
-        values = [covered(AverageKLoss(k=2, alpha=2.0), batch_size, seed) for seed in range(2)]
-        found = tiny["batch_sizes"]["coverage"]["average_k"]
-        assert found["value"][place] == pytest.approx(np.mean(values), abs=3e-4)  # 3 rows at the threshold
-        assert (found["low"][place], found["high"][place]) == pytest.approx(interval(values), abs=1e-2)
-    plain = [covered(nn.CrossEntropyLoss(), 64, seed) for seed in range(2)]
-    assert tiny["alphas"]["coverage"]["cross_entropy"]["value"] == pytest.approx([np.mean(plain)], abs=3e-4)
-    both = (
-        tiny["alphas"]["coverage"]["average_k"]["value"],
-        tiny["batch_sizes"]["coverage"]["average_k"]["value"],
-    )
-    assert both[0][1] == both[1][1]  # alpha 2, batches of 64
-    assert tiny["limit"] > max(both[0] + both[1])
+METRIC = "sets.two.coverage.micro"
 
 
-def test_training_is_that_of_a_plain_loop():
-    """One step of SGD with Nesterov's momentum from the same first values moves weights by (1 + 0.9) lr g."""
-    data = gaussian_genera(num_rows=64, num_val_rows=5, num_test_rows=7, seed=0)
-    val, test = sensitivity.train(data, nn.CrossEntropyLoss(), batch_size=64, lr=0.2, epochs=1, seed=3)
-    from shortlist.models.heads import LinearHead
-    from shortlist.models.mlp import mlp
-
-    torch.manual_seed(3)
-    model = mlp(200, in_channels=20, hidden=(64,))
-    model.head = LinearHead(64, 200)
-    nn.functional.cross_entropy(model(data.train.inputs), data.train.targets).backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.2 * 1.9 * parameter.grad
-        torch.testing.assert_close(model(data.val.inputs), val, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(model(data.test.inputs), test, rtol=1e-4, atol=1e-4)
-
-
-def test_training_leaves_the_global_generator_alone():
-    data = gaussian_genera(num_rows=32, num_val_rows=5, num_test_rows=5, seed=0)
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    sensitivity.train(data, nn.CrossEntropyLoss(), batch_size=16, lr=0.1, epochs=1, seed=0)
-    torch.testing.assert_close(torch.rand(3), expected)
+def test_sensitivity_is_the_coverage_of_the_runs(trained):
+    runs = sorted(trained.iterdir())
+    numbers = round_trip(load_figure("average_k_sensitivity").measure(runs=runs, metric=METRIC))
+    assert numbers["left_out"] == {} and len(numbers["points"]) == 4 + 2 + 1
+    for point in numbers["points"]:
+        seeds = (0, 1) if point["label"] != "fitted" else (0,)
+        name = "ce" if point["loss"] == "cross_entropy" else point["alpha"]
+        paths = [trained / f"{name}-{point['batch_size']}-{seed}" for seed in seeds]
+        paths = paths if point["label"] != "fitted" else [trained / "fitted"]
+        values = [Results.load(path / "results.json").sets["two"].coverage.micro.value for path in paths]
+        assert point["value"] == pytest.approx(np.mean(values))
+        if len(values) > 1:
+            assert (point["low"], point["high"]) == pytest.approx(interval(values))
+        assert point["lr"] == 0.1 and point["seeds"] == list(seeds)
+    limit = Results.load(trained / "limit" / "results.json").sets["two"].coverage.micro.value
+    assert numbers["limit"] == pytest.approx(limit)
 
 
-def test_sensitivity_is_drawn(tiny):
-    left, right = load_figure("average_k_sensitivity").draw(tiny).axes
-    for axes, key, x in ((left, "alphas", "alpha"), (right, "batch_sizes", "batch_size")):
-        assert len(axes.get_lines()) == 4
-        xs, ys = line_data(axes, "average-K loss")
-        assert xs == tiny[key][x]
-        assert ys == pytest.approx([100 * v for v in tiny[key]["coverage"]["average_k"]["value"]])
-    _, ys = line_data(left, "cross-entropy")
-    assert ys == pytest.approx([100 * tiny["alphas"]["coverage"]["cross_entropy"]["value"][0]] * 2)
-
-
-def test_the_learning_rate_is_chosen_and_divergence_is_told():
+def test_sensitivity_is_drawn(trained):
     figure = load_figure("average_k_sensitivity")
-    options = TINY | {"alphas": 2.0, "batch_sizes": 64, "seeds": 1}
-    found = figure.measure(**options | {"lrs": [0.1, 1e30]})["alphas"]["coverage"]["average_k"]
-    assert found["lr_at_64"] == [0.1] and found["diverged"] == [0] and found["low"] == [None]
-    numbers = figure.measure(**options | {"lrs": 1e30})
-    found = numbers["alphas"]["coverage"]["average_k"]
-    assert found["value"] == [None] and found["diverged"] == [1]
-    figure.draw(round_trip(numbers))
+    numbers = round_trip(figure.measure(runs=sorted(trained.iterdir()), metric=METRIC))
+    left, right = figure.draw(numbers).axes
+    found = {(p["alpha"], p["batch_size"]): 100 * p["value"] for p in numbers["points"] if p["alpha"]}
+    assert line_data(left, "batches of 32") == ([0.5, 2], pytest.approx([found[0.5, 32], found[2, 32]]))
+    assert line_data(right, "α = 2") == ([32, 64], pytest.approx([found[2, 32], found[2, 64]]))
+    names = ["α = 0.5", "α = 2", "cross_entropy", "cross_entropy with temperature", "best possible"]
+    assert sorted(line.get_label() for line in right.get_lines()) == sorted(names)
+    plain = {p["batch_size"]: 100 * p["value"] for p in numbers["points"] if p["label"].startswith("ce")}
+    assert line_data(right, "cross_entropy") == ([32, 64], pytest.approx([plain[32], plain[64]]))
 
 
 @pytest.mark.errors
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alphas": [1.0, 0.0]}, "alphas must be > 0, got 0.0"),
-        ({"batch_sizes": [8, 8]}, "batch_sizes must all differ"),
-        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
-        ({"rows": 10}, r"rows must be >= the largest batch size \(256\), got 10"),
-        ({"k": 200}, r"k must be < the number of classes \(200\), got 200"),
-        ({"lrs": []}, "lrs must have at least one entry"),
-    ],
-)
-def test_average_k_sensitivity_refuses(options, message):
-    with pytest.raises(ValueError, match=message):
-        load_figure("average_k_sensitivity").measure(**options)
+def test_average_k_sensitivity_refuses(trained):
+    measure = load_figure("average_k_sensitivity").measure
+    with pytest.raises(ValueError, match=r"at least one run that can be used, got .*has no metric nll2"):
+        measure(runs=[trained / "fitted"], metric="nll2")
+    with pytest.raises(ValueError, match="at least one with the loss average_k, got none"):
+        measure(runs=[trained / "fitted"], metric=METRIC)
+
+
+def test_the_suite_of_the_figure_can_be_planned():
+    """Its methods are those that the figure draws, and it has the metric of the figure's default."""
+    suite = load_suite(Path(__file__).parents[2] / "recipes" / "cpu" / "average_k_sensitivity.yaml")
+    cells = plan_suite(suite)
+    assert len(cells) == 3 * len(suite.methods)
+    assert load_figure("average_k_sensitivity").options()["metric"] in suite.figures
 
 
 @pytest.mark.parametrize(

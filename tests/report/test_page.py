@@ -16,13 +16,16 @@ from shortlist.compare.comparison import Best, compare_runs
 from shortlist.metrics import Figure, aggregate
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
+from shortlist.report import page as page_module
 from shortlist.report.best import find_leaders
-from shortlist.report.page import make_page, write_page
+from shortlist.report.columns import group_columns, score_columns, set_names
+from shortlist.report.page import METHOD_SECTIONS, SECTIONS, make_page, write_page
 from shortlist.report.pictures import Pictures, to_pixels
-from shortlist.report.rows import look_at_method
+from shortlist.report.render import render
+from shortlist.report.rows import measure_rows
 from shortlist.report.runs import Experiment, group_by_data
-from shortlist.report.tables import group_columns, published_table, score_columns, set_names
-from shortlist.report.words import compare_sentence, set_sentences
+from shortlist.report.sections.beside_published import published_table
+from shortlist.report.sections.summary import compare_sentence, set_sentences
 from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.run import Run
 from tests.run_factory import finished_run
@@ -144,7 +147,34 @@ def experiments(runs) -> list[Experiment]:
 
 def test_hostile_names_are_text(page):
     assert "<script" not in page
-    assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &lt;b&gt;" in page
+    assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; &amp; &lt;b&gt;" in page
+
+
+def test_hostile_names_are_text_wherever_they_come_from(tmp_path):
+    """Names of runs, methods, predictors, epochs and reasons, and the title."""
+    recipe = {"predictors": {"top_3": PREDICTORS["top_3"]}, "about": HOSTILE}
+    run = simple_run(tmp_path / "<i>run", recipe)
+    (run.path / "epochs.csv").write_text("epoch,val_<u>top1\n0,0.5\n1,0.6\n")
+    info = json.loads((run.path / "run.json").read_text())
+    info["versions"] = {HOSTILE: "<em>1"}
+    (run.path / "run.json").write_text(json.dumps(info))
+    html, _ = make_page([run.path, tmp_path / "<s>none"], title="<h6>")
+    tags = set(Checker(html).tags)
+    assert not {"script", "b", "i", "u", "em", "s", "h6"} & tags
+    words = {"&lt;i&gt;run", "&lt;u&gt;top1", "&lt;em&gt;1", "&lt;s&gt;none", "&lt;h6&gt;", "&lt;script&gt;"}
+    assert all(word in html for word in words)
+
+
+def test_every_section_has_its_template_and_its_file():
+    folder = Path(page_module.__file__).parent
+    names = {*SECTIONS, *METHOD_SECTIONS}
+    templates = {path.stem for path in (folder / "templates").glob("[!_]*.html")}
+    assert templates == names | {"page"}
+    assert {path.stem for path in (folder / "sections").glob("[!_]*.py")} == names - {"methods"}
+    sections = [path.read_text() for path in (folder / "sections").glob("*.py")]
+    assert not any(re.search(r"""["']</?\w""", text) for text in sections)  # markup is in templates
+    for path in (folder / "templates").glob("*.html"):
+        assert ("| safe" in path.read_text()) == (path.name == "page.html")  # its own style sheet
 
 
 def test_the_tables_hold_the_figures(runs, page):
@@ -165,7 +195,7 @@ def test_the_tables_hold_the_figures(runs, page):
 def test_rows_of_a_method_against_loops(runs):
     read, _ = read_runs(folders(runs))
     method = experiments(read)[0].methods[0]
-    rows = look_at_method(method)
+    rows = measure_rows(method)
     names, mistakes = list(rows.predictors), Counter()
     histograms = {name: Counter() for name in names}
     for run in method.runs:
@@ -208,18 +238,18 @@ def test_pictures_are_the_rows_own(runs):
 
     read, _ = read_runs(folders(runs)[:1])
     data = build_data(read[0].recipe)
-    markup = Pictures(data).test(7, alt='a "b"')
-    encoded = re.search(r"base64,([^\"]+)", markup)[1]
+    picture = Pictures(data).test(7, alt='a "b"')
+    encoded = picture.source.partition("base64,")[2]
     image = numpy.array(Image.open(io.BytesIO(base64.b64decode(encoded))))
     assert (image == data.test.inputs[7, 0].numpy()).all()  # uint8, as it is: not standardised
-    assert 'alt="a &quot;b&quot;"' in markup
+    assert (picture.alt, picture.is_small) == ('a "b"', True)
     small = Pictures(data, budget=len(encoded) + 100)
     assert small.test(7, alt="") is not None
     assert small.test(8, alt="") is None
     assert small.refused == 1
     index = int(data.train.targets[0])
     first = Pictures(data).of_class(index, alt="")
-    image = Image.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", first)[1])))
+    image = Image.open(io.BytesIO(base64.b64decode(first.source.partition("base64,")[2])))
     assert (numpy.array(image) == data.train.inputs[0, 0].numpy()).all()
 
 
@@ -364,7 +394,8 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
 def test_published_figures_stand_beside_ours(tmp_path):
     simple_run(tmp_path / "a", {"loss": {"name": "noised_topk", "k": 5}})
     (experiment,) = experiments(read_runs([tmp_path / "a"])[0])
-    markup, sources = published_table(experiment)
+    found = published_table(experiment)
+    markup, sources = render("beside_published.html", section=found), found.sources
     ours = 100 * experiment.methods[0].figures["top5.micro"].value
     assert ">94.40<" in markup
     assert f">{ours - 94.4:+.1f}<" in markup
@@ -452,7 +483,7 @@ def test_a_clear_best_is_bold(tmp_path):
         simple_run(tmp_path / loss, content, skill=skill, n=400)
     html, _ = make_page([tmp_path / "cross_entropy", tmp_path / "focal"], pictures=False)
     assert "The difference is significant (+" in html
-    assert "McNemar&#x27;s test over 400 test rows" in html
+    assert "McNemar&#39;s test over 400 test rows" in html
     (experiment,) = experiments(read_runs([tmp_path / "cross_entropy", tmp_path / "focal"])[0])
     ours = 100 * experiment.methods[1].figures["top1.micro"].value
     assert f'<span class="best">{ours:.1f}</span>' in html

@@ -9,8 +9,7 @@ import torch
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics import evaluate
 from shortlist.predictors import AverageK, TopK
-from shortlist.report.drawings import HEIGHT, WIDTH, Series, bar_chart, line_chart, nice_ticks
-from shortlist.report.html import Markup, table, text
+from shortlist.report.drawings import HEIGHT, WIDTH, Series, bar_plot, line_plot, nice_ticks
 from shortlist.report.numbers import (
     bin_histogram,
     bin_labels,
@@ -22,6 +21,8 @@ from shortlist.report.numbers import (
     size_bins,
     size_histograms,
 )
+from shortlist.report.parts import Cell, Drawing, Table
+from shortlist.report.render import render
 from shortlist.report.rows import short_list
 
 COUNTS = (300, 150, 100, 40, 20, 19, 5, 1)
@@ -157,21 +158,23 @@ def test_short_list_against_a_loop(true):
 
 def test_lines_are_where_the_numbers_say():
     line = Series("a < b", [0, 1, 2, 3], [0.0, 0.5, None, 1.0])
-    drawn = line_chart(
+    plot = line_plot(
         [line], title="T", x_label="x", y_label="y", description='says "so"', y_range=(0.0, 1.0), percent=True
     )
+    drawn = render("_plot.html", plot=plot)
     left, right, top, bottom = 46, WIDTH - 16, 24, HEIGHT - 40
     middle = f"{left + (right - left) / 3:.1f} {(top + bottom) / 2:g}"
     assert f'd="M{left} {bottom}L{middle}M{right} {top}"' in drawn  # a gap at None
     assert "<title>a &lt; b</title>" in drawn
     assert 'role="img"' in drawn
-    assert 'aria-label="says &quot;so&quot;"' in drawn
+    assert 'aria-label="says &#34;so&#34;"' in drawn
     assert all(f">{tick}</text>" in drawn for tick in (0, 20, 40, 60, 80, 100))
 
 
 def test_bars_are_as_high_as_the_numbers_say():
     bars = [Series("few", [], [0.25, 0.0, 0.5]), Series("many", [], [1.0, 0.0, 0.0], style=2)]
-    drawn = bar_chart(["1", "2", "3–4"], bars, title="T", x_label="x", y_label="y", description="d")
+    plot = bar_plot(["1", "2", "3–4"], bars, title="T", x_label="x", y_label="y", description="d")
+    drawn = render("_plot.html", plot=plot)
     heights = [float(part.split('"')[0]) for part in drawn.split(' height="')[1:]]
     assert heights == [(HEIGHT - 64) * share for share in (0.25, 0.5, 1.0)]  # none for 0
     assert "few, 3–4: 50.0 %" in drawn
@@ -184,9 +187,13 @@ def test_ticks_are_few_and_inside(low, high):
     assert all(low - 1e-12 <= tick <= high + 1e-12 for tick in ticks)
 
 
-def test_text_is_escaped_unless_made_here():
-    made = table("a & b", ["<th>", Markup("<b>n</b>")], [["<script>", 3]])
-    assert "<script>" not in made
+def test_text_of_tables_and_plots_is_escaped():
+    table = Table("a & b", ["<th>", "n"], [["<script>", Cell("<i>", "<u>", "best")], [None, 3]])
+    plot = line_plot(
+        [Series("<s>", [0, 1], [0, 1])], title="<b>", x_label="<em>", y_label="y", description="d"
+    )
+    made = render("sizes.html", section=Drawing("name", "<h1>", "<h2>", [plot], tables=[table]))
+    assert not any(f"<{name}>" in made for name in ("script", "i", "u", "s", "b", "em", "h1", "h2"))
     assert "a &amp; b" in made
-    assert "<b>n</b>" in made
-    assert text(None) == ""
+    assert '<span class="best">&lt;i&gt;</span><span class="interval">&lt;u&gt;</span>' in made
+    assert '<th scope="row"></th><td class="n">3</td>' in made

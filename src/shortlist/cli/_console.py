@@ -13,8 +13,9 @@ from rich.table import Table
 
 from shortlist._json import strict_json
 from shortlist.metrics import Averages, Figure, Results
+from shortlist.metrics.names import format_figure, format_percent
 
-__all__ = ["figures_table", "percent", "print_json", "progress_report", "warnings_as_lines"]
+__all__ = ["figures_table", "print_json", "progress_report", "warnings_as_lines"]
 
 
 @contextmanager
@@ -35,7 +36,9 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
 
     def report(what: str, done: int, total: int, figures: dict[str, float]) -> None:
         label = f"{title} {what}".strip()
-        text = ", ".join(f"{name.removeprefix('val_')} {100 * value:.1f}" for name, value in figures.items())
+        text = ", ".join(
+            f"{name.removeprefix('val_')} {format_percent(value)}" for name, value in figures.items()
+        )
         if console.is_terminal:
             if label not in tasks:
                 tasks[label] = bars.add_task(label, total=total, figures="")
@@ -69,19 +72,11 @@ def warnings_as_lines() -> Iterator[None]:
         yield
 
 
-def percent(figure: Figure) -> str:
-    """A share in percent with half the length of its interval."""
-    if figure.value is None:
-        return "-"
-    if figure.low is None or figure.high is None:
-        return f"{100 * figure.value:.1f}"
-    return f"{100 * figure.value:.1f} ±{50 * (figure.high - figure.low):.1f}"
-
-
 def _values(averages: Averages) -> list[str]:
     """Over rows and classes with intervals, the groups without: the table has to fit."""
     groups = [Figure(figure.value) for figure in averages.groups.values()]
-    return [percent(figure) for figure in (averages.micro, averages.macro, *groups)]
+    known = (averages.micro, averages.macro, *groups)
+    return [format_figure("coverage", figure, plus_minus=" ±") for figure in known]
 
 
 def figures_table(results: Results, title: str) -> Table:

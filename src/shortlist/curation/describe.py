@@ -1,5 +1,6 @@
 """What a data set looks like in figures: classes, groups, imbalance, and how unevenly images are spread."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,14 @@ from torch import Tensor
 from shortlist._checks import check_class_vector
 from shortlist._files import replacing
 from shortlist.class_table import GROUPS, ClassTable
+from shortlist.palette import PRINT
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from shortlist.datasets.splits import Splits
 
-__all__ = ["Description", "describe", "draw_lorenz", "gini", "lorenz_curve", "open_dataset"]
+__all__ = ["Description", "describe", "draw_lorenz", "gini", "lorenz_curve", "open_dataset", "plot_lorenz"]
 
 
 def lorenz_curve(class_counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,17 +110,24 @@ def draw_lorenz(class_counts: Tensor, path: str | Path) -> None:
     """Draw the Lorenz curve to a file, in the format of its suffix (.svg, .pdf, .png)."""
     from matplotlib.figure import Figure
 
-    classes, images = lorenz_curve(class_counts)
     figure = Figure(figsize=(4.5, 4.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([0, 100], [0, 100], color="0.7", linewidth=1, label="all classes alike")
-    share = f"Gini {gini(class_counts):.2f}"
-    axes.plot((100 * classes).tolist(), (100 * images).tolist(), color="C0", label=share)
-    axes.set(xlabel="classes, from the rarest on (%)", ylabel="training images they have (%)", aspect="equal")
-    axes.set(xlim=(0, 100), ylim=(0, 100))
-    axes.legend(loc="upper left", frameon=False)
+    classes, images = (curve.tolist() for curve in lorenz_curve(class_counts))
+    plot_lorenz(figure.subplots(), {f"Gini {gini(class_counts):.2f}": (classes, images)})
     with replacing(path) as temporary:
         figure.savefig(temporary)
+
+
+def plot_lorenz(axes: "Axes", curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Draw Lorenz curves (shares of classes and of images, by label) below the diagonal of equal classes."""
+    axes.plot([0, 100], [0, 100], color="0.6", linewidth=1, linestyle=":", label="all classes alike")
+    for number, (label, shares) in enumerate(curves.items()):
+        classes, images = ([100 * share for share in part] for part in shares)
+        colour, dash = PRINT[number % len(PRINT)], ("-", "--", "-.")[number % 3]
+        axes.plot(classes, images, color=colour, linestyle=dash, linewidth=2, label=label)
+    axes.set(xlabel="classes, from the rarest on (%)", ylabel="training images they have (%)", aspect="equal")
+    axes.set(xlim=(0, 100), ylim=(0, 100))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", frameon=False)
 
 
 def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options: Any) -> "Splits":

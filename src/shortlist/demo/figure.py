@@ -6,6 +6,8 @@ from typing import Any
 import torch
 
 from shortlist._files import replacing
+from shortlist.metrics.names import format_percent
+from shortlist.palette import PRINT
 from shortlist.recipes.build import build_data
 from shortlist.runs.run import Run
 
@@ -49,7 +51,7 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
         lines = []
         for j in listed[:5]:
             here = mark if j == int(target[row]) else " "
-            lines.append(f"{here} {_short(str(table.names[j]))} {100 * chance[row, j]:.0f} %")
+            lines.append(f"{here} {_short(str(table.names[j]))} {format_percent(float(chance[row, j]), 0)} %")
         if len(listed) > 5:
             lines.append(f"... and {len(listed) - 5} more")
         text = top.add_subplot(2, len(rows), len(rows) + number + 1)
@@ -62,7 +64,8 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
         own = sizes[groups[target] == group]
         if len(own):
             shares = own.clamp_max(15).bincount(minlength=16).double() / len(own)
-            axes.step(range(16), 100 * shares, where="mid", label=f"{name} training images ({len(own)} rows)")
+            label = f"{name} training images ({len(own)} rows)"
+            axes.step(range(16), 100 * shares, where="mid", color=PRINT[group], label=label)
     axes.set_xlabel("classes in the set (15: or more)")
     axes.set_ylabel("percent of rows")
     axes.set_title(f"Sizes of sets of {5} on average", fontsize=10)

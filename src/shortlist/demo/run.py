@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.metrics.names import format_percent
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.run import Run
 from shortlist.training.fit import resume, train
@@ -70,10 +71,6 @@ def run_demo(out: Path, *, seed: int = 0, report: Callable[[str], Report]) -> di
     return runs
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
 def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     """The table, a line for each kind of sets and a column for each training, in percent of the test rows."""
     columns = []
@@ -89,7 +86,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
             sets["conformal90"].coverage.micro,
         ]
         size = sets["conformal90"].size.micro.value
-        columns.append([*(_percent(figure.value) for figure in figures), f"{size:.1f}"])
+        columns.append([*(format_percent(figure.value) for figure in figures), f"{size:.1f}"])
     lines = [
         f"{K} classes",
         "  mean over classes",
@@ -166,7 +163,7 @@ def demo_words(runs: dict[str, Run]) -> list[str]:
         + compare_sets((noisy, "top5"), (noised, "top5")).verdict
         + " than with cross-entropy.",
         "A promise: conformal sets promise 90 % and hold the right class of "
-        f"{_percent(conformal.coverage.micro.value)} % of the images, "
+        f"{format_percent(conformal.coverage.micro.value)} % of the images, "
         f"with {conformal.size.micro.value:.1f} classes on average.",
     ]
     return words

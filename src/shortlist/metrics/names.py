@@ -10,6 +10,8 @@ __all__ = [
     "check_figure",
     "default_figures",
     "format_figure",
+    "format_percent",
+    "format_points",
     "is_share",
     "larger_is_better",
     "predictor_of",
@@ -78,6 +80,26 @@ def predictor_of(name: str) -> str | None:
 def is_share(name: str) -> bool:
     """Whether a figure is a share in [0, 1], written in percent."""
     return name != "nll" and size_of(name) != name
+
+
+def format_percent(share: float | None, digits: int = 1) -> str:
+    """Write a share in percent, without the sign; a hyphen stands for what is not known.
+
+    Example:
+        >>> format_percent(0.12345), format_percent(0.9, 0), format_percent(None)
+        ('12.3', '90', '-')
+    """
+    return "-" if share is None else f"{100 * share:.{digits}f}"
+
+
+def format_points(difference: float) -> str:
+    """Write a difference of shares in percent points, with its sign.
+
+    Example:
+        >>> format_points(-0.0123)
+        '-1.2'
+    """
+    return f"{100 * difference:+.1f}"
 
 
 def format_figure(name: str, figure: Figure, *, plus_minus: str = " ± ") -> str:

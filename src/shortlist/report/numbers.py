@@ -1,4 +1,4 @@
-"""The numbers behind the figures of the page: pure functions of tensors, no ink."""
+"""The numbers behind the drawings of the page: pure functions of tensors, no ink."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ class ConfusedPair:
 
     @property
     def mistakes(self) -> int:
-        """Both ways."""
+        """Count the mistakes both ways."""
         return self.forth + self.back
 
 
 def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: int = 10) -> list[ConfusedPair]:
-    """The pairs of classes with most mistakes between them, both ways counted, most first.
+    """Find the pairs of classes with most mistakes between them, both ways counted, most first.
 
     Args:
         guess: First guess of each row (n,).
@@ -84,7 +84,7 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
 
 
 def size_histograms(sizes: Tensor, target: Tensor, class_table: ClassTable) -> dict[str, list[int]]:
-    """Number of sets with 0, 1, 2, ... classes, for the rows of each group of classes that has any.
+    """Count the sets with 0, 1, 2, ... classes, for the rows of each group of classes that has any.
 
     All lists go up to the largest size. Without training counts there is one group, "all".
     """
@@ -100,7 +100,7 @@ def size_histograms(sizes: Tensor, target: Tensor, class_table: ClassTable) -> d
 
 
 def size_bins(largest: int) -> list[tuple[int, int]]:
-    """Sizes from 0 to the largest as bins (first, last): single ones first, then wider and wider.
+    """Divide sizes from 0 to the largest into bins (first, last): single ones first, then wider and wider.
 
     Example:
         >>> size_bins(9)
@@ -118,7 +118,7 @@ def _bins(steps: Sequence[int], largest: int) -> list[tuple[int, int]]:
 
 
 def bin_labels(bins: Sequence[tuple[int, int]]) -> list[str]:
-    """What to write below each bin.
+    """Write what stands below each bin.
 
     Example:
         >>> bin_labels([(0, 0), (1, 4)])
@@ -128,7 +128,7 @@ def bin_labels(bins: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def bin_histogram(histogram: Sequence[int], bins: Sequence[tuple[int, int]]) -> list[int]:
-    """Sum of a histogram over each bin.
+    """Sum a histogram over each bin.
 
     Example:
         >>> bin_histogram([5, 1, 2, 3], [(0, 0), (1, 3)])
@@ -157,7 +157,7 @@ class FrequencyBin:
 
 
 def frequency_edges(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Bins (fewest, most) of training counts, wider and wider, that hold all classes; empty ends are cut.
+    """Make bins (fewest, most) of training counts, wider and wider, for all classes; empty ends are cut.
 
     Example:
         >>> frequency_edges([7, 40, 41])
@@ -173,7 +173,7 @@ def frequency_edges(counts: Sequence[int]) -> list[tuple[int, int]]:
 def coverage_by_frequency(
     hits: Sequence[int], rows: Sequence[int], counts: Sequence[int], edges: Sequence[tuple[int, int]]
 ) -> list[FrequencyBin]:
-    """Coverage of classes by how many training rows they have; each class counts the same.
+    """Average the coverage of classes by how many training rows they have; each class counts the same.
 
     Args:
         hits: Rows of each class whose set holds it.
@@ -191,9 +191,10 @@ def coverage_by_frequency(
 
 
 def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
-    """Rows from the one whose true class is most probable to the one where it is least, evenly spaced.
+    """Choose rows from the one whose true class is most probable to the one where it is least.
 
-    Rows with NaN have no part; of rows with the same probability the first comes first.
+    They are evenly spaced. Rows with NaN have no part; of rows with the same probability the first comes
+    first.
 
     Args:
         true_probability: Probability of the true class of each row (n,).
@@ -213,7 +214,7 @@ def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
 
 
 def pool_reliability(bins: Sequence[ReliabilityBins]) -> ReliabilityBins:
-    """The bins of several runs as if their rows were those of one."""
+    """Join the bins of several runs as if their rows were those of one."""
     rows = [sum(column) for column in zip(*(each.rows for each in bins), strict=True)]
 
     def mean(name: str) -> tuple[float | None, ...]:
@@ -227,6 +228,6 @@ def pool_reliability(bins: Sequence[ReliabilityBins]) -> ReliabilityBins:
 
 
 def share_of(histogram: Sequence[int]) -> list[float]:
-    """Counts as shares of their sum."""
+    """Divide counts by their sum."""
     total = sum(histogram) or 1
     return [number / total for number in histogram]

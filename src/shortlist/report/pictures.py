@@ -4,6 +4,7 @@ import base64
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,20 +13,19 @@ from torch import Tensor
 from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles, read_image
 from shortlist.recipes.build import build_data
-from shortlist.report.html import Markup, tag
 from shortlist.runs.finished import FinishedRun
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Pictures", "open_pictures", "to_pixels"]
+__all__ = ["BUDGET", "Picture", "Pictures", "open_pictures", "to_pixels"]
 
 BUDGET = 6_000_000  # bytes of pictures on a page
 _PIXELATED = 48  # pictures of up to so many pixels a side are kept as they are and shown with their pixels
 
 
 def to_pixels(inputs: Tensor) -> Tensor:
-    """An input (1 or 3, h, w) as uint8 (h, w, 3); floating ones are stretched to the whole range.
+    """Turn an input (1 or 3, h, w) into uint8 (h, w, 3); floating ones are stretched to the whole range.
 
     Example:
         >>> to_pixels(torch.tensor([[[-1.0, 1.0]]]))[..., 0]
@@ -50,7 +50,7 @@ def _image(split: Split, row: int) -> "Image":
 
 
 def _encode(image: "Image", side: int) -> tuple[str, bool]:
-    """As a data URI, and whether it is to be shown with its pixels."""
+    """Write an image as a data URI, and tell whether it is to be shown with its pixels."""
     small = max(image.size) <= _PIXELATED
     buffer = io.BytesIO()
     if small:
@@ -68,11 +68,28 @@ def _is_grey(image: "Image") -> bool:
     return bool((colours == colours[:, :1]).all())
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture as the page shows it.
+
+    Args:
+        source: A data URI.
+        alt: What it shows, for those who do not see it.
+        side: Length of its sides on the page, in pixels.
+        is_small: Whether it has so few pixels that each is to be seen.
+    """
+
+    source: str
+    alt: str
+    side: int
+    is_small: bool
+
+
 class Pictures:
     """Makes the pictures of a data set, as long as the page has room for them.
 
     Args:
-        data: Where from.
+        data: The data set.
         budget: Bytes that may be used.
     """
 
@@ -83,15 +100,15 @@ class Pictures:
         for row, index in reversed(list(enumerate(data.train.targets.tolist()))):
             self._rows[index] = row
 
-    def test(self, row: int, *, alt: str, side: int = 96) -> Markup | None:
-        """The picture of a test row; None if it cannot be made."""
+    def test(self, row: int, *, alt: str, side: int = 96) -> Picture | None:
+        """Make the picture of a test row; None if it cannot be made."""
         return self._picture("test", row, alt, side)
 
-    def of_class(self, index: int, *, alt: str, side: int = 32) -> Markup | None:
-        """The picture of the first training row of a class; None if there is none."""
+    def of_class(self, index: int, *, alt: str, side: int = 32) -> Picture | None:
+        """Make the picture of the first training row of a class; None if there is none."""
         return self._picture("train", self._rows[index], alt, side) if index in self._rows else None
 
-    def _picture(self, part: str, row: int, alt: str, side: int) -> Markup | None:
+    def _picture(self, part: str, row: int, alt: str, side: int) -> Picture | None:
         key = (part, row, side)
         if key not in self._made:
             try:
@@ -105,8 +122,7 @@ class Pictures:
             self.refused += 1
             return None
         self.left -= len(made[0])
-        shape = {"width": side, "height": side, "class_": "small" if made[1] else None}
-        return Markup(tag("img", src=made[0], alt=alt, **shape).removesuffix("</img>"))
+        return Picture(made[0], alt, side, is_small=made[1])
 
 
 def open_pictures(
@@ -116,13 +132,13 @@ def open_pictures(
     budget: int = BUDGET,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Pictures | None, str | None]:
-    """The pictures of a run's data set, or None and why there are none.
+    """Open the pictures of a run's data set; return None and the reason if there are none.
 
     Args:
-        run: Whose data set.
+        run: A run on the data set.
         target: Classes of its test rows (n,), as they were when it was scored.
         budget: Bytes that may be used.
-        progress: Told how far the building of a data set is.
+        progress: Called with (what, done, of how many) while a data set is built.
     """
     try:
         with warnings.catch_warnings():

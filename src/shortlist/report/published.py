@@ -1,4 +1,4 @@
-"""The figures that papers report, as data, and which of them a run may be held against."""
+"""The metrics that papers report, as data, and which of them a run may be held against."""
 
 import json
 import re
@@ -36,7 +36,7 @@ class PublishedRow:
         method: What the paper calls it, in our words.
         when: What a recipe must say, by dotted key; ``"*"`` for anything that is not empty, a list for any of
             its entries.
-        values: In percent, one for each figure of the experiment.
+        values: In percent, one for each metric of the experiment.
         setting: What the paper trained with; a recipe may say otherwise, which is then noted.
     """
 
@@ -73,13 +73,13 @@ class PublishedExperiment:
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """A published figure that a run may be held against.
+    """A published metric that a run may be held against.
 
     Args:
         experiment: The table it is from.
         method: The row.
         figure: As in ``PublishedExperiment.figures``.
-        name: The same figure's name in ``Results.figures`` of the run.
+        name: Its name in ``Results.figures`` of the run.
         value: As a share, not in percent.
         departures: How the run's setting is not the paper's, in words.
     """
@@ -93,7 +93,7 @@ class PublishedValue:
 
 
 def load_published() -> tuple[PublishedExperiment, ...]:
-    """All published figures that come with the package."""
+    """Read all published metrics that come with the package."""
     content = json.loads(files("shortlist.report").joinpath("published.json").read_text(encoding="utf-8"))
     if content["format"] != _FORMAT:
         raise ValueError(f"published.json must be of the format {_FORMAT!r}, got {content['format']!r}")
@@ -108,12 +108,12 @@ def load_published() -> tuple[PublishedExperiment, ...]:
 
 
 def find_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
-    """The published figures of the data set and the method of a recipe.
+    """Find the published metrics of the data set and the method of a recipe.
 
-    A figure is found only if data set, label noise, loss and all that changes the method (weights, second
+    A metric is found only if data set, label noise, loss and all that changes the method (weights, second
     stage, adjustment) are those of the paper. Network, schedule and tuned options may differ: each such
-    departure is listed, as the difference of the figures may come from it. Where one paper used the recipe's
-    network, figures of others that did not are left away.
+    departure is listed, as the difference of the metrics may come from it. Where one paper used the recipe's
+    network, metrics of others that did not are left away.
 
     Args:
         recipe: All values of a recipe, as from ``Recipe.model_dump()``.
@@ -151,7 +151,7 @@ def _other_model(value: PublishedValue) -> bool:
 
 
 def _lookup(flat: Mapping[str, Any], key: str, default: Any) -> Any:
-    """A value, or for the key of a section that is there, the section's name as a sign of it."""
+    """Look up a value, or for the key of a section that is there, the values in it as a sign of it."""
     if key in flat:
         return flat[key]
     inside = [value for name, value in flat.items() if name.startswith(f"{key}.")]
@@ -159,7 +159,7 @@ def _lookup(flat: Mapping[str, Any], key: str, default: Any) -> Any:
 
 
 def _default(key: str) -> Any:
-    """The value of an option of a data set that a recipe leaves out."""
+    """Return the value of an option of a data set that a recipe leaves out."""
     return {"data.profile": "exp", "data.rho": 100.0}.get(key, _PLAIN.get(key))
 
 
@@ -193,7 +193,7 @@ def _shown(value: Any) -> str:
 
 
 def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:
-    """The name of a published figure in the run's results, None if the run cannot have it."""
+    """Return the name of a published metric in the run's results, None if the run cannot have it."""
     average = re.fullmatch(r"average(\d+)\.(\w+)", figure)
     if average is None:
         return figure if re.fullmatch(r"top\d+\.\w+|balanced_error", figure) else None
@@ -205,6 +205,6 @@ def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:
 
 
 def _other_k(flat: Mapping[str, Any], figure: str) -> list[str]:
-    """A loss made for another K than the figure's: the papers train one network for each."""
+    """Note a loss made for another K than the metric's: the papers train one network for each."""
     k, own = re.match(r"(?:top|average)(\d+)\.", figure), flat.get("loss.k")
     return [f"loss.k {own}, there {k[1]}"] if k and own is not None and own != int(k[1]) else []

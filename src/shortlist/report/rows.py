@@ -10,15 +10,16 @@ from shortlist.metrics._rows import look_at_rows
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.runs.groups import Group
+from shortlist.runs.run import Run
 
-__all__ = ["Candidate", "MethodRows", "ShortList", "look_at_method"]
+__all__ = ["NUM_FIRST", "ListedClass", "MethodRows", "ShortList", "measure_rows", "short_list"]
 
 NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
 NUM_FIRST = 5  # classes of a list of a run without predictors
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ListedClass:
     """A class that at least one set of a row holds, or the true one.
 
     Args:
@@ -51,7 +52,7 @@ class ShortList:
     row: int
     true: int
     sizes: Sequence[int]
-    candidates: Sequence[Candidate]
+    candidates: Sequence[ListedClass]
     more: int
 
 
@@ -84,8 +85,8 @@ class _Pass:
 
 
 @torch.inference_mode()
-def look_at_method(method: Group) -> MethodRows:
-    """Go through the test scores of all runs of a method."""
+def measure_rows(method: Group) -> MethodRows:
+    """Go once through the test scores of all runs of a method."""
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):
         scores, target = run.run.scored("test")
@@ -97,24 +98,13 @@ def look_at_method(method: Group) -> MethodRows:
         if number == 0:
             names = list(predictors)
             chosen = easy_to_hard((-rows.nll).exp(), limit=NUM_LISTS)
-            chances = run.run.probabilities(scores[chosen])
-            lists = [
-                short_list(
-                    scores[row],
-                    row,
-                    int(target[row]),
-                    predictors,
-                    probabilities=None if chances is None else chances[number],
-                )
-                for number, row in enumerate(chosen)
-            ]
+            lists = _short_lists(run.run, chosen, scores[chosen], target[chosen], predictors)
     table, first = method.runs[0].class_table, passes[0]
     guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
     pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
+    sizes = {name: torch.cat([p.sizes[name] for p in passes]) for name in names}
     return MethodRows(
-        histograms={
-            name: size_histograms(torch.cat([p.sizes[name] for p in passes]), target, table) for name in names
-        },
+        histograms={name: size_histograms(sizes[name], target, table) for name in names},
         pairs=pairs,
         pair_rows=[
             (_rows_taken_for(first, *pair.classes), _rows_taken_for(first, *pair.classes[::-1]))
@@ -124,6 +114,19 @@ def look_at_method(method: Group) -> MethodRows:
         predictors=names,
         target=first.target,
     )
+
+
+def _short_lists(
+    run: Run, rows: Sequence[int], scores: Tensor, target: Tensor, predictors: Mapping[str, SetPredictor]
+) -> list[ShortList]:
+    """Make the lists of some rows from their scores (m, c) and classes (m,)."""
+    chances = run.probabilities(scores)
+    return [
+        short_list(
+            scores[i], row, int(target[i]), predictors, probabilities=None if chances is None else chances[i]
+        )
+        for i, row in enumerate(rows)
+    ]
 
 
 def _rows_taken_for(rows: _Pass, true: int, guess: int) -> list[int]:
@@ -139,7 +142,7 @@ def short_list(
     probabilities: Tensor | None,
     limit: int = NUM_CANDIDATES,
 ) -> ShortList:
-    """The sets of all predictors for the scores (c,) of one row, with the classes' probabilities (c,)."""
+    """Predict the sets of all predictors from the scores (c,) of one row; its probabilities are (c,)."""
     sets = (
         torch.stack([predictor(scores[None])[0] for predictor in predictors.values()])
         if predictors
@@ -154,7 +157,7 @@ def short_list(
         shown = [*members[: limit - 1], true]
     shown.sort(key=place.__getitem__)
     candidates = [
-        Candidate(
+        ListedClass(
             index,
             place[index],
             None if probabilities is None else float(probabilities[index]),

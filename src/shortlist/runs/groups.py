@@ -125,14 +125,15 @@ def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str
 def _labels(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
     """Name the groups.
 
-    By the name that its recipes were given if they share it and no other group has it; else by the loss, with
-    the options that tell it from the others of that loss.
+    By the name that its recipes were given, if they share it and it is not that of all groups; else by the
+    loss. Groups of the same name or loss are told apart by their options.
     """
     firsts = [group[0] for group in groups]
     names = [{run.recipe.name for run in group} for group in groups]
     unnamed = Recipe.model_fields["name"].default
+    shared = len(names) > 1 and all(own == names[0] for own in names)
     plain = [
-        run.recipe.name if len(own) == 1 == names.count(own) and own != {unnamed} else _kind(run)
+        run.recipe.name if len(own) == 1 and own != {unnamed} and not shared else _kind(run)
         for run, own in zip(firsts, names, strict=True)
     ]
     labels = list(plain)
@@ -167,4 +168,6 @@ def _telling_parts(recipes: Sequence[Recipe]) -> list[list[str]]:
 
 def _words(key: str, value: Any) -> str:
     shown = value if isinstance(value, str) else json.dumps(value)
+    if key == "loss.name":
+        return shown
     return f"{key.removeprefix('loss.').removeprefix('data.')} {shown}"

@@ -1,0 +1,91 @@
+"""What the templates can show: tables, drawings with their numbers, and legends, as plain values."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from shortlist.metrics import Figure
+from shortlist.metrics.names import format_percent
+from shortlist.report.drawings import Plot
+
+__all__ = ["Cell", "Drawing", "Sign", "Table", "interval_ends", "metric_cell"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than plain text.
+
+    Args:
+        text: What it says.
+        interval: What stands small below it.
+        style: A class of the page's style: ``best``, ``long`` or ``nowrap``.
+    """
+
+    text: str
+    interval: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; ``table`` of ``_parts.html`` shows it.
+
+    Args:
+        caption: What it shows.
+        heads: Heads of the columns.
+        rows: Plain values or cells; the first of each row is its head.
+        words: Which columns hold words; the others hold numbers and are set to the right.
+    """
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    words: Collection[int] = (0,)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A line of a legend: the style of a line, or of a bar, and what it stands for."""
+
+    label: str
+    style: int
+    is_bar: bool = False
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Panels with a title, a legend, and the numbers below them; ``drawing`` of ``_parts.html`` shows it.
+
+    Args:
+        name: Its id on the page.
+        title: Its heading.
+        note: What one sees.
+        panels: The plots.
+        signs: The legend.
+        tables: The numbers, closed at first.
+        is_half: Whether two of them fit beside each other.
+    """
+
+    name: str
+    title: str
+    note: str
+    panels: Sequence[Plot]
+    signs: Sequence[Sign] = ()
+    tables: Sequence[Table] = ()
+    is_half: bool = False
+
+
+def interval_ends(metric: Figure, *, share: bool = True) -> tuple[float, float] | None:
+    """Cut the interval to what a share or a size can be; return None if there is none."""
+    if metric.low is None or metric.high is None:
+        return None
+    return max(0.0, metric.low), min(1.0, metric.high) if share else metric.high
+
+
+def metric_cell(metric: Figure | None, *, share: bool = True, best: bool = False) -> Cell:
+    """Write a metric with its interval below it: in percent if it is a share."""
+    if metric is None or metric.value is None:
+        return Cell("-")
+    show = format_percent if share else "{:.2f}".format
+    ends = interval_ends(metric, share=share)
+    interval = "" if ends is None else f"{show(ends[0])} to {show(ends[1])}"
+    return Cell(show(metric.value), interval, "best" if best else "")

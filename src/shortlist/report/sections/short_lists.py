@@ -1,0 +1,97 @@
+"""Short lists of a method's test rows, from easy to hard, with the true class marked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shortlist.report.pictures import Picture
+from shortlist.report.rows import NUM_FIRST, ListedClass, ShortList
+from shortlist.report.views import MethodView
+
+__all__ = ["ListCard", "ListLine", "ShortLists", "measure_short_lists"]
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class ListLine:
+    """A class of a list.
+
+    Args:
+        name: Its name.
+        picture: A training picture of it.
+        is_true: Whether it is the row's own class.
+        remark: Its place, if it is not there by its score.
+        probability: As in :class:`shortlist.report.rows.ListedClass`.
+        held_by: By letter of the predictor, whether its set holds the class.
+    """
+
+    name: str
+    picture: Picture | None
+    is_true: bool
+    remark: str
+    probability: float | None
+    held_by: Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class ListCard:
+    """A test row with its list: true class, picture, by letter the sizes of the sets, and the classes."""
+
+    row: int
+    true: str
+    picture: Picture | None
+    sizes: Mapping[str, int]
+    lines: Sequence[ListLine]
+    more: int
+
+
+@dataclass(frozen=True)
+class ShortLists:
+    """The lists of a run, and the letters that stand for its predictors."""
+
+    name: str
+    run: str
+    seed: int
+    predictors: Mapping[str, str]
+    num_first: int
+    cards: Sequence[ListCard]
+    has_pictures: bool
+
+
+def measure_short_lists(view: MethodView) -> ShortLists:
+    """Give the lists of the first run names and pictures."""
+    run = view.method.runs[0]
+    return ShortLists(
+        name=f"lists-{view.name}",
+        run=run.name,
+        seed=run.recipe.seed,
+        predictors=dict(zip(_LETTERS, view.rows.predictors, strict=False)),
+        num_first=NUM_FIRST,
+        cards=[_card(view, each) for each in view.rows.lists],
+        has_pictures=view.pictures is not None,
+    )
+
+
+def _card(view: MethodView, each: ShortList) -> ListCard:
+    true = view.method.runs[0].class_table.names[each.true]
+    picture = None
+    if view.pictures is not None:
+        picture = view.pictures.test(each.row, alt=f"Test row {each.row}: {true}", side=80)
+    lines = [_line(view, each, one) for one in each.candidates]
+    return ListCard(each.row, true, picture, dict(zip(_LETTERS, each.sizes, strict=False)), lines, each.more)
+
+
+def _line(view: MethodView, each: ShortList, one: ListedClass) -> ListLine:
+    picture = None if view.pictures is None else view.pictures.of_class(one.index, alt="")
+    if view.rows.predictors:
+        remark = "" if any(one.held_by) else f"(place {one.place}, in no set)"
+    else:
+        remark = "" if one.place <= NUM_FIRST else f"(place {one.place})"
+    return ListLine(
+        name=view.method.runs[0].class_table.names[one.index],
+        picture=picture,
+        is_true=one.index == each.true,
+        remark=remark,
+        probability=one.probability,
+        held_by=dict(zip(_LETTERS, one.held_by, strict=False)),
+    )

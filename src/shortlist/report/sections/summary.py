@@ -1,0 +1,218 @@
+"""The summary of an experiment: sentences about the metrics, which say nothing that the numbers do not."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shortlist.compare.comparison import Best
+from shortlist.metrics import Figure
+from shortlist.metrics.names import format_percent, format_points
+from shortlist.report.parts import interval_ends
+from shortlist.report.runs import Experiment
+from shortlist.report.views import ExperimentView
+from shortlist.report.words import count, with_interval
+from shortlist.runs.groups import Group
+
+__all__ = ["Summary", "compare_sentence", "measure_summary", "set_sentences"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was run, what came of it, and what the intervals are.
+
+    Args:
+        overview: A sentence about the runs and the data.
+        findings: What each sentence is about, and the rest of the sentence.
+        intervals: A sentence about the intervals.
+    """
+
+    overview: str
+    findings: Sequence[tuple[str, str]]
+    intervals: str
+
+
+def measure_summary(view: ExperimentView) -> Summary:
+    """Find the best method by the most important metrics, and what each predictor reached."""
+    experiment = view.experiment
+    ks = list(experiment.first.results.scores.topk)
+    k = max((k for k in ks if k <= 5), default=ks[-1])
+    compared = {"top1.micro": "Top-1 accuracy", f"top{k}.micro": f"Top-{k} accuracy"}
+    compared |= {f"top{k}.macro": f"Macro top-{k} accuracy (each class counts the same)"}
+    tests = {name: leader.test for name, leader in view.leaders.items()}
+    found = [
+        compare_sentence(experiment.methods, name, words, tests.get(name)) for name, words in compared.items()
+    ]
+    sentences = [sentence for sentence in found if sentence is not None] + set_sentences(experiment, tests)
+    parts = [sentence.partition(": ") for sentence in sentences]
+    findings = [(lead + colon.strip(), rest) for lead, colon, rest in parts]
+    return Summary(overview_sentence(experiment), findings, interval_sentence(experiment))
+
+
+def overview_sentence(experiment: Experiment) -> str:
+    """Say what was run on what."""
+    results, runs = experiment.first.results, sum(len(method.runs) for method in experiment.methods)
+    methods = count(len(experiment.methods), "method")
+    text = f"{count(runs, 'run')} of {methods} on {experiment.first.recipe.data.name}: "
+    text += f"{count(results.classes, 'class', 'classes')}, {count(results.rows, 'test row')}."
+    if results.groups:
+        parts = [f"{group.classes:,} {name}" for name, group in results.groups.items()]
+        text += f" Classes by training rows: {', '.join(parts)} (few: below 20, many: above 100)."
+    if results.absent_classes:
+        absent = count(results.absent_classes, "class has", "classes have")
+        text += f" {absent} no test rows and no part in macro figures."
+    return text
+
+
+def interval_sentence(experiment: Experiment) -> str:
+    """Say where the intervals come from."""
+    several = any(len(method.runs) > 1 for method in experiment.methods)
+    single = any(len(method.runs) == 1 for method in experiment.methods)
+    level = f"{format_percent(experiment.first.results.level, 0)} %"
+    parts = []
+    if several:
+        parts.append("for methods with several runs it is of their mean over seeds (Student's t)")
+    if single:
+        parts.append(
+            "for methods with one run it comes from resampled test rows and says nothing of other seeds"
+        )
+    text = f"Brackets hold {level} intervals: {'; '.join(parts)}."
+    if any(len(method.runs) == 2 for method in experiment.methods):
+        text += " An interval of two seeds is very wide."
+    return text
+
+
+def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best | None) -> str | None:
+    """Say which method has the most of a share, which follows, and whether a test tells them apart.
+
+    Args:
+        methods: Methods of one experiment.
+        name: Name of the metric, as in ``Results.figures``; more of it is better.
+        words: What to call the metric.
+        test: The test of the best against the second best; None if there are no two.
+    """
+    best, second = _ranked(methods, name)
+    if not best:
+        return None
+    limits = [m.figures[name] for m in methods if m.is_limit and name in m.figures]
+    possible = f" The data's own probabilities reach {with_interval(limits[0])}." if limits else ""
+    who, reached = _together(best), with_interval(best[0].figures[name])
+    if second is None and len(best) == 1:
+        return f"{words} of {who}: {reached}.{possible}"
+    if second is None:
+        return f"{words}: {who} are level at {reached}.{possible}"
+    text = f"{words}: {who} {'is' if len(best) == 1 else 'are'} highest with {reached}, "
+    text += f"then {second.label} with {with_interval(second.figures[name])}."
+    return text + ("" if test is None else f" {_tested(test)}") + possible
+
+
+def _ranked(methods: Sequence[Group], name: str) -> tuple[list[Group], Group | None]:
+    """Find the methods that have the most of a metric, and the next one; the limit is no method."""
+    known = [(m.figures[name].value, m) for m in methods if name in m.figures and not m.is_limit]
+    ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
+    ranked.sort(key=lambda entry: -entry[0])
+    best = [m for value, m in ranked if value == ranked[0][0]]
+    return best, ranked[len(best)][1] if len(best) < len(ranked) else None
+
+
+def _together(methods: Sequence[Group]) -> str:
+    *others, last = [method.label for method in methods]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _tested(test: Best) -> str:
+    if test.p_value is None or test.difference is None:
+        return f"Nothing is said about chance ({test.test})."
+    numbers = f"{format_points(test.difference)} points, p = {test.p_value:.2g}, {test.test}"
+    if test.significant:
+        return f"The difference is significant ({numbers})."
+    return f"The difference may be chance ({numbers}): this does not settle which is better."
+
+
+def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str]:
+    """Say for each predictor what it promises or is set to, what came of it, and which method is best.
+
+    Args:
+        experiment: The experiment that has the predictors.
+        tests: By metric, the test of the best method against the second best.
+    """
+    sentences = []
+    for key in experiment.first.results.sets:
+        methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.figures]
+        section = experiment.first.recipe.predictors.get(key)
+        if methods and (section is None or section.name != "topk"):  # that is top-K accuracy once more
+            sentences.append(_set_sentence(key, methods, tests.get(f"sets.{key}.coverage.micro")))
+    return sentences
+
+
+def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
+    first = methods[0].runs[0]
+    promised, section = first.results.sets[key].promised, first.recipe.predictors.get(key)
+    wanted = None if section is None else section.options.get("k")
+    if promised is not None:
+        text = f"{key}: promises that {format_percent(promised, 0)} % of the sets hold the true class. "
+    elif wanted is not None and section is not None and section.name == "average_k":
+        text = f"{key}: set to {wanted:g} classes on average. "
+    else:
+        text = f"{key}: "
+    text += _reached(key, methods)
+    if promised is not None:
+        return text + _kept(key, methods, promised)
+    best, second = _ranked(methods, f"sets.{key}.coverage.micro")
+    if test is None or second is None:
+        return text
+    return f"{text} Most often by {_together(best)}, then {second.label}. {_tested(test)}"
+
+
+def _reached(key: str, methods: Sequence[Group]) -> str:
+    """Say coverage and size of each method, or their range if these are many."""
+    coverage = {m.label: m.figures[f"sets.{key}.coverage.micro"] for m in methods}
+    sizes = {m.label: m.figures[f"sets.{key}.size.micro"].value for m in methods}
+    if len(methods) <= 3:
+        parts = [
+            f"{label} {with_interval(coverage[label])} with {_size(sizes[label])} classes"
+            for label in coverage
+        ]
+        return f"True class held, and mean size: {'; '.join(parts)}."
+    low, high = (f(coverage, key=lambda label: coverage[label].value or 0.0) for f in (min, max))
+    short, long = (f(sizes, key=lambda label: sizes[label] or 0.0) for f in (min, max))
+    least, most = (format_percent(coverage[label].value) for label in (low, high))
+    held = f"{least} % ({low}) to {most} % ({high})"
+    mean = f"{_size(sizes[short])} ({short}) to {_size(sizes[long])} ({long})"
+    return f"The true class is held in {held} of rows, with {mean} classes on average."
+
+
+def _kept(key: str, methods: Sequence[Group], promised: float) -> str:
+    """Say whether the promise was kept, over all rows and for the rarest classes."""
+    covered = [(m.label, m.figures[f"sets.{key}.coverage.micro"]) for m in methods]
+    below = [label for label, metric in covered if (metric.value or 0.0) < promised]
+    clearly = [label for label, metric in covered if _below(metric, promised)]
+    if not below:
+        text = " The promise was reached." if len(methods) == 1 else " All reach the promise."
+    elif len(below) == 1:
+        text = f" Below the promise: {below[0]} "
+        text += "(by more than its interval allows)." if clearly else "(within its interval)."
+    else:
+        text = f" Below the promise: {', '.join(below)}, "
+        text += f"{len(clearly) or 'none'} of them by more than the interval allows."
+    return text + _for_rare_classes(key, methods)
+
+
+def _for_rare_classes(key: str, methods: Sequence[Group]) -> str:
+    few = [m.figures.get(f"sets.{key}.coverage.few") for m in methods]
+    values = [metric.value for metric in few if metric is not None and metric.value is not None]
+    if not values:
+        return ""
+    spread = " to ".join(format_percent(value) for value in sorted({min(values), max(values)}))
+    text = f" For classes with few training rows the mean over classes is {spread} %"
+    section = methods[0].runs[0].recipe.predictors.get(key)
+    marginal = section is not None and section.options.get("threshold") in (None, "marginal")
+    return text + (": the promise is about all rows together, not about each class." if marginal else ".")
+
+
+def _below(metric: Figure, promised: float) -> bool:
+    ends = interval_ends(metric)
+    return ends is not None and ends[1] < promised
+
+
+def _size(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,56 @@
+"""What a section of the page is made from: an experiment, or one of its methods."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shortlist.report.best import Leader
+from shortlist.report.pictures import Pictures
+from shortlist.report.rows import MethodRows
+from shortlist.report.runs import Experiment
+from shortlist.runs.groups import Group
+
+__all__ = ["ExperimentView", "MethodPart", "MethodView"]
+
+
+@dataclass(frozen=True)
+class MethodPart:
+    """A method on the page: its name, how many runs it has, and by name what its sections measured."""
+
+    label: str
+    num_runs: int
+    sections: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """An experiment, as its sections see it.
+
+    Args:
+        number: Its number on the page.
+        experiment: The experiment.
+        leaders: By metric, the best methods.
+        methods: What was measured of each method.
+    """
+
+    number: int
+    experiment: Experiment
+    leaders: Mapping[str, Leader]
+    methods: Sequence[MethodPart]
+
+
+@dataclass(frozen=True)
+class MethodView:
+    """A method, the end of the ids of its drawings, and what was found in its rows.
+
+    Args:
+        name: Numbers of the experiment and of the method, such as ``1-2``.
+        method: The method.
+        rows: What was found in the test rows of its runs.
+        pictures: Where pictures of rows come from; None if there are none.
+    """
+
+    name: str
+    method: Group
+    rows: MethodRows
+    pictures: Pictures | None
