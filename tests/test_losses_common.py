@@ -42,7 +42,7 @@ OPTIONS = {
         "scale": 1.0,
     },
 }
-# losses of a whole batch have tests of their own, in losses/test_average_k.py
+# losses of a whole batch have tests of their own, in losses/
 COUPLED = {"average_k", "expected_positive", "role"}
 NAMES = [name for name in LOSSES if name not in COUPLED]
 CLASS_LOSSES = [name for name in NAMES if name != "sparse_top"]
@@ -614,9 +614,28 @@ def test_k_must_leave_a_class_out(name):
             function(name)(logits, target, **{**options(name), "k": k})
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_function_and_module_agree_on_every_option(name):
+    """Names, order, defaults and annotations; the function's positional arguments are tensors of a batch."""
+    of_function = inspect.signature(function(name)).parameters.values()
+    of_module = dict(inspect.signature(LOSSES[name]).parameters)
+    if name == "role":  # the table from which the module looks up the function's tensor
+        assert of_module.pop("estimates").annotation is losses.LabelEstimates
+    assert [p for p in of_function if p.kind is p.KEYWORD_ONLY] == list(of_module.values())
+
+
+@pytest.mark.errors
 @each
-def test_function_and_module_share_their_defaults(name):
-    of_module = inspect.signature(LOSSES[name].__init__).parameters
-    for parameter in inspect.signature(function(name)).parameters.values():
-        if parameter.name in of_module and parameter.name not in PER_CLASS:
-            assert parameter.default == of_module[parameter.name].default, parameter.name
+def test_unknown_and_missing_options_are_refused_by_name(name):
+    settings, loss = options(name), LOSSES[name].__name__
+    message = rf"{loss}.__init__\(\) got an unexpected keyword argument 'colour'"
+    with pytest.raises(TypeError, match=message):
+        LOSSES[name](**settings, colour=3)
+    with pytest.raises(TypeError, match=rf"{loss}.__init__\(\)"):
+        LOSSES[name](5, **settings)
+    parameters = inspect.signature(LOSSES[name]).parameters
+    for required in [
+        option for option in parameters if parameters[option].default is inspect.Parameter.empty
+    ]:
+        with pytest.raises(TypeError, match=rf"{loss}.__init__\(\) missing a required .*'{required}'"):
+            LOSSES[name](**{key: value for key, value in settings.items() if key != required})

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shortlist import losses
 from shortlist.losses import LOSSES, LabelEstimates
 
 __all__ = ["make_loss", "options_for", "takes_k"]
@@ -51,13 +52,10 @@ def make_loss(
     made = dict(options) | others
     if name == "cross_entropy":
         return nn.CrossEntropyLoss(**made)
-    wants = _wants(name)
-    if "class_counts" in wants:
-        made["class_counts"] = class_counts
     if "margins" in made:
         made["margins"] = torch.as_tensor(made["margins"], dtype=torch.get_default_dtype())
-    if "estimates" in wants:
+    if "estimates" in _wants(name):
         assert target is not None  # the caller knows that this loss looks rows up
         generator = torch.Generator().manual_seed(0)
         made["estimates"] = LabelEstimates(target, num_classes=len(class_counts), generator=generator)
-    return LOSSES[name](**made)
+    return losses.create(name, class_counts=class_counts, **made)

@@ -1,39 +1,20 @@
+import copy
+import pickle
+
 import pytest
 import torch
 
-from shortlist.losses import (
-    ImbalancedNoisedTopKLoss,
-    calibrated_topk_hinge_loss,
-    imbalanced_noised_topk_loss,
-    noised_topk_loss,
-)
-from shortlist.priors import margins_from_counts
-from tests.conftest import tensor
+from shortlist.losses import NoisedTopKLoss, calibrated_topk_hinge_loss, noised_topk_loss
+from tests.losses.batches import assert_batches_of_another_size_compile, assert_equals_golden_noise
 
 
-def test_golden_balanced_and_imbalanced(golden):
-    reference, checked = golden("noised_topk"), set()
-    for case in reference.cases:
-        if case["kind"] == "noised_topk":
-            continue
-        inputs, params = reference.inputs(case), case["params"]
-        scores, noise = inputs["s"].requires_grad_(), inputs["Z"].permute(2, 0, 1)
-        options = {"k": params["k"], "noise_std": params["eps"], "noise": noise, "reduction": "none"}
-        if case["kind"] == "bal_noised_topk_loss":
-            rows = noised_topk_loss(scores, inputs["y"], **options)
-        else:
-            counts = torch.tensor(params["cls_num_list"], dtype=torch.float64)
-            margins = margins_from_counts(counts, max_margin=params["max_m"])
-            torch.testing.assert_close(margins, tensor(params["m_list"]), rtol=0, atol=1e-12)
-            rows = imbalanced_noised_topk_loss(
-                scores, inputs["y"], margins=margins, scale=float(params["scale"]), **options
-            )
-        rows.mean().backward()
-        torch.testing.assert_close(rows.detach(), tensor(case["per_sample"]), rtol=0, atol=1e-12)
-        assert rows.mean().item() == pytest.approx(case["mean"], abs=1e-12)
-        torch.testing.assert_close(scores.grad, tensor(case["grad_of_mean"]), rtol=0, atol=1e-12)
-        checked.add(case["kind"])
-    assert checked == {"bal_noised_topk_loss", "imbal_noised_topk_loss"}
+def test_golden(golden):
+    def rows_of(scores, target, params, options):
+        rows = noised_topk_loss(scores, target, **options)
+        assert rows.equal(NoisedTopKLoss(**options)(scores, target))
+        return rows
+
+    assert_equals_golden_noise(golden, "bal_noised_topk_loss", rows_of)
 
 
 def test_no_noise_is_the_calibrated_hinge():
@@ -41,12 +22,6 @@ def test_no_noise_is_the_calibrated_hinge():
     for num_samples in (3, None):
         got = noised_topk_loss(scores, target, k=4, noise_std=0.0, num_samples=num_samples)
         torch.testing.assert_close(got, calibrated_topk_hinge_loss(scores, target, k=4))
-
-
-def test_equal_margins_and_scale_1_are_the_balanced_loss():
-    scores, target, noise = torch.rand(9, 12), torch.randint(12, (9,)), torch.randn(4, 9, 12)
-    got = imbalanced_noised_topk_loss(scores, target, margins=torch.ones(12), k=2, scale=1.0, noise=noise)
-    torch.testing.assert_close(got, noised_topk_loss(scores, target, k=2, noise_std=0.01, noise=noise))
 
 
 @pytest.mark.parametrize("spread", [0.5, 4.0])
@@ -64,23 +39,33 @@ def test_exact_and_sampled_agree_within_monte_carlo_error(spread):
     assert ((exact - sampled).abs() < 4.5 * 0.5 / draws**0.5).all()
 
 
-def test_margins_given_or_made_from_counts():
-    counts = torch.tensor([100, 10, 1])
-    made = ImbalancedNoisedTopKLoss(class_counts=counts, max_margin=0.3, k=1)
-    given = ImbalancedNoisedTopKLoss(margins=0.3 * counts.double().pow(-0.25).float(), k=1)
-    torch.testing.assert_close(made.margins, given.margins)
-    assert "margins" in made.state_dict() and made.needs == {"class_counts", "cosine_scores"}
+@pytest.mark.parametrize("num_samples", [5, None])
+def test_fewer_finite_scores_than_k(num_samples):
+    scores = torch.full((1, 100), -torch.inf)
+    scores[0, 0] = 3.0
+    assert noised_topk_loss(scores, torch.tensor([0]), k=2, num_samples=num_samples) == 0
 
 
-@pytest.mark.errors
-def test_bad_counts_and_margins():
-    with pytest.raises(ValueError, match="class_counts must be >= 1, got 0 for class 1"):
-        margins_from_counts(torch.tensor([3, 0]), max_margin=0.3)
-    with pytest.raises(ValueError, match="max_margin must be > 0, got 0"):
-        margins_from_counts(torch.tensor([3, 2]), max_margin=0)
-    with pytest.raises(ValueError, match="exactly one of class_counts and margins must be given, got none"):
-        ImbalancedNoisedTopKLoss()
-    with pytest.raises(ValueError, match="exactly one of class_counts and margins must be given, got both"):
-        ImbalancedNoisedTopKLoss(class_counts=torch.ones(3), margins=torch.ones(3))
-    with pytest.raises(ValueError, match=r"margin must have one entry per class \(4\), got 3"):
-        imbalanced_noised_topk_loss(torch.zeros(2, 4), torch.tensor([0, 1]), margins=torch.ones(3), k=1)
+@pytest.mark.compiled
+@pytest.mark.parametrize("num_samples", [5, None])
+def test_batches_of_another_size_compile(num_samples):
+    assert_batches_of_another_size_compile(NoisedTopKLoss(k=2, num_samples=num_samples))
+
+
+def test_module_draws_from_its_generator():
+    scores, target = torch.randn(6, 9), torch.arange(6)
+    loss = NoisedTopKLoss(k=2, generator=torch.Generator().manual_seed(3))
+    twins = [copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))]
+    generator = torch.Generator().manual_seed(3)
+    want = [noised_topk_loss(scores, target, k=2, generator=generator) for _ in range(2)]
+    assert want[0] != want[1]
+    for module in (loss, *twins):
+        assert [module(scores, target) for _ in range(2)] == want
+
+
+def test_module_takes_a_margin_for_each_class():
+    scores, target, margins = torch.randn(6, 9), torch.arange(6), torch.linspace(0.1, 0.9, 9)
+    loss = NoisedTopKLoss(k=2, num_samples=None, margin=margins)
+    want = noised_topk_loss(scores, target, k=2, num_samples=None, margin=margins)
+    margins[0] = 7.0  # the loss has its own
+    assert loss(scores, target) == want and loss.state_dict().keys() == {"margin"}

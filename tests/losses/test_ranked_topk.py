@@ -1,4 +1,6 @@
 import itertools
+import math
+import shutil
 
 import pytest
 import torch
@@ -6,8 +8,10 @@ from torch.nn.functional import cross_entropy
 
 from shortlist.losses import RankedTopKLoss, ranked_topk_loss
 from shortlist.ops import relaxed_topk
+from shortlist.ops._networks import comparator_layers, wire_layers
 from tests import references
 from tests.conftest import tensor
+from tests.losses.batches import assert_transforms_agree_with_rows
 
 TOP1 = {"sm": "softmax", "smce": "softmax_ce", "sort": "sort"}
 
@@ -144,3 +148,76 @@ def test_probability_targets_need_all_classes():
         ranked_topk_loss(torch.zeros(2, 8), torch.full((2, 8), 0.125), candidates=6)
     with pytest.raises(ValueError, match="distribution must be given to the call iff per='row'"):
         RankedTopKLoss()(torch.zeros(2, 8), torch.tensor([0, 1]), torch.ones(2, 1))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("method", ["odd_even", "bitonic", "splitter"])
+def test_networks_compile_before_they_ever_ran(method):
+    comparator_layers.cache_clear()
+    wire_layers.cache_clear()
+    loss, logits, target = RankedTopKLoss(method=method), torch.randn(4, 20), torch.arange(4)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(logits, target)
+    torch.testing.assert_close(compiled, loss(logits, target))
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a compiler")
+def test_ranked_loss_with_candidates_compiles_without_a_gradient():
+    scores, target = torch.randn(32, 50), torch.randint(50, (32,))
+    compiled = torch.compile(lambda s, y: ranked_topk_loss(s, y, candidates=8))
+    torch.testing.assert_close(compiled(scores, target), ranked_topk_loss(scores, target, candidates=8))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("method", ["splitter", "bitonic", "odd_even"])
+@pytest.mark.parametrize("top1", ["softmax", "softmax_ce", "sort"])
+def test_classes_masked_by_a_large_number(method, top1):
+    scores, target = torch.randn(5, 12), torch.randint(6, (5,))
+    results = []
+    least = [torch.finfo(dtype).min for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    for mask in (-math.inf, -1e5, -1e9, *least):
+        leaf = scores.clone()
+        leaf[:, 6:9] = mask
+        leaf.requires_grad_()
+        loss = ranked_topk_loss(leaf, target, distribution=[0.2, 0.3, 0.5], method=method, top1=top1)
+        results.append((loss.detach(), torch.autograd.grad(loss, leaf)[0]))
+    for loss, gradient in results[1:]:
+        torch.testing.assert_close(loss, results[0][0])
+        torch.testing.assert_close(gradient, results[0][1])
+
+
+def test_a_distribution_is_a_constant():
+    scores, target = torch.randn(3, 8, requires_grad=True), torch.tensor([0, 1, 2])
+    chances = torch.tensor([0.5, 0.5], requires_grad=True)
+    module = RankedTopKLoss(distribution=chances)
+    ranked_topk_loss(scores, target, distribution=chances).backward()
+    assert chances.grad is None
+    assert not ranked_topk_loss(scores.detach(), target, distribution=chances).requires_grad
+    with torch.no_grad():
+        chances.zero_()
+    assert module.distribution.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("method", ["softsort", "splitter"])
+def test_inference_leaves_nothing_that_training_cannot_use(method):
+    scores, target = torch.randn(3, 8), torch.tensor([0, 1, 2])
+    options = {"distribution": [0.3, 0.3, 0.4], "steepness": 1.7, "method": method}
+    with torch.inference_mode():
+        want = ranked_topk_loss(scores.clone(), target, **options)
+    leaf = scores.clone().requires_grad_()
+    loss = ranked_topk_loss(leaf, target, **options)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), want.clone())
+
+
+def test_the_true_class_is_not_among_the_others():
+    scores, target = torch.tensor([[5.0, 1.0, -math.inf, -math.inf]]), torch.tensor([0])
+    got = ranked_topk_loss(scores, target, distribution=[1.0], candidates=4)
+    torch.testing.assert_close(got, cross_entropy(scores, target))
+
+
+@pytest.mark.parametrize("options", [{"method": "softsort"}, {"method": "softsort", "candidates": 8}])
+def test_transforms(options):
+    assert_transforms_agree_with_rows(lambda scores, target: ranked_topk_loss(scores, target, **options))

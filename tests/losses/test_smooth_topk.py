@@ -1,12 +1,16 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from shortlist.losses import smooth_topk_loss, topk_hinge_loss
+from shortlist.losses import SmoothTopKLoss, smooth_topk_loss, topk_hinge_loss
+from shortlist.ops import log_esp_ratio
 from tests import references
 from tests.conftest import tensor
+from tests.losses.batches import assert_batches_of_another_size_compile
 
 
 def test_golden(golden):
@@ -87,3 +91,27 @@ def test_float32_agrees_with_float64(k):
     want = smooth_topk_loss(scores, target, k=k, reduction="none")
     got = smooth_topk_loss(scores.float(), target, k=k, reduction="none")
     torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=1e-6)
+
+
+def test_masked_classes():
+    scores = torch.randn(2, 6)
+    scores[1, 0] = -math.inf
+    leaf = scores.requires_grad_()
+    smooth_topk_loss(leaf, torch.tensor([2, -100]), k=2).backward()
+    assert (leaf.grad[1] == 0).all() and torch.isfinite(leaf.grad).all()
+    few = torch.tensor([[1.0, 2.0, 3.0] + [-math.inf] * 7])
+    for k in (3, 4, 6):
+        assert smooth_topk_loss(few, torch.tensor([0]), k=k) == 0
+        assert log_esp_ratio(few, k=k + 1) == -math.inf
+    assert smooth_topk_loss(few, torch.tensor([5]), k=2) == math.inf  # as cross-entropy
+
+
+def test_second_derivatives_are_refused():
+    scores = torch.randn(4, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match="has no second derivative"):
+        torch.autograd.grad(smooth_topk_loss(scores, torch.arange(4), k=2), scores, create_graph=True)
+
+
+@pytest.mark.compiled
+def test_batches_of_another_size_compile():
+    assert_batches_of_another_size_compile(SmoothTopKLoss(k=2))

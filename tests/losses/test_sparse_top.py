@@ -87,3 +87,10 @@ def test_bad_labels():
         sparse_top_loss(scores, torch.tensor([[1, 0, 0], [0, 2, 0]]))
     with pytest.raises(ValueError, match=r"target must have the logits' shape \(2, 3\), got \(2,\)"):
         sparse_top_loss(scores, torch.tensor([0, 1]))
+
+
+def test_large_scores():
+    for lead in (1e4, 1e5):
+        scores, labels = torch.tensor([[lead] * 3 + [0.5, 0.4, 0.0]]), torch.tensor([[1, 1, 1, 1, 0, 0]])
+        want = sparse_top_loss(scores.double(), labels).item()
+        assert sparse_top_loss(scores, labels).item() == pytest.approx(want, abs=1e-6)

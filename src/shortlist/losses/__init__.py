@@ -1,7 +1,10 @@
 """Losses of class scores; each is a function and a module of the same stem, and a key of ``LOSSES``."""
 
-from torch import nn
+from typing import Any
 
+from torch import Tensor, nn
+
+from shortlist._checks import check_choice
 from shortlist.losses._contract import ScoreMeaning
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
 from shortlist.losses.average_k import AverageKLoss, average_k_loss
@@ -55,6 +58,7 @@ __all__ = [
     "balanced_ce_loss",
     "calibrated_topk_hinge_loss",
     "convex_topk_hinge_loss",
+    "create",
     "equalised_loss",
     "expected_positive_loss",
     "focal_loss",
@@ -94,3 +98,33 @@ LOSSES: dict[str, type[nn.Module]] = {
     "expected_positive": ExpectedPositiveLoss,
     "role": RoleLoss,
 }
+
+
+def create(
+    name: str, *, class_counts: Tensor | None = None, weight: Tensor | None = None, **options: Any
+) -> nn.Module:
+    """Make the loss of this name in ``LOSSES``; class counts go to the losses that declare to need them.
+
+    So one call makes any loss, whether or not it looks at the counts of the training set.
+
+    Args:
+        name: A key of ``LOSSES``.
+        class_counts: Number of training examples of each class (c,).
+        weight: Weight of each class (c,), if there are any.
+        options: The loss's other arguments.
+
+    Raises:
+        ValueError: If there is no loss of this name.
+
+    Example:
+        >>> counts = torch.tensor([90, 10])
+        >>> [create(name, class_counts=counts) for name in ("focal", "balanced_ce")]
+        [FocalLoss(gamma=2.0, ...), BalancedCELoss(ignore_index=-100, ...)]
+    """
+    check_choice("name", name, tuple(LOSSES))
+    loss = LOSSES[name]
+    if class_counts is not None and "class_counts" in getattr(loss, "needs", ()):
+        options["class_counts"] = class_counts
+    if weight is not None:
+        options["weight"] = weight
+    return loss(**options)

@@ -1,9 +1,11 @@
-"""What all losses of class scores share: target forms, class weights, ignored rows, reductions."""
+"""What all losses of class scores share: target forms, class weights, ignored rows, reductions, modules."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import functools
+import numbers
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, get_args, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +18,21 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.priors import ZeroCounts, usable_counts
+from shortlist.priors import usable_counts
 
 __all__ = [
     "ClassLoss",
     "CountedLoss",
     "Normalisation",
     "Reduction",
+    "RowFunction",
     "ScoreMeaning",
     "Weighting",
     "check_reduction",
     "check_weighting",
     "class_loss",
     "log_weights",
-    "own_copy",
+    "options_of",
     "reduce_rows",
 ]
 
@@ -38,6 +41,10 @@ Reduction = Literal["mean", "sum", "none"]
 Weighting = Literal["consistent", "plain"]
 # of losses of single positives: as the paper prints it, or as its authors' code has it
 Normalisation = Literal["paper", "original"]
+Options = ParamSpec("Options")
+# from scores and class indices (n,) to the loss of each row (n,), or from scores and probability targets
+# (n, c) to the loss of each row for each class taken as the true one (n, c)
+RowFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,12 @@ class ScoreMeaning:
 
     @staticmethod
     def weighted(weight: Tensor | None) -> "ScoreMeaning":
-        """Of cross-entropy: log-posteriors of rows that occur as often as their classes weigh."""
+        """Describe cross-entropy: log-posteriors of rows that occur as often as their classes weigh."""
         return ScoreMeaning(log_ratio=0.0 if weight is None else log_weights(weight))
 
 
 def log_weights(weight: Tensor) -> Tensor:
-    """Logarithms of class weights (c,) in float64; 0 for a class of weight 0, which has no say."""
+    """Take the logarithms of class weights (c,) in float64; a class of weight 0, which has no say, gets 0."""
     double = weight.detach().double()
     return torch.where(double > 0, double, 1.0).log()
 
@@ -84,16 +91,16 @@ def check_weighting(weighting: str) -> None:
 
 
 def reduce_rows(rows: Tensor, reduction: Reduction) -> Tensor:
-    """Plain mean or sum over rows, or the rows."""
+    """Return the plain mean or sum over the rows, or the rows themselves."""
     return rows.mean() if reduction == "mean" else rows.sum() if reduction == "sum" else rows
 
 
 def class_loss(
     logits: Tensor,
     target: Tensor,
+    row_loss: RowFunction,
+    class_losses: RowFunction | None,
     *,
-    of_target: Callable[[Tensor, Tensor], Tensor],
-    of_all: Callable[[Tensor, Tensor], Tensor] | None,
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
@@ -103,10 +110,10 @@ def class_loss(
     Args:
         logits: Scores (n, c), any floating type; half precision is computed in float32.
         target: Class indices (n,), or class probabilities (n, c).
-        of_target: From scores and indices (n,), the loss of each row.
-        of_all: From scores and probability targets (n, c), the loss (n, c) of each row for each class taken
-            as the true one, of which the mean is taken; where the target is 0 it is not looked at. ``None``
-            if the method has no use for probability targets.
+        row_loss: Computes the loss (n,) of each row from scores and class indices (n,).
+        class_losses: Computes, from scores and probability targets (n, c), the loss (n, c) of each row for
+            each class taken as the true one. Their mean is taken; where the target is 0, the loss is not
+            looked at. ``None`` if the method has no use for probability targets.
         weight: Weight (c,) of each class.
         ignore_index: Rows with this target count for nothing.
         reduction: Weighted mean over the rows, sum, or none.
@@ -117,24 +124,12 @@ def class_loss(
         check_class_vector("weight", weight, num_classes=logits.shape[1])
     logits = promote(logits)
     if isinstance(target, Tensor) and target.is_floating_point():
-        if of_all is None:
-            raise ValueError(
-                f"target must be int64 class indices for this loss and these options, got {target.dtype}"
-            )
-        check_probabilities(target, logits)
-        share = (
-            target.to(logits.dtype) if weight is None else target.to(logits.dtype) * weight.to(logits.dtype)
-        )
-        losses = of_all(logits, share)
-        # a class of no share has no part, even where its loss is infinite
-        return reduce_rows(
-            torch.where(share > 0, share * losses, torch.zeros_like(losses)).sum(-1), reduction
-        )
+        return reduce_rows(_mean_over_classes(logits, target, class_losses, weight), reduction)
     if check_target(target, logits, ignore_index=ignore_index) and weight is None:
-        return reduce_rows(of_target(logits, target), reduction)
+        return reduce_rows(row_loss(logits, target), reduction)
     counted = target != ignore_index
     target = torch.where(counted, target, 0)
-    rows = of_target(logits, target)
+    rows = row_loss(logits, target)
     if weight is None:
         rows, total = torch.where(counted, rows, 0), counted.sum()
     else:
@@ -143,57 +138,127 @@ def class_loss(
     return rows.sum() / total if reduction == "mean" else reduce_rows(rows, reduction)
 
 
-def own_copy(tensor: Tensor | None) -> Tensor | None:
-    """A tensor for a buffer, which later changes to the caller's do not reach."""
-    return None if tensor is None else tensor.detach().clone()
+def _mean_over_classes(
+    logits: Tensor, target: Tensor, class_losses: RowFunction | None, weight: Tensor | None
+) -> Tensor:
+    """Average the loss (n,) of each row over the classes, as its probability target (n, c) says."""
+    if class_losses is None:
+        raise ValueError(
+            f"target must be int64 class indices for this loss and these options, got {target.dtype}"
+        )
+    check_probabilities(target, logits)
+    share = target.to(logits.dtype)
+    if weight is not None:
+        share = share * weight.to(logits.dtype)
+    losses = class_losses(logits, share)
+    # a class of no share has no part, even where its loss is infinite
+    return torch.where(share > 0, share * losses, torch.zeros_like(losses)).sum(-1)
 
 
-class ClassLoss(nn.Module, ABC):
-    """A loss of scores (n, c) and target, with its hyper-parameters; see the function of the same stem.
+@overload
+def options_of(
+    function: Callable[Concatenate[Tensor, Tensor, Tensor, Options], Tensor],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Options], None]]: ...
+@overload
+def options_of(
+    function: Callable[Concatenate[Tensor, Tensor, Options], Tensor],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Options], None]]: ...
+def options_of(function: Callable[..., Tensor]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the ``__init__`` of a module the options of its loss function, that is its keyword arguments.
+
+    An option is then written once, in the function. It still shows in the signature of the module, for
+    ``help``, for recipes and for type checkers. ``__init__`` gets all options by name, with their defaults.
+    """
+    options = [each for each in signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    known = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *options], return_annotation=None)
+
+    def decorate(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def with_defaults(*given: Any, **named: Any) -> None:
+            try:
+                found = known.bind(*given, **named)
+            except TypeError as error:
+                raise TypeError(f"{init.__qualname__}() {error}") from None
+            found.apply_defaults()
+            init(*found.args, **found.kwargs)
+
+        vars(with_defaults)["__signature__"] = known
+        return with_defaults
+
+    return decorate
+
+
+class ClassLoss(nn.Module):
+    """A loss function of scores (n, c) and target, with its options; see the function of the same stem.
+
+    Options that can be tensors are buffers of their own, which later changes to the caller's do not reach;
+    the others are plain attributes.
 
     ``needs`` names what a loss wants beyond scores and target, for a trainer to provide: ``"class_counts"``
     at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` with each batch.
     ``"label_sets"`` and ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what the scores are
     that a network learns with it.
+
+    Args:
+        options: All options of the function, by name.
+        check: Refuses bad values of the options that it names as its parameters.
     """
 
+    function: ClassVar[Callable[..., Tensor]]
     needs: frozenset[str] = frozenset()
 
     weight: Tensor | None
 
-    def __init__(self, *, weight: Tensor | None, ignore_index: int, reduction: Reduction) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        if weight is not None:
-            check_class_vector("weight", weight)
-        self.register_buffer("weight", own_copy(weight))
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
+    if TYPE_CHECKING:  # options are attributes, whose types their function knows
 
-    @abstractmethod
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, options: Mapping[str, Any], *, check: Callable[..., object] | None = None) -> None:
+        super().__init__()
+        check_reduction(options["reduction"])
+        if options["weight"] is not None:
+            check_class_vector("weight", options["weight"])
+        if check is not None:
+            check(**{name: options[name] for name in signature(check).parameters if name in options})
+        self._option_names = tuple(options)
+        parameters = signature(self.function).parameters
+        for name, value in options.items():
+            if isinstance(value, Tensor) or (value is None and _takes_tensor(parameters[name].annotation)):
+                self.register_buffer(name, None if value is None else value.detach().clone())
+            else:
+                setattr(self, name, _plain(value))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the function, by name."""
+        return {name: getattr(self, name) for name in self._option_names}
+
     def forward(self, logits: Any, target: Tensor) -> Tensor:
-        """The loss of a batch."""
+        """Compute the loss of a batch; see the function of the same stem."""
+        return self.function(logits, target, **self.options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """What the scores mean: no log-probabilities, unless a loss says otherwise."""
+        """Say what the scores mean: no log-probabilities, unless a loss says otherwise."""
         return ScoreMeaning()
 
     def extra_repr(self) -> str:
-        """The hyper-parameters."""
-        shown = {
-            name: value
-            for name, value in vars(self).items()
-            if not name.startswith("_") and name != "training"
-        }
+        """Show the options that are no tensors."""
+        shown = {name: value for name, value in vars(self).items() if name in self._option_names}
         return ", ".join(f"{name}={value!r}" for name, value in sorted(shown.items()))
 
-    @property
-    def common(self) -> dict:
-        """The arguments that every loss function takes."""
-        return {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+
+def _takes_tensor(annotation: Any) -> bool:
+    """Tell whether a parameter can be a tensor, of any shape that jaxtyping may add."""
+    return any(getattr(part, "array_type", part) is Tensor for part in (annotation, *get_args(annotation)))
 
 
-class CountedLoss(ClassLoss, ABC):
+def _plain(value: Any) -> Any:
+    """Turn a NumPy scalar into a number of Python's own."""
+    foreign = isinstance(value, numbers.Real) and not isinstance(value, int | float)
+    return float(value) if foreign else value
+
+
+class CountedLoss(ClassLoss):
     """A margin loss made from the training counts of the classes, which are checked when it is made.
 
     ``half()`` and its like leave the counts as they are: 70,000 is no number of float16.
@@ -203,22 +268,10 @@ class CountedLoss(ClassLoss, ABC):
 
     class_counts: Tensor
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        zero_counts: ZeroCounts,
-        weighting: Weighting,
-        weight: Tensor | None,
-        ignore_index: int,
-        reduction: Reduction,
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_weighting(weighting)
-        self.weighting: Weighting = weighting
-        usable_counts(class_counts, zero_counts=zero_counts, anywhere=True)
-        self.register_buffer("class_counts", own_copy(class_counts))
-        self.zero_counts: ZeroCounts = zero_counts
+    def __init__(self, options: Mapping[str, Any], *, check: Callable[..., object] | None = None) -> None:
+        super().__init__(options, check=check)
+        check_weighting(self.weighting)
+        usable_counts(self.class_counts, zero_counts=self.zero_counts, anywhere=True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CountedLoss":
         counts = self.class_counts
@@ -226,14 +279,8 @@ class CountedLoss(ClassLoss, ABC):
         self.class_counts = counts.to(self.class_counts.device)
         return self
 
-    @property
-    def counted(self) -> dict:
-        """The arguments that every loss function of counts takes."""
-        counts = {"class_counts": self.class_counts, "zero_counts": self.zero_counts}
-        return {**counts, "weighting": self.weighting, **self.common}
-
     def without_priors(self, tau: float) -> ScoreMeaning:
-        """Log-posteriors without tau times the log priors; with plain weights, plus their logarithms."""
+        """Describe log-posteriors without tau times the log priors, plus the logarithms of plain weights."""
         counts = usable_counts(self.class_counts, zero_counts="floor")
         ratio = -tau * (counts / counts.sum()).log()
         if self.weight is not None and self.weighting == "plain":

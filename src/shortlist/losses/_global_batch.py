@@ -17,7 +17,7 @@ __all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "
 
 
 def num_processes() -> int:
-    """How many processes share the batch."""
+    """Count the processes that share the batch."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -29,12 +29,12 @@ def _sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 def global_count(counted: Tensor) -> Tensor:
-    """Number of rows that count, over all processes."""
+    """Count the rows that count, over all processes."""
     return _sum_over_processes(counted.sum())
 
 
 def global_sum_of(local: Tensor) -> Tensor:
-    """Sum over all processes whose gradient, averaged over them, is that of the sum."""
+    """Add up over all processes; the gradient, averaged over them, is that of the sum."""
     if num_processes() == 1:
         return local
     scaled = local * num_processes()
@@ -42,12 +42,12 @@ def global_sum_of(local: Tensor) -> Tensor:
 
 
 def global_mean(local_sum: Tensor, count: Tensor) -> Tensor:
-    """Mean over the rows of all processes, given the local sum and the global count."""
+    """Take the mean over the rows of all processes, given the local sum and the global count."""
     return global_sum_of(local_sum) / count
 
 
 def largest_in_batch(values: Tensor, *, wanted: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Local entries among the ``wanted`` largest of all processes' values, entries of -inf never.
+    """Find the local entries among the ``wanted`` largest of all processes' values; -inf never counts.
 
     Args:
         values: Values of this process, of any shape.

@@ -1,18 +1,25 @@
 """Cross-entropy with additive margins on the scores, the common core of the pairwise margin family."""
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from shortlist._checks import can_read_values, check_scores, refuse_second_derivative
-from shortlist.losses._contract import Reduction, Weighting, check_weighting, class_loss, log_weights
+from shortlist.losses._contract import (
+    Reduction,
+    RowFunction,
+    Weighting,
+    check_weighting,
+    class_loss,
+    log_weights,
+)
 from shortlist.priors import ZeroCounts, usable_counts
 
 __all__ = [
+    "Margins",
     "counts_of",
     "margin_loss",
     "margin_rows",
@@ -28,36 +35,44 @@ _warned: set[str] = set()
 
 
 def counts_of(logits: Tensor, class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
-    """Checked counts (c,) of the logits' classes in float64: to be cast only where they meet the scores."""
+    """Check the counts (c,); return them in float64, to be cast only where they meet the scores."""
     check_scores(logits)
     return usable_counts(class_counts, zero_counts=zero_counts, num_classes=logits.shape[1])
+
+
+class Margins(NamedTuple):
+    """What a margin loss adds to the scores, and what it multiplies them and the loss by.
+
+    Args:
+        on_all: Added to the score of every class (c,); 0 if not given.
+        on_true: Added to the score of the true class in place of that (c,); the same as for the others if not
+            given.
+        factors: Factor (c,) of the loss of each true class.
+        scale: Factor of the scores.
+    """
+
+    on_all: Tensor | None = None
+    on_true: Tensor | None = None
+    factors: Tensor | None = None
+    scale: float = 1.0
 
 
 def margin_loss(
     logits: Tensor,
     target: Tensor,
-    *,
-    on_all: Tensor | None = None,
-    on_true: Tensor | None = None,
-    factors: Tensor | None = None,
-    scale: float = 1.0,
-    cosine_name: str | None = None,
+    margins: Margins,
     weighting: Weighting,
+    *,
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
 ) -> Tensor:
-    """Cross-entropy of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``.
+    """Compute cross-entropy of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``.
 
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c).
-        on_all: What is added to every class (c,); 0 if not given.
-        on_true: What is added to the true class in place of that (c,); the same as for the others if not
-            given.
-        factors: Factor (c,) of the loss of each true class.
-        scale: Factor of the scores.
-        cosine_name: Name of the loss, if it wants cosine scores and is to warn of others.
+        margins: What is added to the scores.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)``, with which the
             weights do not change what the scores converge to; ``"plain"`` does not.
         weight: As in ``cross_entropy``.
@@ -65,33 +80,25 @@ def margin_loss(
         reduction: As in ``cross_entropy``.
     """
     check_weighting(weighting)
+    on_all, on_true, factors, scale = margins
     # weights of a wrong shape are refused below
     if weight is not None and weighting == "consistent" and weight.shape == logits.shape[1:]:
-        margins = log_weights(weight) / scale
-        on_all = margins if on_all is None else on_all + margins
-        on_true = None if on_true is None else on_true + margins
+        of_weights = log_weights(weight) / scale
+        on_all = of_weights if on_all is None else on_all + of_weights
+        on_true = None if on_true is None else on_true + of_weights
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         rows = margin_rows(logits, target, on_all=_like(on_all, logits), on_true=on_true, scale=scale)
         return rows if factors is None else rows * factors[target].to(logits)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         true = _like(on_true, logits)
         table = margin_table(logits, share, on_all=_like(on_all, logits), on_true=true, scale=scale)
         return table if factors is None else table * factors.to(logits)
 
-    loss = class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+    return class_loss(
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
-    if cosine_name is not None:
-        warn_unless_cosine(logits, scale=scale, name=cosine_name, target=target, ignore_index=ignore_index)
-    return loss
 
 
 def _like(vector: Tensor | None, logits: Tensor) -> Tensor | None:
@@ -106,7 +113,7 @@ def margin_rows(
     on_true: Tensor | None = None,
     scale: float = 1.0,
 ) -> Tensor:
-    """Cross-entropy (n,) of ``scale (s_j + on_all_j)`` with the true score ``scale (s_y + on_true_y)``."""
+    """Compute the rows (n,) of :func:`margin_loss`."""
     moved, change = logits if on_all is None else logits + on_all, None
     if on_true is not None:
         change = on_true[target] if on_all is None else on_true[target] - on_all[target]
@@ -157,7 +164,7 @@ def margin_table(
     on_true: Tensor | None = None,
     scale: float = 1.0,
 ) -> Tensor:
-    """:func:`margin_rows` of each row for each class as the true one, (n, c); 0 where its share is 0."""
+    """Compute :func:`margin_rows` (n, c) with each class as the true one; 0 where its share is 0."""
     moved = scale * (logits if on_all is None else logits + on_all)
     if on_true is None:
         return torch.where(share > 0, -moved.log_softmax(-1), 0)
@@ -174,10 +181,10 @@ def margin_table(
     return softplus(torch.where(share > 0, others - true, -torch.inf))
 
 
-def table_of_nonzero(of_target: Callable[[Tensor, Tensor], Tensor], logits: Tensor, share: Tensor) -> Tensor:
-    """The row loss (n, c) for each class that has a share, 0 for the others; one evaluation for each."""
+def table_of_nonzero(row_loss: RowFunction, logits: Tensor, share: Tensor) -> Tensor:
+    """Compute the row loss (n, c) of each class that has a share, one evaluation for each; else 0."""
     row, column = (share > 0).nonzero(as_tuple=True)
-    return torch.zeros_like(logits).index_put((row, column), of_target(logits[row], column))
+    return torch.zeros_like(logits).index_put((row, column), row_loss(logits[row], column))
 
 
 def warn_unless_cosine(
@@ -205,5 +212,5 @@ def warn_unless_cosine(
         warnings.warn(
             f"{name} expects cosine scores in [-1, 1], which it multiplies by scale={scale:g}, "
             f"got scores up to {size:.3g}: use a cosine head, or scale=1",
-            stacklevel=4,
+            stacklevel=3,
         )

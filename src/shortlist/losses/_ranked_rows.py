@@ -23,7 +23,7 @@ _KEEP = 1 - 2e-7
 
 
 def with_rank_weights(chances: Tensor, top1: Top1, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The chances of k, (K,) or (n, K), and the weights of ranks that follow, of the type of the scores."""
+    """Cast the chances of k, (K,) or (n, K), to the type of the scores; compute the weights of the ranks."""
     if chances.ndim == 1 and can_read_values(chances):
         return _known_rank_weights(tuple(chances.tolist()), top1, like.dtype, like.device)
     chances = chances.to(like)
@@ -34,7 +34,7 @@ def with_rank_weights(chances: Tensor, top1: Top1, like: Tensor) -> tuple[Tensor
 def _known_rank_weights(
     chances: tuple[float, ...], top1: Top1, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The few numbers are the same in each step: they are not computed anew."""
+    """Keep the few numbers, which are the same in each step."""
     with torch.inference_mode(False):  # what is made there could not be used in training
         made = torch.tensor(chances, dtype=dtype, device=device)
         return made, _rank_weights(made, top1)
@@ -48,7 +48,7 @@ def ranked_rows(
     top1: Top1,
     ranks: dict[str, Any],
 ) -> Tensor:
-    """The loss (n,) of the target, or (n, c) of each class as the target.
+    """Compute the loss (n,) of the target, or (n, c) of each class as the target.
 
     Chances and weights are those of :func:`with_rank_weights`.
     """
@@ -70,7 +70,7 @@ def ranked_rows(
 
 
 def _is_plain(logits: Tensor) -> bool:
-    """Whether there is a gradient to compute, nothing to trace, and no class that is masked."""
+    """Tell whether there is a gradient to compute, nothing to trace, and no class that is masked."""
     return logits.requires_grad and can_read_values(logits) and not is_masked(logits).any()
 
 
@@ -79,7 +79,7 @@ def _within(logits: Tensor, weights: Tensor, ranks: dict, target: Tensor | None)
 
 
 def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
-    """Rank r counts with the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
+    """Weigh rank r by the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
     at_least = chances.flip(-1).cumsum(-1).flip(-1)
     if top1 != "sort" and chances.shape[-1] > 1:
         at_least[..., 0] = at_least[..., 1]
@@ -94,7 +94,7 @@ def _guarded_log(chance: Tensor) -> Tensor:
 def _by_network(
     logits: Tensor, target: Tensor, chances: Tensor, weights: Tensor, top1: Top1, ranks: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """The rows for a target, of unmasked scores by a network, and their gradient (n, c) from the same pass.
+    """Compute the rows for a target by a network, and their gradient (n, c) in the same pass; none is masked.
 
     The operations are so small that differentiating them one by one takes as long as the network.
     """

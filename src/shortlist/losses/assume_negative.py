@@ -1,12 +1,22 @@
 """Assume-negative loss: every class but the observed one is taken as a negative."""
 
+from functools import partial
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist._checks import check_choice, check_number, check_scores
-from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, ScoreMeaning, class_loss
+from shortlist.losses._contract import (
+    ClassLoss,
+    Normalisation,
+    Reduction,
+    ScoreMeaning,
+    class_loss,
+    options_of,
+)
 
 __all__ = ["AssumeNegativeLoss", "assume_negative_loss"]
 
@@ -58,35 +68,17 @@ def assume_negative_loss(
     check_scores(logits)
     c = logits.shape[1]
     each = 1 / max(1, c - 1) if negative_weight is None else negative_weight
-    keep, move = 1 - label_smoothing, label_smoothing
-
-    def minus_log_no(logits: Tensor) -> Tensor:
-        """-log(1 - sigma); -log(sigma) is that of minus the scores."""
-        if normalisation == "original":
-            return -torch.log(torch.sigmoid(-logits) + 1e-5) / c
-        return softplus(logits)
-
-    def positive(logits: Tensor) -> Tensor:
-        """What a class adds as the positive."""
-        yes = minus_log_no(-logits)
-        return keep * yes + move * minus_log_no(logits) if move else yes
-
-    def negative(logits: Tensor) -> Tensor:
-        """What a class adds as a negative; nothing if it is masked."""
-        if not move:
-            return each * minus_log_no(logits)
-        masked = logits.isneginf()
-        logits = torch.where(masked, 0, logits)
-        terms = keep * minus_log_no(logits) + move * minus_log_no(-logits)
-        return torch.where(masked, 0, each * terms)
+    original = c if normalisation == "original" else None
+    positive = partial(_positive_loss, label_smoothing=label_smoothing, original_classes=original)
+    negative = partial(_negative_loss, each=each, label_smoothing=label_smoothing, original_classes=original)
 
     # Of a sum over the other classes the own term is left out rather than taken off again, which would leave
     # the rounding error of the largest.
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
         return negative(logits).scatter_(1, index, positive(logits.gather(1, index))).sum(1)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         terms = negative(logits)
         largest = terms.argmax(1, keepdim=True)
         rest = terms.scatter(1, largest, 0)
@@ -95,54 +87,53 @@ def assume_negative_loss(
         return others + positive(logits)
 
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _positive_loss(logits: Tensor, *, label_smoothing: float, original_classes: int | None) -> Tensor:
+    """Compute the loss of each class as the positive."""
+    yes = _minus_log_no(-logits, original_classes)
+    if not label_smoothing:
+        return yes
+    return (1 - label_smoothing) * yes + label_smoothing * _minus_log_no(logits, original_classes)
+
+
+def _negative_loss(
+    logits: Tensor, *, each: float, label_smoothing: float, original_classes: int | None
+) -> Tensor:
+    """Compute the loss of each class as a negative with this weight; it is 0 for a class that is masked."""
+    if not label_smoothing:
+        return each * _minus_log_no(logits, original_classes)
+    masked = logits.isneginf()
+    logits = torch.where(masked, 0, logits)
+    no, yes = _minus_log_no(logits, original_classes), _minus_log_no(-logits, original_classes)
+    return torch.where(masked, 0, each * ((1 - label_smoothing) * no + label_smoothing * yes))
+
+
+def _minus_log_no(logits: Tensor, original_classes: int | None) -> Tensor:
+    """Compute -log(1 - sigma), or with a number of classes what the authors' code has in its place."""
+    if original_classes is None:
+        return softplus(logits)
+    return -torch.log(torch.sigmoid(-logits) + 1e-5) / original_classes
 
 
 def _check_options(negative_weight: float | None, label_smoothing: float, normalisation: str) -> None:
     check_choice("normalisation", normalisation, ("paper", "original"))
     if negative_weight is not None:
         check_number("negative_weight", negative_weight, low=0.0)
-    check_number("label_smoothing", label_smoothing, low=0.0)
-    if label_smoothing >= 0.5:
-        raise ValueError(f"label_smoothing must be < 0.5, got {label_smoothing!r}")
+    check_number("label_smoothing", label_smoothing, low=0.0, below=0.5)
 
 
 class AssumeNegativeLoss(ClassLoss):
     """Module of :func:`assume_negative_loss`."""
 
-    def __init__(
-        self,
-        *,
-        negative_weight: float | None = None,
-        label_smoothing: float = 0.0,
-        normalisation: Normalisation = "paper",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        _check_options(negative_weight, label_smoothing, normalisation)
-        self.normalisation: Normalisation = normalisation
-        self.negative_weight, self.label_smoothing = negative_weight, label_smoothing
+    function = staticmethod(assume_negative_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`assume_negative_loss`."""
-        return assume_negative_loss(
-            logits,
-            target,
-            negative_weight=self.negative_weight,
-            label_smoothing=self.label_smoothing,
-            normalisation=self.normalisation,
-            **self.common,
-        )
+    @options_of(assume_negative_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """A sigmoid of its own for each class."""
+        """Describe a sigmoid of its own for each class."""
         return ScoreMeaning(sigmoid=True)

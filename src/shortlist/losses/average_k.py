@@ -16,7 +16,14 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, check_reduction
+from shortlist.losses._contract import (
+    ClassLoss,
+    Reduction,
+    ScoreMeaning,
+    check_reduction,
+    options_of,
+    reduce_rows,
+)
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
 
 __all__ = ["AverageKLoss", "average_k_loss"]
@@ -78,16 +85,9 @@ def average_k_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "A Two-Head Loss Function for Deep Average-K
         Classification", 2023.
     """
-    check_scores(set_logits, name="set_logits")
-    check_scores(proposal_logits, name="proposal_logits")
-    if set_logits.shape != proposal_logits.shape:
-        raise ValueError(
-            f"set_logits and proposal_logits must have one shape, got {tuple(set_logits.shape)} "
-            f"and {tuple(proposal_logits.shape)}"
-        )
+    _check_heads(set_logits, proposal_logits)
     c = set_logits.shape[1]
-    k = check_average_size(k, c)
-    check_number("alpha", alpha, above=0.0)
+    k = _check_options(k, alpha, c)
     check_reduction(reduction)
     check_target(target, set_logits, ignore_index=ignore_index)
     if weight is not None:
@@ -102,18 +102,31 @@ def average_k_loss(
     row_weight = torch.ones_like(rows) if weight is None else weight.to(rows.dtype)[target[:, 0]]
     row_weight = torch.where(counted, row_weight, 0)
     rows = torch.where(counted, rows * row_weight, 0)
-    if reduction == "none":
-        return rows
-    if reduction == "sum":
-        return rows.sum()
+    if reduction != "mean":
+        return reduce_rows(rows, reduction)
     total = (
         global_count(counted).to(rows.dtype) if weight is None else global_sum_of(row_weight.sum()).detach()
     )
     return global_mean(rows.sum(), total)
 
 
+def _check_heads(set_logits: Tensor, proposal_logits: Tensor) -> None:
+    check_scores(set_logits, name="set_logits")
+    check_scores(proposal_logits, name="proposal_logits")
+    if set_logits.shape != proposal_logits.shape:
+        raise ValueError(
+            f"set_logits and proposal_logits must have one shape, got {tuple(set_logits.shape)} "
+            f"and {tuple(proposal_logits.shape)}"
+        )
+
+
+def _check_options(k: float, alpha: float, num_classes: int | None = None) -> float:
+    check_number("alpha", alpha, above=0.0)
+    return check_average_size(k, num_classes)
+
+
 def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) -> tuple[Tensor, Tensor]:
-    """Flat indices of entries of this process's (n, c), and which of them are pseudo-positives."""
+    """Choose entries of this process's (n, c): flat indices, and which of them are pseudo-positives."""
     others = log_p.scatter(1, target, -torch.inf).masked_fill_(~counted[:, None], -torch.inf)
     digits = torch.float32 if counted.device.type == "mps" else torch.float64
     wanted = ((k - 1) * global_count(counted).to(digits)).round()
@@ -166,20 +179,12 @@ class _SetRows(torch.autograd.Function):
 class AverageKLoss(ClassLoss):
     """Module of :func:`average_k_loss`; takes the pair of scores that a two-head model returns."""
 
+    function = staticmethod(average_k_loss)
     needs = frozenset({"two_heads"})
 
-    def __init__(
-        self,
-        *,
-        k: float = 5.0,
-        alpha: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_number("alpha", alpha, above=0.0)
-        self.k, self.alpha = check_average_size(k), alpha
+    @options_of(average_k_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def forward(self, logits: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
         """See :func:`average_k_loss`; ``logits`` are set head's and proposal head's."""
@@ -187,9 +192,9 @@ class AverageKLoss(ClassLoss):
             raise ValueError(
                 f"logits must be the pair (set_logits, proposal_logits), got {type(logits).__name__}"
             )
-        return average_k_loss(*logits, target, k=self.k, alpha=self.alpha, **self.common)
+        return average_k_loss(*logits, target, **self.options)
 
     def score_meaning(self, head: Literal["set", "proposal"] = "set") -> ScoreMeaning:
-        """Of the proposal head, log-posteriors; of the set head, a sigmoid of its own for each class."""
+        """Describe log-posteriors for the proposal head, and for the set head a sigmoid for each class."""
         check_choice("head", head, ("set", "proposal"))
         return ScoreMeaning.weighted(self.weight) if head == "proposal" else ScoreMeaning(sigmoid=True)

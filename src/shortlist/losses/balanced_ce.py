@@ -1,10 +1,12 @@
 """Balanced cross-entropy: each row weighed by the inverse share of its class."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
 __all__ = ["BalancedCELoss", "balanced_ce_loss"]
@@ -56,43 +58,21 @@ def balanced_ce_loss(
         adjustment", ICLR 2021, equation 2.
     """
     counts = counts_of(logits, class_counts, zero_counts)
+    margins = Margins(factors=counts.sum() / counts)
     return margin_loss(
-        logits,
-        target,
-        factors=counts.sum() / counts,
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
 
 
 class BalancedCELoss(CountedLoss):
     """Module of :func:`balanced_ce_loss`."""
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
+    function = staticmethod(balanced_ce_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`balanced_ce_loss`."""
-        return balanced_ce_loss(logits, target, **self.counted)
+    @options_of(balanced_ce_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Log-posteriors under balanced priors."""
+        """Describe log-posteriors under balanced priors."""
         return self.without_priors(1.0)

@@ -1,11 +1,13 @@
 """Top-k calibrated hinge loss (Yang and Koyejo, ICML 2020)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.ops._select import kth_largest, kth_largest_index
 
 __all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
@@ -53,45 +55,31 @@ def calibrated_topk_hinge_loss(
     References:
         F. Yang, S. Koyejo, "On the consistency of top-k surrogate losses", ICML 2020, section 4.
     """
-    check_number("margin", margin)
-    check_k(k, logits.shape[-1])
+    _check_options(k, margin, logits.shape[-1])
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = torch.stack([kth_largest_index(logits, k + 1), target], dim=1)
         other, true = logits.gather(1, index).unbind(1)
         return (margin + other - true).clamp_min(0)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         return (margin + kth_largest(logits, k + 1)[:, None] - logits).clamp_min(0)
 
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
+    check_k(k, num_classes)
+    check_number("margin", margin)
 
 
 class CalibratedTopKHingeLoss(ClassLoss):
     """Module of :func:`calibrated_topk_hinge_loss`."""
 
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("margin", margin)
-        self.k, self.margin = k, margin
+    function = staticmethod(calibrated_topk_hinge_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`calibrated_topk_hinge_loss`."""
-        return calibrated_topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)
+    @options_of(calibrated_topk_hinge_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)

@@ -1,11 +1,13 @@
 """Convex top-k hinge loss (Lapin, Hein, Schiele, NeurIPS 2015)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.ops._select import largest
 
 __all__ = ["ConvexTopKHingeLoss", "convex_topk_hinge_loss"]
@@ -51,10 +53,9 @@ def convex_topk_hinge_loss(
     References:
         M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 5.
     """
-    check_number("margin", margin, low=0.0)
-    check_k(k, logits.shape[-1])
+    _check_options(k, margin, logits.shape[-1])
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         raised = logits.detach() + margin
         raised.scatter_add_(1, target[:, None], raised.new_full((len(target), 1), -margin))
         values, index = largest(raised, k)
@@ -64,7 +65,7 @@ def convex_topk_hinge_loss(
         mean = torch.where(values[:, 0].isnan(), values[:, 0], mean)
         return (mean - both[:, k]).clamp_min(0)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         raised = logits + margin
         top = largest(raised, k + 1)[0]
         # a class among the first k falls back by the margin, at most to the place of the next one
@@ -74,33 +75,20 @@ def convex_topk_hinge_loss(
         return (total / k - logits).clamp_min(0)
 
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
+    check_k(k, num_classes)
+    check_number("margin", margin, low=0.0)
 
 
 class ConvexTopKHingeLoss(ClassLoss):
     """Module of :func:`convex_topk_hinge_loss`."""
 
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("margin", margin, low=0.0)
-        self.k, self.margin = k, margin
+    function = staticmethod(convex_topk_hinge_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`convex_topk_hinge_loss`."""
-        return convex_topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)
+    @options_of(convex_topk_hinge_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)

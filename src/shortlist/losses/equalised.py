@@ -1,12 +1,14 @@
 """Equalised margin loss: rare classes push common ones down less."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
 __all__ = ["EqualisedLoss", "equalised_loss"]
@@ -61,50 +63,28 @@ def equalised_loss(
         adjustment", ICLR 2021, equation 4. J. Tan et al., "Equalization Loss for Long-Tailed Object
         Recognition", CVPR 2020.
     """
-    check_number("tau", tau, low=0.0)
+    _check_options(tau)
     counts = counts_of(logits, class_counts, zero_counts)
     log_share = tau * (counts / counts.sum()).log()
+    margins = Margins(on_all=log_share, on_true=torch.zeros_like(log_share))
     return margin_loss(
-        logits,
-        target,
-        on_all=log_share,
-        on_true=torch.zeros_like(log_share),
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(tau: float) -> None:
+    check_number("tau", tau, low=0.0)
 
 
 class EqualisedLoss(CountedLoss):
     """Module of :func:`equalised_loss`."""
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        tau: float = 1.0,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
-        check_number("tau", tau, low=0.0)
-        self.tau = tau
+    function = staticmethod(equalised_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`equalised_loss`."""
-        return equalised_loss(logits, target, tau=self.tau, **self.counted)
+    @options_of(equalised_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """With tau 0, log-posteriors; otherwise none."""
+        """Describe log-posteriors with tau 0; otherwise the scores are none."""
         return ScoreMeaning() if self.tau else self.without_priors(0.0)

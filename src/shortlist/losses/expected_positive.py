@@ -1,6 +1,6 @@
 """Expected positive regularisation: positives are fitted, the mean set size is held at k."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Normalisation, Reduction, ScoreMeaning
+from shortlist.losses._contract import ClassLoss, Normalisation, ScoreMeaning, options_of
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of
 
 __all__ = ["ExpectedPositiveLoss", "expected_positive_loss"]
@@ -89,42 +89,24 @@ def expected_positive_loss(
     return fit + square if normalisation == "paper" else fit / c + square / c**2
 
 
-def _check_options(k: float, beta: float, normalisation: str, reduction: str, c: int | None = None) -> float:
+def _check_options(
+    k: float, beta: float, normalisation: str, reduction: str, num_classes: int | None = None
+) -> float:
     check_number("beta", beta, low=0.0)
     check_choice("normalisation", normalisation, ("paper", "original"))
     check_choice("reduction", reduction, ("mean",))
-    return check_average_size(k, c)
+    return check_average_size(k, num_classes)
 
 
 class ExpectedPositiveLoss(ClassLoss):
     """Module of :func:`expected_positive_loss`."""
 
-    def __init__(
-        self,
-        *,
-        k: float = 5.0,
-        beta: float = 1.0,
-        normalisation: Normalisation = "paper",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        self.k, self.beta = _check_options(k, beta, normalisation, reduction), beta
-        self.normalisation: Normalisation = normalisation
+    function = staticmethod(expected_positive_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`expected_positive_loss`."""
-        return expected_positive_loss(
-            logits,
-            target,
-            k=self.k,
-            beta=self.beta,
-            normalisation=self.normalisation,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-        )
+    @options_of(expected_positive_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """A sigmoid of its own for each class."""
+        """Describe a sigmoid of its own for each class, on a level of its own."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

@@ -1,11 +1,13 @@
 """Focal loss (Lin et al., ICCV 2017)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, class_loss, options_of
 from shortlist.losses._margins import margin_rows, margin_table
 
 __all__ = ["FocalLoss", "focal_loss"]
@@ -50,7 +52,7 @@ def focal_loss(
     References:
         T. Lin, P. Goyal, R. Girshick, K. He, P. Dollar, "Focal Loss for Dense Object Detection", ICCV 2017.
     """
-    check_number("gamma", gamma, low=0.0)
+    _check_options(gamma)
 
     def faded(loss: Tensor, focus: Tensor | float) -> Tensor:
         # 1 - p = -expm1(-loss): exact for p near 1; the tiny floor keeps the derivative of x^gamma finite
@@ -59,51 +61,31 @@ def focal_loss(
 
     inside = weight if weight_in_focus and weight is not None else None
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         focus = 1.0 if inside is None else inside.to(logits)[target]
         return faded(margin_rows(logits, target), focus)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         return faded(margin_table(logits, share), 1.0 if inside is None else inside.to(logits))
 
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(gamma: float) -> None:
+    check_number("gamma", gamma, low=0.0)
 
 
 class FocalLoss(ClassLoss):
     """Module of :func:`focal_loss`."""
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 2.0,
-        weight_in_focus: bool = False,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_number("gamma", gamma, low=0.0)
-        self.gamma = gamma
-        self.weight_in_focus = weight_in_focus
+    function = staticmethod(focal_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`focal_loss`."""
-        return focal_loss(
-            logits,
-            target,
-            gamma=self.gamma,
-            weight_in_focus=self.weight_in_focus,
-            **self.common,
-        )
+    @options_of(focal_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """With gamma 0, log-posteriors; otherwise none, though not far from them."""
+        """Describe log-posteriors with gamma 0; otherwise the scores are none, though not far from them."""
         return ScoreMeaning() if self.gamma else ScoreMeaning.weighted(self.weight)

@@ -1,13 +1,15 @@
 """Noised top-k loss with larger margins for rarer classes (Garcin et al., ICML 2022)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_class_vector, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning
+from shortlist._checks import check_class_vector, check_number
+from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, options_of
 from shortlist.losses._margins import warn_unless_cosine
-from shortlist.losses.noised_topk import noised_topk_loss
+from shortlist.losses.noised_topk import check_options, noised_topk_loss
 from shortlist.priors import ZeroCounts, margins_from_counts
 
 __all__ = ["ImbalancedNoisedTopKLoss", "imbalanced_noised_topk_loss"]
@@ -17,7 +19,10 @@ def imbalanced_noised_topk_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    margins: Float[Tensor, " c"],
+    class_counts: Tensor | None = None,
+    max_margin: float = 0.2,
+    zero_counts: ZeroCounts = "error",
+    margins: Float[Tensor, " c"] | None = None,
     k: int = 5,
     noise_std: float = 0.01,
     num_samples: int | None = 5,
@@ -44,12 +49,15 @@ def imbalanced_noised_topk_loss(
     Args:
         logits: Cosine scores (n, c).
         target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        margins: Margin of each class (c,), for example from :func:`shortlist.priors.margins_from_counts`.
+        class_counts: Number of training examples of each class (c,), from which the margins are made.
+        max_margin: Margin of the rarest class, with ``class_counts``.
+        zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
+        margins: Margin of each class (c,) in place of ``class_counts``.
         k: Number of guesses, ``1 <= k < c``.
         noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
         num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation.
         scale: Factor of the loss (gamma in the formula).
-        noise: Standard normal noise (m, n, c) to use in place of fresh draws.
+        noise: Standard normal noise (m, n, c) to use in place of fresh draws, by a module for each batch.
         generator: Source of the draws.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
@@ -63,15 +71,16 @@ def imbalanced_noised_topk_loss(
 
     Example:
         >>> scores = torch.tensor([[0.8, 0.6, 0.1]])
-        >>> margins = margins_from_counts(torch.tensor([16, 1, 16]), max_margin=0.4)
-        >>> target = torch.tensor([1])
-        >>> imbalanced_noised_topk_loss(scores, target, margins=margins, k=1, noise_std=0.0)  # 40 * 0.4
+        >>> target, counts = torch.tensor([1]), torch.tensor([16, 1, 16])
+        >>> options = {"class_counts": counts, "max_margin": 0.4, "k": 1, "noise_std": 0.0}
+        >>> imbalanced_noised_topk_loss(scores, target, **options)  # 40 * 0.4
         tensor(16.)
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 12.
     """
+    margins = _check_margins(class_counts, max_margin, zero_counts, margins)
     name = "imbalanced_noised_topk_loss"
     warn_unless_cosine(logits, scale=scale, name=name, target=target, ignore_index=ignore_index)
     return noised_topk_loss(
@@ -90,56 +99,38 @@ def imbalanced_noised_topk_loss(
     )
 
 
+def _check_margins(
+    class_counts: Tensor | None, max_margin: float, zero_counts: ZeroCounts, margins: Tensor | None
+) -> Tensor:
+    """Return the margins that are given, or make them from the counts."""
+    check_number("max_margin", max_margin, above=0.0)
+    if class_counts is not None:
+        made = margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
+        if margins is None:
+            return made
+    elif margins is not None:
+        check_class_vector("margins", margins)
+        return margins
+    given = "none" if margins is None else "both"
+    raise ValueError(f"exactly one of class_counts and margins must be given, got {given}")
+
+
+def _check_options(k: int, noise_std: float, num_samples: int | None, margins: Tensor, scale: float) -> None:
+    check_options(k, noise_std, num_samples, margins, scale)
+
+
 class ImbalancedNoisedTopKLoss(ClassLoss):
-    """Module of :func:`imbalanced_noised_topk_loss`; margins are given, or made from ``class_counts``."""
+    """Module of :func:`imbalanced_noised_topk_loss`; of class counts it stores the margins that they make."""
 
+    function = staticmethod(imbalanced_noised_topk_loss)
     needs = frozenset({"class_counts", "cosine_scores"})
-    margins: Tensor
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor | None = None,
-        max_margin: float = 0.2,
-        zero_counts: ZeroCounts = "error",
-        margins: Tensor | None = None,
-        k: int = 5,
-        noise_std: float = 0.01,
-        num_samples: int | None = 5,
-        scale: float = 40.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("noise_std", noise_std, low=0.0)
-        check_number("scale", scale, above=0.0)
-        if num_samples is not None:
-            check_k(num_samples, name="num_samples")
-        if (class_counts is None) == (margins is None):
-            given = "none" if margins is None else "both"
-            raise ValueError(f"exactly one of class_counts and margins must be given, got {given}")
-        if class_counts is not None:
-            margins = margins_from_counts(class_counts, max_margin=max_margin, zero_counts=zero_counts)
-        elif margins is not None:
-            check_class_vector("margins", margins)
-        self.register_buffer("margins", None if margins is None else margins.clone())
-        self.k, self.noise_std, self.num_samples, self.scale = k, noise_std, num_samples, scale
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`imbalanced_noised_topk_loss`."""
-        return imbalanced_noised_topk_loss(
-            logits,
-            target,
-            margins=self.margins,
-            k=self.k,
-            noise_std=self.noise_std,
-            num_samples=self.num_samples,
-            scale=self.scale,
-            **self.common,
-        )
+    @options_of(imbalanced_noised_topk_loss)
+    def __init__(self, **options: Any) -> None:
+        for_margins = ("class_counts", "max_margin", "zero_counts", "margins")
+        margins = _check_margins(**{name: options.pop(name) for name in for_margins})
+        super().__init__(options | {"margins": margins}, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Cosines, which the loss multiplies by its scale; no log-posteriors."""
+        """Describe cosines, which the loss multiplies by its scale; they are no log-posteriors."""
         return ScoreMeaning(scale=self.scale)

@@ -86,7 +86,7 @@ class LabelEstimates(nn.Module):
         return self.table.numel() * self.table.element_size()
 
     def forward(self, sample_ids: Int[Tensor, " n"]) -> Float[Tensor, "n c"]:
-        """Scores (n, c) of the rows with these sample ids (n,)."""
+        """Look up the scores (n, c) of the rows with these sample ids (n,)."""
         if sample_ids.ndim != 1 or sample_ids.dtype not in (torch.int32, torch.int64):
             got = f"{sample_ids.dtype} {tuple(sample_ids.shape)}"
             raise ValueError(f"sample_ids must be int64 or int32 of shape (n,), got {got}")
@@ -98,7 +98,7 @@ class LabelEstimates(nn.Module):
         return self.lookup(sample_ids)
 
     def parameter_group(self, *, lr: float, factor: float = 10.0) -> dict[str, Any]:
-        """Parameter group for SGD or :class:`RowSGD`, at ``factor`` times the model's learning rate.
+        """Make a parameter group for SGD or :class:`RowSGD`, at ``factor`` times the model's learning rate.
 
         It has no momentum, whose buffer would grow by the rows of each batch, and no decay, which sparse
         gradients do not take.
@@ -183,7 +183,7 @@ def _move_rows(table: Tensor, gradient: Tensor, lr: float, seed: int) -> None:
 
 
 def _rounded_at_random(values: Tensor, seed: int) -> Tensor:
-    """float32 to bfloat16, up with the chance of how near it is.
+    """Round float32 to bfloat16, up or down with the chance of how near each is.
 
     bfloat16 is float32 without the last 16 bits: add a random number of 16 bits, drop the last 16.
     """

@@ -1,11 +1,13 @@
 """Adaptive-margin loss, LDAM (Cao et al., NeurIPS 2019)."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss, warn_unless_cosine
 from shortlist.priors import ZeroCounts
 
 __all__ = ["LDAMLoss", "ldam_loss"]
@@ -67,56 +69,31 @@ def ldam_loss(
         K. Cao, C. Wei, A. Gaidon, N. Arechiga, T. Ma, "Learning Imbalanced Datasets with
         Label-Distribution-Aware Margin Loss", NeurIPS 2019, equation 13.
     """
+    _check_options(max_margin, scale)
+    raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()  # pow(-1/4), but faster
+    margins = Margins(on_true=-max_margin * raw / raw.max(), scale=scale)
+    loss = margin_loss(
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )
+    warn_unless_cosine(logits, scale=scale, name="ldam_loss", target=target, ignore_index=ignore_index)
+    return loss
+
+
+def _check_options(max_margin: float, scale: float) -> None:
     check_number("max_margin", max_margin, above=0.0)
     check_number("scale", scale, above=0.0)
-    raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()  # pow(-1/4), but faster
-    return margin_loss(
-        logits,
-        target,
-        on_true=-max_margin * raw / raw.max(),
-        scale=scale,
-        cosine_name="ldam_loss",
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
 
 
 class LDAMLoss(CountedLoss):
     """Module of :func:`ldam_loss`."""
 
+    function = staticmethod(ldam_loss)
     needs = frozenset({"class_counts", "cosine_scores"})
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        max_margin: float = 0.5,
-        scale: float = 30.0,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
-        check_number("max_margin", max_margin, above=0.0)
-        check_number("scale", scale, above=0.0)
-        self.max_margin = max_margin
-        self.scale = scale
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`ldam_loss`."""
-        return ldam_loss(logits, target, max_margin=self.max_margin, scale=self.scale, **self.counted)
+    @options_of(ldam_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Cosines, which the loss multiplies by its scale; no log-posteriors."""
+        """Describe cosines, which the loss multiplies by its scale; they are no log-posteriors."""
         return ScoreMeaning(scale=self.scale)

@@ -1,11 +1,13 @@
 """Logit-adjusted cross-entropy (Menon et al., ICLR 2021)."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
 __all__ = ["LogitAdjustedLoss", "logit_adjusted_loss"]
@@ -59,48 +61,27 @@ def logit_adjusted_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 10.
     """
-    check_number("tau", tau)
+    _check_options(tau)
     counts = counts_of(logits, class_counts, zero_counts)
+    margins = Margins(on_all=tau * (counts / counts.sum()).log())
     return margin_loss(
-        logits,
-        target,
-        on_all=tau * (counts / counts.sum()).log(),
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(tau: float) -> None:
+    check_number("tau", tau)
 
 
 class LogitAdjustedLoss(CountedLoss):
     """Module of :func:`logit_adjusted_loss`."""
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        tau: float = 1.0,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
-        check_number("tau", tau)
-        self.tau = tau
+    function = staticmethod(logit_adjusted_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`logit_adjusted_loss`."""
-        return logit_adjusted_loss(logits, target, tau=self.tau, **self.counted)
+    @options_of(logit_adjusted_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Log-posteriors without tau times the log priors."""
+        """Describe log-posteriors without tau times the log priors."""
         return self.without_priors(self.tau)

@@ -1,10 +1,12 @@
 """Logit-adjusted cross-entropy with an adaptive margin as well."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import CountedLoss, Reduction, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
 __all__ = ["LogitAdjustedAdaptiveLoss", "logit_adjusted_adaptive_loss"]
@@ -58,40 +60,17 @@ def logit_adjusted_adaptive_loss(
     """
     counts = counts_of(logits, class_counts, zero_counts)
     priors = counts / counts.sum()
+    margins = Margins(on_all=priors.log(), on_true=priors.log() - priors.pow(-0.25))
     return margin_loss(
-        logits,
-        target,
-        on_all=priors.log(),
-        on_true=priors.log() - priors.pow(-0.25),
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
 
 
 class LogitAdjustedAdaptiveLoss(CountedLoss):
     """Module of :func:`logit_adjusted_adaptive_loss`."""
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
+    function = staticmethod(logit_adjusted_adaptive_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`logit_adjusted_adaptive_loss`."""
-        return logit_adjusted_adaptive_loss(logits, target, **self.counted)
+    @options_of(logit_adjusted_adaptive_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options)

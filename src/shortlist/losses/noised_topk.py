@@ -1,14 +1,16 @@
 """Noised top-k loss, balanced (Garcin et al., ICML 2022), sampled or exact."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.ops.perturbed_topk import perturbed_gap, perturbed_topk
 
-__all__ = ["NoisedTopKLoss", "noised_topk_loss"]
+__all__ = ["NoisedTopKLoss", "check_options", "noised_topk_loss"]
 
 
 def noised_topk_loss(
@@ -49,7 +51,7 @@ def noised_topk_loss(
             :func:`shortlist.ops.perturbed_topk` for its error bound.
         margin: By how much the true score must lead; a tensor (c,) for one margin per class.
         scale: Factor of the loss; for scores in [-1, 1] see ``imbalanced_noised_topk_loss``.
-        noise: Standard normal noise (m, n, c) to use in place of fresh draws.
+        noise: Standard normal noise (m, n, c) to use in place of fresh draws, by a module for each batch.
         generator: Source of the draws.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
@@ -72,68 +74,47 @@ def noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
     """
-    check_k(k, logits.shape[-1])
-    check_number("scale", scale, above=0.0)
-    if isinstance(margin, Tensor):
-        check_class_vector("margin", margin, num_classes=logits.shape[-1])
-    else:
-        check_number("margin", margin)
-
+    check_options(k, noise_std, num_samples, margin, scale, logits.shape[-1])
     smoothing = {"noise_std": noise_std, "num_samples": num_samples, "noise": noise, "generator": generator}
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         lead = margin.to(logits.dtype)[target] if isinstance(margin, Tensor) else margin
         return scale * (lead + perturbed_gap(logits, target, k=k + 1, **smoothing)).clamp_min(0)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         lead = margin.to(logits.dtype) if isinstance(margin, Tensor) else margin
         return scale * (lead + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
 
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
 
 
-class NoisedTopKLoss(ClassLoss):
-    """Module of :func:`noised_topk_loss`; noise comes from PyTorch's global generator."""
-
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        noise_std: float = 0.2,
-        num_samples: int | None = 5,
-        margin: float = 1.0,
-        scale: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("noise_std", noise_std, low=0.0)
+def check_options(
+    k: int,
+    noise_std: float,
+    num_samples: int | None,
+    margin: float | Tensor,
+    scale: float,
+    num_classes: int | None = None,
+) -> None:
+    """Refuse bad options of the noised losses."""
+    check_k(k, num_classes)
+    check_number("noise_std", noise_std, low=0.0)
+    check_number("scale", scale, above=0.0)
+    if num_samples is not None:
+        check_k(num_samples, name="num_samples")
+    if isinstance(margin, Tensor):
+        check_class_vector("margin", margin, num_classes=num_classes)
+    else:
         check_number("margin", margin)
-        check_number("scale", scale, above=0.0)
-        if num_samples is not None:
-            check_k(num_samples, name="num_samples")
-        self.k, self.noise_std, self.num_samples = k, noise_std, num_samples
-        self.margin, self.scale = margin, scale
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`noised_topk_loss`."""
-        return noised_topk_loss(
-            logits,
-            target,
-            k=self.k,
-            noise_std=self.noise_std,
-            num_samples=self.num_samples,
-            margin=self.margin,
-            scale=self.scale,
-            **self.common,
-        )
+
+class NoisedTopKLoss(ClassLoss):
+    """Module of :func:`noised_topk_loss`; without a generator, noise comes from PyTorch's global one."""
+
+    function = staticmethod(noised_topk_loss)
+
+    @options_of(noised_topk_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=check_options)

@@ -1,12 +1,15 @@
 """The pairwise margin loss in its general form (Menon et al., ICLR 2021)."""
 
+from functools import partial
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from shortlist._checks import can_read_values, check_class_vector
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, own_copy
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._margins import table_of_nonzero
 
 __all__ = ["PairwiseMarginLoss", "pairwise_margin_loss"]
@@ -57,28 +60,20 @@ def pairwise_margin_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 11.
     """
-    _check_margins(margins, factors, logits.shape[-1])
+    _check_options(margins, factors, logits.shape[-1])
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         moved = logits + margins.to(logits)[target].scatter(1, target[:, None], 0.0)
         rows = cross_entropy(moved, target, reduction="none")
         return rows if factors is None else rows * factors.to(logits)[target]
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return table_of_nonzero(of_target, logits, share)
-
+    class_losses = partial(table_of_nonzero, row_loss)
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
 
 
-def _check_margins(margins: Tensor, factors: Tensor | None, num_classes: int | None = None) -> None:
+def _check_options(margins: Tensor, factors: Tensor | None, num_classes: int | None = None) -> None:
     c = margins.shape[0] if num_classes is None else num_classes
     if margins.shape != (c, c):
         raise ValueError(f"margins must have shape ({c}, {c}), got {tuple(margins.shape)}")
@@ -92,24 +87,9 @@ def _check_margins(margins: Tensor, factors: Tensor | None, num_classes: int | N
 class PairwiseMarginLoss(ClassLoss):
     """Module of :func:`pairwise_margin_loss`."""
 
+    function = staticmethod(pairwise_margin_loss)
     needs = frozenset({"margin_table"})
-    margins: Tensor
-    factors: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        margins: Tensor,
-        factors: Tensor | None = None,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        _check_margins(margins, factors)
-        self.register_buffer("margins", own_copy(margins))
-        self.register_buffer("factors", own_copy(factors))
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`pairwise_margin_loss`."""
-        return pairwise_margin_loss(logits, target, margins=self.margins, factors=self.factors, **self.common)
+    @options_of(pairwise_margin_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)

@@ -1,14 +1,14 @@
 """Ranked top-k cross-entropy: relaxed ranking and a distribution over k (Petersen et al., ICML 2022)."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, own_copy
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
 from shortlist.ops._select import largest
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
@@ -87,32 +87,25 @@ def ranked_topk_loss(
         F. Petersen, H. Kuehne, C. Borgelt, O. Deussen, "Differentiable Top-k Classification Learning", ICML
         2022, equation 5 and section 4.
     """
-    c = logits.shape[-1]
     _check_options(candidates, top1, method, steepness, comparator, art_lambda)
     chances = _check_distribution(distribution, per, logits)
-    length = chances.shape[-1]
-    if candidates is None:
-        check_k(length, c, name="length of distribution")
-    else:
-        check_k(candidates, c, name="candidates", up_to=True)
-        check_k(length, candidates, name="length of distribution", up_to=True)
-
+    _check_lengths(chances.shape[-1], candidates, logits.shape[-1])
     ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         rows = chances.to(target.device)[target] if per == "class" else chances
         if candidates is not None:
             logits, target = _keep_candidates(logits, target, candidates)
         return ranked_rows(logits, target, *with_rank_weights(rows, top1, logits), top1, ranks)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         return ranked_rows(logits, None, *with_rank_weights(chances, top1, logits), top1, ranks)
 
     return class_loss(
         logits,
         target,
-        of_target=of_target,
-        of_all=of_all if candidates is None and per != "class" else None,
+        row_loss,
+        class_losses if candidates is None and per != "class" else None,
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,
@@ -131,10 +124,18 @@ def _check_options(
         check_k(candidates, name="candidates")
 
 
+def _check_lengths(length: int, candidates: int | None, num_classes: int) -> None:
+    if candidates is None:
+        check_k(length, num_classes, name="length of distribution")
+    else:
+        check_k(candidates, num_classes, name="candidates", up_to=True)
+        check_k(length, candidates, name="length of distribution", up_to=True)
+
+
 def _check_distribution(
     distribution: Sequence[float] | Tensor, per: Per, logits: Tensor | None = None
 ) -> Tensor:
-    """As a tensor; its number of rows is checked if the logits are given."""
+    """Return the distribution as a tensor; its number of rows is checked if the logits are given."""
     check_choice("per", per, get_args(Per))
     given = (
         distribution.detach()
@@ -161,7 +162,7 @@ def _check_distribution(
 
 
 def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[Tensor, Tensor]:
-    """The true class first, then the largest others, ``candidates`` in all; the target is then 0."""
+    """Keep the true class first, then the largest others, ``candidates`` in all; the target is then 0."""
     index = target[:, None]
     others = logits.detach().scatter(1, index, -torch.inf)
     others = largest(others, candidates - 1)[1] if candidates > 1 else index[:, :0]
@@ -176,47 +177,17 @@ def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[T
 class RankedTopKLoss(ClassLoss):
     """Module of :func:`ranked_topk_loss`; a distribution per row is an argument of the call."""
 
-    distribution: Tensor
+    function = staticmethod(ranked_topk_loss)
 
-    def __init__(
-        self,
-        *,
-        distribution: Sequence[float] | Tensor = (0.5, 0.0, 0.0, 0.0, 0.5),
-        per: Per = "batch",
-        candidates: int | None = None,
-        top1: Top1 = "softmax",
-        method: Relaxation = "splitter",
-        steepness: float = 10.0,
-        comparator: Comparator = "cauchy",
-        art_lambda: float = 0.25,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        _check_options(candidates, top1, method, steepness, comparator, art_lambda)
-        chances = _check_distribution(distribution, "batch" if per == "row" else per)
-        self.register_buffer("distribution", own_copy(chances))
-        self.per: Per = per
-        self.top1: Top1 = top1
-        self.method: Relaxation = method
-        self.comparator: Comparator = comparator
-        self.candidates, self.steepness, self.art_lambda = candidates, steepness, art_lambda
+    @options_of(ranked_topk_loss)
+    def __init__(self, **options: Any) -> None:
+        per: Per = options["per"]
+        chances = _check_distribution(options["distribution"], "batch" if per == "row" else per)
+        super().__init__(options | {"distribution": chances}, check=_check_options)
 
     def forward(self, logits: Tensor, target: Tensor, distribution: Tensor | None = None) -> Tensor:
         """See :func:`ranked_topk_loss`; ``distribution`` (n, K) must be given iff ``per="row"``."""
         if (distribution is None) == (self.per == "row"):
             raise ValueError(f"distribution must be given to the call iff per='row', got per={self.per!r}")
-        return ranked_topk_loss(
-            logits,
-            target,
-            distribution=self.distribution if distribution is None else distribution,
-            per=self.per,
-            candidates=self.candidates,
-            top1=self.top1,
-            method=self.method,
-            steepness=self.steepness,
-            comparator=self.comparator,
-            art_lambda=self.art_lambda,
-            **self.common,
-        )
+        given: dict[str, Any] = {} if distribution is None else {"distribution": distribution}
+        return ranked_topk_loss(logits, target, **self.options | given)

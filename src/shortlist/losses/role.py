@@ -32,7 +32,7 @@ def role_loss(
     size_weight: float = 1.0,
     ignore_index: int = -100,
 ) -> Tensor:
-    r"""Mirror images: the classifier fits the estimated labels, the estimates fit the classifier.
+    r"""Let classifier and label estimates fit each other, with the observed class as the one that is known.
 
     .. math::
         \ell = \tfrac12 \bigl[ \ell(P|Q) + \ell(Q|P) \bigr], \qquad
@@ -73,12 +73,16 @@ def role_loss(
         raise ValueError(
             f"estimates must have the logits' shape {tuple(logits.shape)}, got {tuple(estimates.shape)}"
         )
-    k = check_average_size(k, logits.shape[1])
-    check_number("size_weight", size_weight, low=0.0)
+    k = _check_options(k, size_weight, logits.shape[1])
     all_count = check_target(target, logits, ignore_index=ignore_index)
     counted = (target != ignore_index)[:, None]
     index = torch.where(counted, target[:, None], 0)
     return _Mirror.apply(promote(logits), promote(estimates), index, counted, all_count, k, size_weight)
+
+
+def _check_options(k: float, size_weight: float, num_classes: int | None = None) -> float:
+    check_number("size_weight", size_weight, low=0.0)
+    return check_average_size(k, num_classes)
 
 
 class _Mirror(torch.autograd.Function):
@@ -141,9 +145,8 @@ class RoleLoss(nn.Module):
         ignore_index: int = -100,
     ) -> None:
         super().__init__()
-        check_number("size_weight", size_weight, low=0.0)
-        self.estimates, self.k, self.size_weight = estimates, check_average_size(k), size_weight
-        self.ignore_index = ignore_index
+        self.k = _check_options(k, size_weight)
+        self.estimates, self.size_weight, self.ignore_index = estimates, size_weight, ignore_index
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
         """See :func:`role_loss`; ``sample_ids`` (n,) are rows of the table."""
@@ -157,5 +160,5 @@ class RoleLoss(nn.Module):
         )
 
     def score_meaning(self) -> ScoreMeaning:
-        """A sigmoid of its own for each class, on a level of its own: no class has labels against it."""
+        """Describe a sigmoid for each class, on a level of its own: no class has labels against it."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

@@ -1,10 +1,13 @@
 """Smooth top-k loss (Berrada, Zisserman, Kumar, ICLR 2018), exact everywhere."""
 
+from functools import partial
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._margins import table_of_nonzero
 from shortlist.ops.log_esp import smooth_topk_rows
 
@@ -63,48 +66,25 @@ def smooth_topk_loss(
         L. Berrada, A. Zisserman, P. Kumar, "Smooth Loss Functions for Deep Top-k Classification", ICLR 2018,
         equation 8.
     """
-    check_k(k, logits.shape[-1])
+    _check_options(k, temperature, margin, logits.shape[-1])
+    row_loss = partial(smooth_topk_rows, k=k, temperature=temperature, margin=margin)
+    class_losses = partial(table_of_nonzero, row_loss)
+    return class_loss(
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )
+
+
+def _check_options(k: int, temperature: float, margin: float, num_classes: int | None = None) -> None:
+    check_k(k, num_classes)
     check_number("temperature", temperature, above=0.0)
     check_number("margin", margin)
-
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
-        return smooth_topk_rows(logits, target, k=k, temperature=temperature, margin=margin)
-
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
-        return table_of_nonzero(of_target, logits, share)
-
-    return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
 
 
 class SmoothTopKLoss(ClassLoss):
     """Module of :func:`smooth_topk_loss`."""
 
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        temperature: float = 1.0,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("temperature", temperature, above=0.0)
-        check_number("margin", margin)
-        self.k, self.temperature, self.margin = k, temperature, margin
+    function = staticmethod(smooth_topk_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`smooth_topk_loss`."""
-        return smooth_topk_loss(
-            logits, target, k=self.k, temperature=self.temperature, margin=self.margin, **self.common
-        )
+    @options_of(smooth_topk_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)

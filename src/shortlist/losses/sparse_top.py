@@ -1,11 +1,13 @@
 """Sparse-top loss for multi-label rows: the Fenchel-Young loss of the projection onto the top-k simplex."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist._checks import can_read_values, check_class_vector, check_scores, promote
-from shortlist.losses._contract import Reduction, ScoreMeaning, check_reduction, reduce_rows
+from shortlist.losses._contract import ClassLoss, Reduction, check_reduction, options_of, reduce_rows
 from shortlist.ops.sparse_top import sparse_top_and_offset
 
 __all__ = ["SparseTopLoss", "sparse_top_loss"]
@@ -86,24 +88,12 @@ def _check_labels(target: Tensor, logits: Tensor) -> None:
         )
 
 
-class SparseTopLoss(nn.Module):
+class SparseTopLoss(ClassLoss):
     """Module of :func:`sparse_top_loss`."""
 
+    function = staticmethod(sparse_top_loss)
     needs = frozenset({"label_sets"})
-    weight: Tensor | None
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        check_reduction(reduction)
-        if weight is not None:
-            check_class_vector("weight", weight)
-        self.register_buffer("weight", weight)
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`sparse_top_loss`."""
-        return sparse_top_loss(logits, target, weight=self.weight, reduction=self.reduction)
-
-    def score_meaning(self) -> ScoreMeaning:
-        """No log-probabilities: a projection is made of them, not a softmax."""
-        return ScoreMeaning()
+    @options_of(sparse_top_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options)

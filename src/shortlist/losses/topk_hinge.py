@@ -1,11 +1,13 @@
 """Top-k hinge loss (Lapin, Hein, Schiele, NeurIPS 2015)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.ops._select import kth_largest_index, largest
 
 __all__ = ["TopKHingeLoss", "topk_hinge_loss"]
@@ -53,51 +55,37 @@ def topk_hinge_loss(
     References:
         M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 3.
     """
-    check_number("margin", margin)
+    _check_options(k, margin, logits.shape[-1])
 
-    def of_target(logits: Tensor, target: Tensor) -> Tensor:
+    def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
         others = kth_largest_index(logits.detach().scatter(1, index, -torch.inf), k)
         other, true = logits.gather(1, torch.stack([others, target], dim=1)).unbind(1)
         other = torch.where(others == target, -torch.inf, other)  # fewer than k others are left
         return (margin + other - true).clamp_min(0)
 
-    def of_all(logits: Tensor, share: Tensor) -> Tensor:
+    def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         top = largest(logits, k + 1)[0]
         # without a class, the k-th of the others is the next one down if the class stood before it
         other = torch.where(logits >= top[:, k - 1, None], top[:, k, None], top[:, k - 1, None])
         other = torch.where(top[:, :1].isnan(), top[:, :1], other)
         return (margin + other - logits).clamp_min(0)
 
-    check_k(k, logits.shape[-1])
     return class_loss(
-        logits,
-        target,
-        of_target=of_target,
-        of_all=of_all,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
+    check_k(k, num_classes)
+    check_number("margin", margin)
 
 
 class TopKHingeLoss(ClassLoss):
     """Module of :func:`topk_hinge_loss`."""
 
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
-        check_k(k)
-        check_number("margin", margin)
-        self.k, self.margin = k, margin
+    function = staticmethod(topk_hinge_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`topk_hinge_loss`."""
-        return topk_hinge_loss(logits, target, k=self.k, margin=self.margin, **self.common)
+    @options_of(topk_hinge_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)

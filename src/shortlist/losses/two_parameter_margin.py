@@ -1,11 +1,13 @@
 """Margins on true and other classes with a power of the prior each."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting
-from shortlist.losses._margins import counts_of, margin_loss
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
 __all__ = ["TwoParameterMarginLoss", "two_parameter_margin_loss"]
@@ -61,60 +63,29 @@ def two_parameter_margin_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 12.
     """
-    check_number("tau_true", tau_true)
-    check_number("tau_others", tau_others)
+    _check_options(tau_true, tau_others)
     counts = counts_of(logits, class_counts, zero_counts)
     log_priors = (counts / counts.sum()).log()
+    margins = Margins(on_all=tau_others * log_priors, on_true=tau_true * log_priors)
     return margin_loss(
-        logits,
-        target,
-        on_all=tau_others * log_priors,
-        on_true=tau_true * log_priors,
-        weighting=weighting,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(tau_true: float, tau_others: float) -> None:
+    check_number("tau_true", tau_true)
+    check_number("tau_others", tau_others)
 
 
 class TwoParameterMarginLoss(CountedLoss):
     """Module of :func:`two_parameter_margin_loss`."""
 
-    def __init__(
-        self,
-        *,
-        class_counts: Tensor,
-        tau_true: float = 1.0,
-        tau_others: float = 1.0,
-        zero_counts: ZeroCounts = "error",
-        weighting: Weighting = "consistent",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            zero_counts=zero_counts,
-            weighting=weighting,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
-        check_number("tau_true", tau_true)
-        check_number("tau_others", tau_others)
-        self.tau_true = tau_true
-        self.tau_others = tau_others
+    function = staticmethod(two_parameter_margin_loss)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """See :func:`two_parameter_margin_loss`."""
-        return two_parameter_margin_loss(
-            logits,
-            target,
-            tau_true=self.tau_true,
-            tau_others=self.tau_others,
-            **self.counted,
-        )
+    @options_of(two_parameter_margin_loss)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """With two equal taus, log-posteriors without tau times the log priors; otherwise none."""
+        """Describe log-posteriors without tau times the log priors if both taus are equal; otherwise none."""
         return self.without_priors(self.tau_true) if self.tau_true == self.tau_others else ScoreMeaning()

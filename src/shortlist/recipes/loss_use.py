@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from shortlist import losses
 from shortlist.losses import LOSSES, LabelEstimates
 from shortlist.scores import ScoreMap, map_of_loss
 
@@ -58,18 +59,15 @@ def make_loss(
     train_targets: Tensor | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """The loss of this name, with the class counts, weights and tables that it needs."""
+    """Make the loss of this name, with the class counts, weights and tables that it needs."""
     given: dict[str, Any] = dict(options)
-    needs = needs_of(name)
-    if "class_counts" in needs:
-        given["class_counts"] = class_counts
-    if weight is not None:
-        given["weight"] = weight
-    if "sample_ids" in needs:
+    if "sample_ids" in needs_of(name):
         targets = torch.zeros(1, dtype=torch.int64) if train_targets is None else train_targets
         generator = torch.Generator().manual_seed(seed)
         given["estimates"] = LabelEstimates(targets, num_classes=len(class_counts), generator=generator)
-    return TRAINABLE_LOSSES[name](**given)
+    if name not in LOSSES:
+        return TRAINABLE_LOSSES[name](**given, weight=weight)
+    return losses.create(name, class_counts=class_counts, weight=weight, **given)
 
 
 def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:

@@ -229,7 +229,9 @@ class PredictorSection(NamedSection):
     macro: bool = False
 
 
-_PROVIDED = frozenset({"weight", "class_counts", "estimates", "generator", "ignore_index", "reduction"})
+_PROVIDED = frozenset(
+    {"weight", "class_counts", "estimates", "noise", "generator", "ignore_index", "reduction"}
+)
 
 
 def options_model(
