@@ -83,7 +83,7 @@ def step_seconds(recipe: Recipe) -> tuple[list[float], list[float]]:
             ends[done], epoch_steps = perf_counter(), total // recipe.epochs
 
     with tempfile.TemporaryDirectory() as folder, patch.object(fit, "SetClassifier", EverySecond):
-        fit.train(recipe, Path(folder) / "run", report=note_time)
+        fit.train(recipe, Path(folder) / "run", progress=note_time)
     plain, with_loss = [], []
     for done, end in ends.items():
         step = done - 1

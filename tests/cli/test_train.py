@@ -42,7 +42,7 @@ def shell(*words, cwd=None):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("cli") / "run", report=silent)
+    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("cli") / "run", progress=silent)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("glyphs")
     data = {"name": "glyphs", "max_classes": 20, "train_images": 400, "cache": str(folder / "cache")}
     changes = {"data": data, "model": {"name": "small_cnn", "width": 4}, "epochs": 1}
-    return train(make_recipe(RECIPE | changes), folder / "run", report=silent)
+    return train(make_recipe(RECIPE | changes), folder / "run", progress=silent)
 
 
 def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
@@ -195,7 +195,7 @@ def test_predict_needs_neither_the_data_nor_the_checkpoints(tmp_path):
     trees.class_folders(tmp_path / "data", {"ä": 12, "b": 12, "c d": 12})
     data = {"name": "image_folder", "root": str(tmp_path / "data"), "image_size": 32}
     changes = {"data": data, "model": {"name": "small_cnn", "width": 4}, "epochs": 1, "batch_size": 8}
-    made = train(make_recipe(RECIPE | changes, ["loss=cross_entropy"]), tmp_path / "run", report=silent)
+    made = train(make_recipe(RECIPE | changes, ["loss=cross_entropy"]), tmp_path / "run", progress=silent)
     scores, _ = made.scored("test")
     image = build_data(made.recipe).test.paths[1]
     shutil.copy(image, tmp_path / "picture.jpg")

@@ -354,7 +354,7 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     if published(name).model.name != "linear":
         more += ["model.name=small_cnn"]  # a step of the published network is tested above
     recipe = shrunk(name, variant, roots, *more)
-    run = train(recipe, tmp_path / "run", report=lambda *_: None)
+    run = train(recipe, tmp_path / "run", progress=lambda *_: None)
     assert run.state == "finished" and run.recipe == recipe
     assert set(run.predictors()) == set(recipe.predictors)
     data = build_data(recipe)

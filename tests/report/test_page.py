@@ -666,7 +666,7 @@ def test_a_trained_run(tmp_path):
 
     data = GLYPHS | {"cache": str(tmp_path / "cache")}
     recipe = make_recipe({"data": data, "predictors": PREDICTORS, "epochs": 2, "batch_size": 50})
-    run = train(recipe, tmp_path / "run", report=lambda *_: None)
+    run = train(recipe, tmp_path / "run", progress=lambda *_: None)
     html, outcome = make_page([run.path])
     assert (outcome.runs, list(outcome.left_out), list(outcome.remarks)) == (1, [], [])
     checked = Checker(html)

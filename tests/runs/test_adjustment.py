@@ -31,7 +31,7 @@ def silent(*_):
 
 
 def trained(path, *overrides) -> Run:
-    return train(make_recipe(PLAIN, ["epochs=2", *overrides]), path, report=silent)
+    return train(make_recipe(PLAIN, ["epochs=2", *overrides]), path, progress=silent)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.training.small import RECIPE
 
 
 def trained(path, *overrides):
-    return train(make_recipe(RECIPE, ["epochs=3", *overrides]), path, report=lambda *_: None)
+    return train(make_recipe(RECIPE, ["epochs=3", *overrides]), path, progress=lambda *_: None)
 
 
 @pytest.fixture(scope="module")

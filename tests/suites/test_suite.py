@@ -271,7 +271,7 @@ def test_a_started_run_is_resumed(tmp_path):
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        train(make_recipe(recipe), stopped.folder, report=stop)
+        train(make_recipe(recipe), stopped.folder, progress=stop)
     run = Run.open(tmp_path / "stopped")
     assert run.state == "started"
     started = run.info()["created"], (run.path / "recipe.yaml").stat().st_ino

@@ -20,7 +20,7 @@ from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stop
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Run:
-    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("runs") / "run", report=silent)
+    return train(make_recipe(RECIPE, ["epochs=2"]), tmp_path_factory.mktemp("runs") / "run", progress=silent)
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def copied(finished, tmp_path) -> Run:
 
 def test_a_moved_run_remembers_its_best_epoch(tmp_path):
     """The best is an early epoch: it was not to be seen again after the move."""
-    whole = train(make_recipe(RECIPE, FALLING), tmp_path / "whole", report=silent)
+    whole = train(make_recipe(RECIPE, FALLING), tmp_path / "whole", progress=silent)
     run = stopped_after(6, tmp_path / "here", FALLING)
     best = epoch_of(run, "best")
     run.path.rename(tmp_path / "there")
-    moved = resume(tmp_path / "there", report=silent)
+    moved = resume(tmp_path / "there", progress=silent)
     assert epoch_of(moved, "best") == best == epoch_of(whole, "best") < 5
     assert torch.equal(moved.load_scores("test")[0], whole.load_scores("test")[0])
 
@@ -43,7 +43,7 @@ def test_what_a_kill_left_is_gone_when_the_run_goes_on(tmp_path):
     run = stopped_after(1, tmp_path / "run", [])
     left = run.path / "checkpoints" / ".best.123-abc.ckpt"
     left.touch()
-    resume(run.path, report=silent)
+    resume(run.path, progress=silent)
     assert not left.exists()
     assert sorted(path.name for path in left.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
 
@@ -51,7 +51,7 @@ def test_what_a_kill_left_is_gone_when_the_run_goes_on(tmp_path):
 def test_figures_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
     """At the end of an epoch the next one's is set already."""
     recipe = make_recipe(RECIPE, ["schedule={name: milestones, milestones: [2, 3]}"])
-    run = train(recipe, tmp_path / "run", report=silent)
+    run = train(recipe, tmp_path / "run", progress=silent)
     factor = recipe.schedule.factor
     expected = [0.05, 0.05, 0.05 * factor, 0.05 * factor**2]
     assert [float(line["lr"]) for line in lines_of(run)] == pytest.approx(expected)
@@ -65,7 +65,7 @@ def test_a_training_does_not_go_on_by_another_recipe(changes, tmp_path):
     before = file.read_text()
     file.write_text(yaml.safe_dump(yaml.safe_load(before) | changes))
     with pytest.raises(RunError, match=r"recipe.yaml was changed since the training began"):
-        resume(run.path, report=silent)
+        resume(run.path, progress=silent)
     file.write_text(yaml.safe_dump(yaml.safe_load(before) | {"workers": 1, "about": "on a larger machine"}))
     run.check_recipe()
 
@@ -155,7 +155,7 @@ def test_a_run_that_lost_its_best_epoch_does_not_take_another(copied):
     (copied.path / "model" / "network.safetensors").unlink()
     (copied.path / "checkpoints" / "best.ckpt").unlink()
     with pytest.raises(RunError, match=r"has lost its best epoch: .*best.ckpt is missing"):
-        resume(copied.path, report=silent)
+        resume(copied.path, progress=silent)
 
 
 @pytest.mark.errors
@@ -174,7 +174,7 @@ def test_half_a_checkpoint_is_named(tmp_path):
     last = run.path / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:1000])
     with pytest.raises(RunError, match=r"last.ckpt cannot be read"):
-        resume(run.path, report=silent)
+        resume(run.path, progress=silent)
 
 
 @pytest.mark.errors
@@ -182,14 +182,14 @@ def test_half_a_checkpoint_is_named(tmp_path):
 def test_a_training_that_diverged_says_so(figure, tmp_path):
     changes = ["optimiser.lr=1e30", "loss=cross_entropy", "epochs=1", f"selection.figure={figure}"]
     with pytest.raises(ValueError, match=r"the training diverged; try a smaller optimiser.lr"):
-        train(make_recipe(RECIPE, changes), tmp_path / "run", report=silent)
+        train(make_recipe(RECIPE, changes), tmp_path / "run", progress=silent)
 
 
 @pytest.mark.errors
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it has what is asked for")
 def test_a_machine_without_what_the_recipe_wants(tmp_path):
     with pytest.raises(ValueError, match="this machine cannot train with accelerator gpu, devices 1"):
-        train(make_recipe(RECIPE, ["accelerator=gpu"]), tmp_path / "run", report=silent)
+        train(make_recipe(RECIPE, ["accelerator=gpu"]), tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
 
 
@@ -197,5 +197,5 @@ def test_a_machine_without_what_the_recipe_wants(tmp_path):
 def test_networks_of_vectors_take_images_by_their_size(model, tmp_path):
     data = {"name": "glyphs", "max_classes": 12, "train_images": 120, "cache": str(tmp_path / "cache")}
     recipe = make_recipe(RECIPE | {"data": data, "model": {"name": model}, "epochs": 1})
-    run = train(recipe, tmp_path / "run", report=silent)
+    run = train(recipe, tmp_path / "run", progress=silent)
     assert load_network(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)

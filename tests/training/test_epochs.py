@@ -38,7 +38,7 @@ def stopped_after(epochs, path, overrides):
             raise Stop
 
     with pytest.raises(Stop):
-        train(make_recipe(RECIPE, overrides), path, report=report)
+        train(make_recipe(RECIPE, overrides), path, progress=report)
     return Run.open(path)
 
 
@@ -77,7 +77,7 @@ def test_the_last_epoch_is_kept_to_go_on_from_also_where_it_is_not_the_best(tmp_
 @pytest.fixture(scope="module")
 def every_third(tmp_path_factory):
     recipe = make_recipe(RECIPE, [*FALLING, "validate_every=3"])
-    return train(recipe, tmp_path_factory.mktemp("runs") / "third", report=silent)
+    return train(recipe, tmp_path_factory.mktemp("runs") / "third", progress=silent)
 
 
 def test_validation_every_n_epochs_and_after_the_last(every_third):
@@ -91,7 +91,7 @@ def test_validation_every_n_epochs_and_after_the_last(every_third):
 
 
 def test_the_training_is_the_same_however_often_it_is_validated(every_third, tmp_path):
-    always = train(make_recipe(RECIPE, FALLING), tmp_path / "always", report=silent)
+    always = train(make_recipe(RECIPE, FALLING), tmp_path / "always", progress=silent)
     for often, seldom in zip(lines_of(always), lines_of(every_third), strict=True):
         assert all(often[key] == value for key, value in seldom.items() if value)
 
@@ -99,13 +99,13 @@ def test_the_training_is_the_same_however_often_it_is_validated(every_third, tmp
 @pytest.mark.parametrize("epochs", [1, 4, 7])
 def test_a_resumed_run_is_validated_at_the_same_epochs(epochs, every_third, tmp_path):
     run = stopped_after(epochs, tmp_path / "run", [*FALLING, "validate_every=3"])
-    same_numbers(resume(run.path, report=silent), every_third)
+    same_numbers(resume(run.path, progress=silent), every_third)
 
 
 @pytest.mark.parametrize("figure", ["last", "loss"])
 def test_only_validated_epochs_are_chosen(figure, tmp_path):
     overrides = ["epochs=5", "validate_every=2", f"selection.figure={figure}"]
-    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", report=silent)
+    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
     lines = lines_of(run)
     assert [i for i, line in enumerate(lines) if line["val_top1"]] == [1, 3, 4]
     by_loss = min((1, 3, 4), key=lambda i: float(lines[i]["train_loss"]))
@@ -116,7 +116,7 @@ def test_only_validated_epochs_are_chosen(figure, tmp_path):
 def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, tmp_path):
     more = ["epochs=12", "selection.patience=2", f"validate_every={every}"]
     second = ["second_stage=retrain_classifier", "second_stage.epochs=2"]
-    run = train(make_recipe(RECIPE, [*FALLING, *more, *second]), tmp_path / "run", report=silent)
+    run = train(make_recipe(RECIPE, [*FALLING, *more, *second]), tmp_path / "run", progress=silent)
     lines = lines_of(run)
     values = [float(line["val_top1"]) for line in lines if line["val_top1"]]
     assert len(values) == len(lines) // every and len(lines) < 12
@@ -125,17 +125,17 @@ def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, 
     run.set_state("started")  # as if killed between the stages
     for path in (run.path / "second_stage").iterdir():
         path.unlink()
-    resume(run.path, report=silent)
+    resume(run.path, progress=silent)
     assert lines_of(run) == lines and (run.path / "results.json").read_text() == before
 
 
 def test_a_run_with_deferred_weights_is_resumed(tmp_path):
     overrides = ["epochs=3", "reweighting.after=1"]
-    whole = train(make_recipe(RECIPE, overrides), tmp_path / "whole", report=silent)
+    whole = train(make_recipe(RECIPE, overrides), tmp_path / "whole", progress=silent)
     for epochs in (1, 2):  # before and after the weights have started
         run = stopped_after(epochs, tmp_path / f"stopped{epochs}", overrides)
-        same_numbers(resume(run.path, report=silent), whole)
-    plain = train(make_recipe(RECIPE, ["epochs=3"]), tmp_path / "plain", report=silent)
+        same_numbers(resume(run.path, progress=silent), whole)
+    plain = train(make_recipe(RECIPE, ["epochs=3"]), tmp_path / "plain", progress=silent)
     losses = [[float(line["train_loss"]) for line in lines_of(run)] for run in (whole, plain)]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5) and losses[0][1] != losses[1][1]
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_done_is_found_before_training_and_leaves_no_folder(overr
         assert what != "training"
 
     with pytest.raises(ValueError, match=message):
-        train(make_recipe(RECIPE, overrides), tmp_path / "run", report=report)
+        train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=report)
     assert not list(tmp_path.iterdir())
 
 
@@ -214,11 +214,11 @@ def test_a_new_folder_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch
 
 def test_figures_may_have_any_number(tmp_path):
     overrides = ["epochs=1", "selection.figure=macro_average2.50"]
-    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", report=silent)
+    run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
     assert "val_macro_average2.50" in lines_of(run)[0]
     assert load_network(run) is not None
 
 
 def test_other_processes_do_not_wait_for_one_that_has_nothing_to_train(every_third, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    assert resume(every_third.path, report=silent).state == "finished"
+    assert resume(every_third.path, progress=silent).state == "finished"

@@ -81,7 +81,7 @@ ERRORS = {
 def test_sets_of_every_loss_mean_what_they_say(name, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        run = train(recipe_of(name), tmp_path / "run", report=lambda *_: None)
+        run = train(recipe_of(name), tmp_path / "run", progress=lambda *_: None)
     sets = Results.load(run.path / "results.json").sets
     # macro-optimal sets cover the average class at least as often, within the noise of its few rows, and so
     # the run has nothing to warn of

@@ -28,7 +28,7 @@ def small(*overrides):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return train(small(), tmp_path_factory.mktemp("runs") / "finished", report=silent)
+    return train(small(), tmp_path_factory.mktemp("runs") / "finished", progress=silent)
 
 
 def epochs(run):
@@ -98,21 +98,21 @@ class Stop(Exception):
 @pytest.mark.parametrize("loss", ["noised_topk", "average_k", "role"])
 def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(loss, tmp_path, finished):
     overrides = [] if loss == "noised_topk" else [f"loss={loss}", "loss.k=2", "epochs=3"]
-    whole = finished if not overrides else train(small(*overrides), tmp_path / "whole", report=silent)
+    whole = finished if not overrides else train(small(*overrides), tmp_path / "whole", progress=silent)
 
     def stop_in_epoch_2(what, done, total, figures):
         if done == 9 * 1 + 5:  # in the middle of the second epoch of 9 steps
             raise Stop
 
     with pytest.raises(Stop):
-        train(small(*overrides), tmp_path / "stopped", report=stop_in_epoch_2)
+        train(small(*overrides), tmp_path / "stopped", progress=stop_in_epoch_2)
     assert Run.open(tmp_path / "stopped").state == "started"
-    same_numbers(resume(tmp_path / "stopped", report=silent), whole)
+    same_numbers(resume(tmp_path / "stopped", progress=silent), whole)
 
 
 def test_resuming_a_finished_run_changes_nothing(finished):
     before = {p: p.stat().st_mtime_ns for p in finished.path.rglob("*") if p.is_file() and p.name != ".lock"}
-    resume(finished.path, report=silent)
+    resume(finished.path, progress=silent)
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
 
@@ -146,7 +146,7 @@ def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
         assert lines >= lines_before
         lines_before = lines - 1  # the checkpoint of the last line may not have been written yet
         start = command("train", "--resume", folder)
-    same_numbers(resume(run.path, report=silent), finished)
+    same_numbers(resume(run.path, progress=silent), finished)
 
 
 def test_two_processes_train_as_one(tmp_path):
@@ -177,9 +177,9 @@ def test_two_processes_train_as_one(tmp_path):
 @pytest.mark.errors
 def test_folders_are_not_shared_by_accident(finished, tmp_path):
     with pytest.raises(RunError, match=r"finished exists: choose another --out, or continue"):
-        train(small(), finished.path, report=silent)
+        train(small(), finished.path, progress=silent)
     with finished.locked(), pytest.raises(RunError, match="in use: another process is training in it"):
-        resume(finished.path, report=silent)
+        resume(finished.path, progress=silent)
     with pytest.raises(RunError, match="no such folder"):
         Run.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
@@ -219,7 +219,7 @@ def test_folders_are_not_shared_by_accident(finished, tmp_path):
     ids=lambda overrides: overrides[0],
 )
 def test_settings_run(overrides, tmp_path):
-    run = train(small("epochs=2", *overrides), tmp_path / "run", report=silent)
+    run = train(small("epochs=2", *overrides), tmp_path / "run", progress=silent)
     assert run.state == "finished"
     assert Results.load(run.path / "results.json").scores.topk[1].micro.value > 1.5 / 12
     if overrides[0].startswith("second_stage"):

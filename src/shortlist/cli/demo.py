@@ -29,7 +29,7 @@ def demo(
     console.print("is often wrong. What holds the right class is a short list.\n")
     with progress_report() as report, warnings_as_lines():
         runs = run_demo(
-            out, seed=seed, report=lambda name: lambda what, *rest: report(f"{name}: {what}", *rest)
+            out, seed=seed, progress=lambda name: lambda what, *rest: report(f"{name}: {what}", *rest)
         )
         figure = out / "short_lists.svg"
         draw_demo(runs[METHODS[0][1]], figure)

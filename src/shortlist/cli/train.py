@@ -69,7 +69,7 @@ def train(
         go = partial(train_run, chosen, folder)
     try:
         with progress_report() as report, warnings_as_lines():
-            run = go(report=report)
+            run = go(progress=report)
     except SystemExit as stop:  # how Lightning leaves after a signal; of SIGTERM without a code
         if folder.exists():
             words = f"stopped; to go on: shortlist train --resume {shlex.quote(str(folder))}"

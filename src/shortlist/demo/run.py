@@ -12,10 +12,10 @@ from shortlist.metrics.names import format_percent
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.run import Run
 from shortlist.training.fit import resume, train
+from shortlist.training.stage import Progress
 
 __all__ = ["METHODS", "Comparison", "demo_recipe", "demo_words", "run_demo", "table_rows"]
 
-Report = Callable[[str, int, int, dict[str, float]], None]
 
 K = 5
 BASE: dict[str, Any] = {
@@ -55,8 +55,8 @@ def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
     return make_recipe(BASE, [*changes, f"seed={seed}"])
 
 
-def run_demo(out: Path, *, seed: int = 0, report: Callable[[str], Report]) -> dict[str, Run]:
-    """Train what is not yet there; ``report(name)`` makes the progress function of each training.
+def run_demo(out: Path, *, seed: int = 0, progress: Callable[[str], Progress]) -> dict[str, Run]:
+    """Train what is not yet there; ``progress(name)`` makes what is told of the progress of each training.
 
     On one thread, which for so small a network is as fast as two and gives the same numbers each time.
     """
@@ -65,9 +65,9 @@ def run_demo(out: Path, *, seed: int = 0, report: Callable[[str], Report]) -> di
     for folder, name, changes in METHODS:
         path = out / folder
         if path.exists():
-            runs[name] = resume(path, report=report(name))
+            runs[name] = resume(path, progress=progress(name))
         else:
-            runs[name] = train(demo_recipe(changes, seed), path, report=report(name))
+            runs[name] = train(demo_recipe(changes, seed), path, progress=progress(name))
     return runs
 
 

@@ -92,14 +92,14 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
         return
     last = [0.0]
 
-    def report(what: str, done: int, total: int, _: dict[str, float]) -> None:
+    def note(what: str, done: int, total: int, _: dict[str, float]) -> None:
         now = time.monotonic()
         if tell is not None and what == "training" and now - last[0] > 0.3:
             last[0] = now
             tell((task.name, done / max(1, total)))
 
     _clear_stillborn(folder)
-    what: dict[str, Any] = {"report": report, "test": False}  # until it is known to be chosen
+    what: dict[str, Any] = {"progress": note, "test": False}  # until it is known to be chosen
     run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
     validation_results(run)
     if task.test:

@@ -157,8 +157,8 @@ class EpochFigures(pl.Callback):
 class EpochProgress(pl.Callback):
     """Tells a function how many of all steps are done, and the last figures."""
 
-    def __init__(self, report: Callable[[int, int, dict[str, float]], None]) -> None:
-        self.report = report
+    def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
+        self.progress = progress
         self.figures: dict[str, float] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -170,4 +170,4 @@ class EpochProgress(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """After each step."""
-        self.report(trainer.global_step, int(trainer.estimated_stepping_batches), self.figures)
+        self.progress(trainer.global_step, int(trainer.estimated_stepping_batches), self.figures)

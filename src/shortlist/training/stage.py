@@ -1,0 +1,177 @@
+"""One stage of a training: Lightning's trainer from the first epoch, or the last whole one, to the end."""
+
+import importlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import loggers
+from lightning.pytorch.callbacks import TQDMProgressBar
+
+from shortlist.datasets import Splits
+from shortlist.datasets.loaders import evaluation_loader, training_loader
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.network import read_checkpoint
+from shortlist.runs.run import Run
+from shortlist.training.callbacks import (
+    BestEpoch,
+    EpochFigures,
+    EpochProgress,
+    LastEpoch,
+    Patience,
+    ValidationEpochs,
+    WholeCheckpoints,
+)
+from shortlist.training.module import SetClassifier
+
+__all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "run_stage"]
+
+Progress = Callable[[str, int, int, dict[str, float]], None]
+"""Called with what is done, how far, of how much, and the metrics so far."""
+
+# what Lightning says about choices that are made here on purpose
+_NOT_OF_INTEREST = (
+    ".*does not have many workers.*",
+    ".*sync_dist=True.*",  # metrics are of all processes already
+    ".*treespec.*deprecated.*",
+    ".*exists and is not empty.*",
+    ".*number of training batches.*",
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a training.
+
+    Args:
+        title: What to call it while it runs.
+        folder: Where its checkpoints are, in the run's folder.
+        epochs_file: Where the metrics of its epochs are, in the run's folder.
+        balanced: Whether its batches are class-balanced.
+    """
+
+    title: str
+    folder: str
+    epochs_file: str
+    balanced: bool
+
+
+SECOND_STAGE = Stage("second stage", "second_stage", "epochs_second_stage.csv", balanced=True)
+
+
+def first_stage(recipe: Recipe) -> Stage:
+    """Return the stage that every training has."""
+    return Stage("training", "checkpoints", "epochs.csv", recipe.sampler.name == "class_balanced")
+
+
+def run_stage(
+    stage: Stage,
+    run: Run,
+    recipe: Recipe,
+    module: SetClassifier,
+    data: Splits,
+    progress: Progress | None,
+) -> None:
+    """Train to the end of a stage; one that was begun goes on after its last whole epoch."""
+    last = run.path / stage.folder / "last.ckpt"
+    # a resumed loader starts before it is told its epoch
+    first_epoch = read_checkpoint(last)["epoch"] + 1 if last.is_file() else 0
+    settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
+    loaders = _Loaders(
+        lambda: training_loader(
+            data.train, seed=recipe.seed, class_balanced=stage.balanced, first_epoch=first_epoch, **settings
+        ),
+        lambda: evaluation_loader(data.val, **settings),
+    )
+    with _quiet():
+        trainer = _trainer(run, recipe, module, _callbacks(stage, run, recipe, progress), progress)
+        ckpt_path = str(last) if last.is_file() else None
+        trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Lightning's tips and its notes on what it found from the terminal."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            for message in _NOT_OF_INTEREST:
+                warnings.filterwarnings("ignore", message)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None) -> list[pl.Callback]:
+    figure = recipe.selection.figure
+    monitor, mode = ("train_loss", "min") if figure == "loss" else (f"val_{figure}", "max")
+    if figure == "last":  # every epoch is better than the one before
+        monitor = "epoch"
+    checkpoints = run.path / stage.folder
+    callbacks: list[pl.Callback] = [
+        ValidationEpochs(recipe.validate_every),
+        EpochFigures(run.path / stage.epochs_file),
+        BestEpoch(checkpoints, monitor=monitor, mode=mode),
+        LastEpoch(checkpoints),  # after the best one: what was best is in it
+    ]
+    if recipe.selection.patience is not None:
+        callbacks.append(Patience(recipe.selection.patience, monitor=monitor, mode=mode))
+    if progress is None:
+        return [*callbacks, TQDMProgressBar()]
+    return [*callbacks, EpochProgress(lambda done, total, found: progress(stage.title, done, total, found))]
+
+
+def _trainer(
+    run: Run, recipe: Recipe, module: SetClassifier, callbacks: list[pl.Callback], progress: Progress | None
+) -> pl.Trainer:
+    """Make the trainer; what this machine does not have is said in a line."""
+    try:
+        return pl.Trainer(
+            default_root_dir=run.path,
+            accelerator=recipe.accelerator,
+            devices=recipe.devices,
+            strategy="ddp" if recipe.devices > 1 else "auto",
+            precision=recipe.precision,  # type: ignore[arg-type]
+            callbacks=callbacks,
+            logger=_loggers(run, recipe),
+            plugins=[WholeCheckpoints()],
+            gradient_clip_val=recipe.optimiser.clip_norm,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            enable_progress_bar=progress is None,
+            log_every_n_steps=10**9 if not recipe.loggers else 50,
+            max_epochs=recipe.epochs if recipe.steps is None else -(-recipe.steps // module.steps_per_epoch),
+        )
+    except MisconfigurationException as error:
+        wanted = f"accelerator {recipe.accelerator}, devices {recipe.devices}, precision {recipe.precision}"
+        raise ValueError(f"this machine cannot train with {wanted}: {error}") from error
+
+
+class _Loaders(pl.LightningDataModule):
+    """Makes the loaders when the processes are there, so that each gets its share."""
+
+    def __init__(self, training: Callable[[], Any], validation: Callable[[], Any]) -> None:
+        super().__init__()
+        self.train_dataloader, self.val_dataloader = training, validation
+
+
+def _loggers(run: Run, recipe: Recipe) -> list[Any]:
+    """Make loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder."""
+    made = []
+    for name in recipe.loggers:
+        if name == "csv":
+            made.append(loggers.CSVLogger(run.path, name="logs", version=""))
+        elif name == "tensorboard":
+            made.append(loggers.TensorBoardLogger(run.path, name="logs", version=""))
+        else:
+            module, _, kind = name.partition(":")
+            made.append(getattr(importlib.import_module(module), kind)(run.path / "logs"))
+    return made
