@@ -21,9 +21,9 @@ from shortlist.losses import (
     sparse_top_loss,
     topk_hinge_loss,
 )
-from shortlist.ops import _networks, log_esp_ratio, perturbed_topk, relaxed_topk, sparse_top
-from shortlist.ops._networks import comparator_layers, network_depth, wire_layers
-from shortlist.ops._select import kth_largest, kth_largest_index
+from shortlist.ops import log_esp_ratio, perturbed_topk, relaxed_topk, sparse_top
+from shortlist.ops.networks import NETWORKS, comparator_layers, network_depth, wire_layers
+from shortlist.ops.selection import kth_largest, kth_largest_index
 from tests import references
 
 INF = math.inf
@@ -169,7 +169,7 @@ def test_average_k_compiles_for_batches_of_any_size():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("network", _networks.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_depth_is_known_without_building(network):
     for n in (1, 2, 3, 16, 50, 100):
         for k in range(1, min(n, 6) + 1):

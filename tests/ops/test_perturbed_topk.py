@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from shortlist.ops import _noisy_draws, perturbed_topk
-from shortlist.ops._expected_topk import leave_out
-from shortlist.ops._select import kth_largest_at_least
+from shortlist.ops.expected_topk import leave_out
+from shortlist.ops.selection import kth_largest_at_least
 from tests import references
 from tests.conftest import tensor
 

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from shortlist.ops import _network_ranks, relaxed_topk
-from shortlist.ops._networks import NETWORKS, comparator_layers, wire_layers
+from shortlist.ops.networks import NETWORKS, comparator_layers, wire_layers
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from tests import references
 from tests.conftest import tensor

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shortlist.ops._select import (
+from shortlist.ops.selection import (
     _group_size,
     kth_largest,
     kth_largest_index,

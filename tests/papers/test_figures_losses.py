@@ -23,7 +23,7 @@ from papers.figures._loss_cases import options_for
 from papers.figures._simplex import rescale, simplex_grid
 from papers.figures._training_case import TrainingCase, random_images
 from shortlist.losses import LOSSES
-from shortlist.ops._networks import comparator_layers
+from shortlist.ops.networks import comparator_layers
 
 NAMES = ("level_sets", "noise_landscape", "epoch_time", "nonzero_gradients", "splitter_network")
 COUNTS = (10, 100, 1000)

@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from shortlist._checks import can_read_values
 from shortlist.ops._network_column import column_and_gradient
-from shortlist.ops._networks import NETWORKS
-from shortlist.ops._ready_made import ready_made
+from shortlist.ops._with_gradient import with_gradient
+from shortlist.ops.networks import NETWORKS
 from shortlist.ops.relaxed_topk import is_masked, relaxed_topk
 
 __all__ = ["Top1", "ranked_rows"]
@@ -55,7 +55,7 @@ def ranked_rows(
     by_network = ranks["method"] in NETWORKS and (chances.shape[-1] > 1 or top1 == "sort")
     if target is not None and by_network and _is_plain(logits):
         rows, gradient = _by_network(logits, target, chances, weights, top1, ranks)
-        return ready_made(logits, rows, gradient, "ranked_topk_loss")
+        return with_gradient(logits, rows, gradient, "ranked_topk_loss")
     if top1 == "sort":
         return -_guarded_log(_within(logits, weights, ranks, target))
     all_classes = target is None

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import refuse_second_derivative
-from shortlist.ops._comparators import mix
-from shortlist.ops._networks import pair_layers
-from shortlist.ops._workspaces import kept
+from shortlist.ops.comparators import mix
+from shortlist.ops.networks import pair_layers
+from shortlist.ops.workspaces import cached_workspace
 
 __all__ = ["column_and_gradient", "network_column"]
 
@@ -108,7 +108,9 @@ def column_and_gradient(
     def sweep_from(state: Tensor, stretch: Layers) -> _Sweep:
         numbers = 2 * state.numel() + 4 * n * sum(pairs for pairs, _, _ in stretch)
         if len(stretches) == 1:
-            sweep = kept(scores, (_Sweep, network, n, c, k), numbers, lambda: _Sweep(scores, stretch, n))
+            sweep = cached_workspace(
+                scores, (_Sweep, network, n, c, k), numbers, lambda: _Sweep(scores, stretch, n)
+            )
         else:
             sweep = _Sweep(scores, stretch, n)
         sweep.start.copy_(state)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
-from shortlist.ops._expected_topk import leave_out, tail_quantile
-from shortlist.ops._select import kth_largest_at_least, kth_largest_index
+from shortlist.ops.expected_topk import leave_out, tail_quantile
+from shortlist.ops.selection import kth_largest_at_least, kth_largest_index
 
 __all__ = ["kth_of_draws", "kth_of_given"]
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from shortlist.ops._select import largest
+from shortlist.ops.selection import largest
 
 __all__ = ["neuralsort", "sinkhornsort", "softsort"]
 

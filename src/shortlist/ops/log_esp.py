@@ -7,8 +7,8 @@ from torch.nn.functional import logsigmoid
 
 from shortlist._checks import can_read_values, check_k, check_scores, promote, refuse_second_derivative
 from shortlist.ops._counting import count_tree, slab_points
-from shortlist.ops._ready_made import ready_made
-from shortlist.ops._select import kth_largest
+from shortlist.ops._with_gradient import with_gradient
+from shortlist.ops.selection import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
 
@@ -79,7 +79,7 @@ def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: flo
         return _smooth_topk_op(scores, target, k, temperature, margin, scores.requires_grad)[0]
     with torch.no_grad():
         rows, gradient = _smooth_topk(scores, target, k, temperature, margin, with_gradient=True)
-    return ready_made(scores, rows, gradient, "smooth_topk_loss")
+    return with_gradient(scores, rows, gradient, "smooth_topk_loss")
 
 
 def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:

@@ -11,9 +11,9 @@ from shortlist._checks import (
     promote,
     refuse_second_derivative,
 )
-from shortlist.ops._expected_topk import expected_topk
 from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
-from shortlist.ops._select import kth_largest_index
+from shortlist.ops.expected_topk import expected_topk
+from shortlist.ops.selection import kth_largest_index
 
 __all__ = ["perturbed_gap", "perturbed_topk"]
 

@@ -15,11 +15,11 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.ops._comparators import COMPARATORS
 from shortlist.ops._network_column import network_column
 from shortlist.ops._network_ranks import network_ranks
-from shortlist.ops._networks import NETWORKS
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
+from shortlist.ops.comparators import COMPARATORS
+from shortlist.ops.networks import NETWORKS
 
 __all__ = ["Comparator", "Relaxation", "is_masked", "relaxed_topk"]
 

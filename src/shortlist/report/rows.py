@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.metrics._rows import look_at_rows
+from shortlist.metrics.rows import measure_rows
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.report.runs import Method
@@ -90,7 +90,7 @@ def look_at_method(method: Method) -> MethodRows:
     for number, run in enumerate(method.runs):
         scores, target = run.run.scored("test")
         predictors = run.run.predictors()
-        rows = look_at_rows(
+        rows = measure_rows(
             scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
         )
         passes.append(_Pass(scores.argmax(1), target, rows.sizes))

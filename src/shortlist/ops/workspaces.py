@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["kept"]
+__all__ = ["cached_workspace"]
 
 # Workspaces that a thread keeps, and the most numbers that each may hold.
 _KEPT, _KEPT_NUMBERS = 4, 1 << 22
@@ -21,7 +21,7 @@ _of_thread = threading.local()
 T = TypeVar("T")
 
 
-def kept(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
+def cached_workspace(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
     """What ``make`` returns, or what it did when this thread last asked for the same; on the CPU only.
 
     Args:

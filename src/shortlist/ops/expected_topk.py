@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from shortlist.ops._counting import CountTree, slab_points
-from shortlist.ops._select import largest, pack_above
+from shortlist.ops.selection import largest, pack_above
 
 __all__ = ["expected_topk", "leave_out", "tail_quantile"]
 

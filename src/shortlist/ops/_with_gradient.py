@@ -7,20 +7,20 @@ from torch import Tensor
 
 from shortlist._checks import refuse_second_derivative
 
-__all__ = ["ready_made"]
+__all__ = ["with_gradient"]
 
 
-def ready_made(scores: Tensor, value: Tensor, gradient: Tensor, name: str) -> Tensor:
+def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, name: str) -> Tensor:
     """The value (n,), with the given gradient (n, c) in the scores.
 
     Where nothing is traced this takes the place of an operator of ``torch.library``, whose way through the
     dispatcher costs as much as dozens of small operations. ``name`` is for the error if the gradient is to be
     differentiated.
     """
-    return _ReadyMade.apply(scores, value, gradient, name)
+    return _WithGradient.apply(scores, value, gradient, name)
 
 
-class _ReadyMade(torch.autograd.Function):
+class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Tensor, name: str) -> Tensor:
         ctx.save_for_backward(gradient)
