@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from shortlist._checks import can_read_values, check_scores, refuse_second_derivative
+from shortlist._checks import can_read_values, check_scores, is_transformed, refuse_second_derivative
 from shortlist.losses._contract import Reduction, Weighting, check_weighting, class_loss, log_weights
 from shortlist.priors import ZeroCounts, usable_counts
 
@@ -111,13 +111,13 @@ def margin_rows(
     if on_true is not None:
         change = on_true[target] if on_all is None else on_true[target] - on_all[target]
         change = change.to(logits)[:, None]
-    if scale != 1:
+    if scale != 1 and not is_transformed(logits):
         return _ScaledCrossEntropy.apply(moved, target[:, None], change, scale)
     if change is not None:
         # in place where the tensor is our own: one less of the scores' size to fill
         add = moved.scatter_add if moved is logits else moved.scatter_add_
         moved = add(1, target[:, None], change)
-    return cross_entropy(moved, target, reduction="none")
+    return cross_entropy(moved if scale == 1 else scale * moved, target, reduction="none")
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):

@@ -15,6 +15,7 @@ from shortlist._checks import (
     check_scores,
     check_target,
     promote,
+    refuse_transforms,
 )
 from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, check_reduction
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
@@ -85,6 +86,7 @@ def average_k_loss(
             f"set_logits and proposal_logits must have one shape, got {tuple(set_logits.shape)} "
             f"and {tuple(proposal_logits.shape)}"
         )
+    refuse_transforms("average_k_loss", set_logits, proposal_logits)
     c = set_logits.shape[1]
     k = check_average_size(k, c)
     check_number("alpha", alpha, above=0.0)

@@ -1,28 +1,20 @@
-"""Memory that a thread keeps from one call to the next.
+"""Memory that is cut into parts once and used again."""
 
-To take memory and to cut it into the parts that each step works on takes several times as long as the steps
-if these are short. A training loop, in which all batches but the last have one shape, does it once.
-"""
-
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import torch
 from torch import Tensor
 
-__all__ = ["cached_workspace"]
+from shortlist._checks import can_read_values
+from shortlist.ops._cpu import workspaces as cpu
 
-# Workspaces that a thread keeps, and the most numbers that each may hold.
-_KEPT, _KEPT_NUMBERS = 4, 1 << 22
-_of_thread = threading.local()
+__all__ = ["cached_workspace"]
 
 T = TypeVar("T")
 
 
 def cached_workspace(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
-    """What ``make`` returns, or what it did when this thread last asked for the same; on the CPU only.
+    """What ``make`` returns; on the CPU, what it did when this thread last asked for the same.
 
     Args:
         like: A tensor of the type and on the device that the workspace is for.
@@ -30,13 +22,4 @@ def cached_workspace(like: Tensor, key: Hashable, numbers: int, make: Callable[[
         numbers: How many numbers it holds: large ones are not kept.
         make: Makes it.
     """
-    if like.device.type != "cpu" or numbers > _KEPT_NUMBERS:
-        return make()
-    # a tensor made in inference mode must not be written to outside
-    key = (key, like.dtype, torch.is_inference_mode_enabled())
-    spaces: OrderedDict[Any, T] = _of_thread.__dict__.setdefault("spaces", OrderedDict())
-    space = spaces.pop(key, None)
-    spaces[key] = space = make() if space is None else space
-    if len(spaces) > _KEPT:
-        spaces.popitem(last=False)
-    return space
+    return cpu.cached(like, key, numbers, make) if can_read_values(like) else make()
