@@ -52,12 +52,13 @@ def _integration_range(
     exp(-b k) prod(1 + p_j (exp(b) - 1)), and fewer with at most exp(b (k - 1)) prod(1 + p_j (exp(-b) - 1)),
     for any b > 0: the least over a few b is taken. Events that are certain cost nothing in it.
     """
-    tilt = units.new_tensor(_TILTS)
+    tilt = torch.stack(
+        [units.new_full((), b) for b in _TILTS]
+    )  # numbers copied to a device would wait for it
     factor = torch.stack([torch.expm1(-tilt), torch.expm1(tilt)])[:, :, None]  # (2, tilts, 1)
     shift = torch.stack([tilt * (k - 1), -tilt * k])
     units = units * _SCALE
-    below = units.new_tensor([low, low]).expand(units.shape[0], 2)
-    above = units.new_tensor([high, high]).expand(units.shape[0], 2)
+    below, above = (units.new_full((units.shape[0], 2), end) for end in (low, high))
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
         chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric

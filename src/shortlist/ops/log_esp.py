@@ -113,7 +113,7 @@ def _solve(
         inverse = torch.where(chance == 0, 0, chance.reciprocal())  # no subset, no gradient
         for gradient, mixture in zip(gradients, mixtures, strict=True):
             seed = scores.new_zeros(k + 1, shifted.shape[1])
-            seed[-2:] = inverse * inverse.new_tensor(mixture)[:, None]
+            seed[-2], seed[-1] = inverse[0] * mixture[0], inverse[1] * mixture[1]
             gradient[rows] = tree.gradient(seed, part=1).mul_(tree.factors[1]).T
     return values, gradients
 

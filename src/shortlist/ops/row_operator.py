@@ -58,8 +58,6 @@ def row_operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], *, c
 class _Transformed(torch.autograd.Function):
     """An operator under the transforms of ``torch.func``, which do not take those of ``torch.library``."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(scores: Tensor, operator: Callable, called: str, *others: Any) -> tuple[Tensor, Tensor]:
         return operator(scores, *others, True)
@@ -73,6 +71,17 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         return gradients[0][:, None] * ctx.saved_tensors[0], *([None] * ctx.num_others)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        def at(place: int) -> list:
+            return [
+                x if dim is None else x.select(dim, place) for x, dim in zip(inputs, in_dims, strict=True)
+            ]
+
+        parts = [_Transformed.apply(*at(place)) for place in range(info.batch_size)]
+        values, gradients = (torch.stack(part) for part in zip(*parts, strict=True))
+        return (values, gradients), (0, 0)
 
 
 def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, *, called: str) -> Tensor:
