@@ -7,7 +7,7 @@ from shortlist._checks import values_hidden
 from shortlist.losses import LDAMLoss, topk_hinge_loss
 from tests.loss_calls import WAYS, loss_call
 from tests.test_losses_common import CLASS_LOSSES, COUNTS, C, N, batch
-from tests.waiting import WaitError, no_waiting
+from tests.waiting import WaitError, first_run, no_waiting
 
 # One evaluation for each probability that is not 0: how many there are has to be known.
 COUNT_PROBABILITIES = {"smooth_topk", "pairwise_margin"}
@@ -15,12 +15,9 @@ COUNT_PROBABILITIES = {"smooth_topk", "pairwise_margin"}
 
 def run_on_device(loss, target) -> None:
     """Forward and backward twice: constants are made, and copied to the device, in the first run."""
-    for run in range(2):
+    for around in (first_run(), no_waiting()):
         scores = torch.randn(N, C, device="meta", requires_grad=True)
-        if run == 0:
-            loss(scores, target).backward()
-            continue
-        with no_waiting():
+        with around:
             loss(scores, target).backward()
 
 

@@ -30,11 +30,21 @@ class WaitError(AssertionError):
 class _RefuseReading(TorchDispatchMode):
     """Refuses what reads values, and copies between devices; looks inside of this library's operators."""
 
+    def __init__(self, *, only_look: bool = False) -> None:
+        super().__init__()
+        self.only_look = only_look
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func.namespace == "shortlist":
             with self:  # the function that the operator was made of: otherwise it would run unseen
                 return func._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        with self:  # inside of an operator, what is made of other operators arrives in one piece
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        if self.only_look:
+            return func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
         masks = args[1] if name in ("index", "index_put", "index_put_", "_index_put_impl_") else ()
         if name in NEED_VALUES or any(mask is not None and mask.dtype == torch.bool for mask in masks):
@@ -61,6 +71,13 @@ class _RefuseNumbers(TorchFunctionMode):
         ):
             raise WaitError("torch.tensor copies numbers to the device")
         return func(*args, **kwargs)
+
+
+@contextmanager
+def first_run():
+    """Within, constants that are kept may be copied to the device, those of this library's operators too."""
+    with _RefuseReading(only_look=True):
+        yield
 
 
 @contextmanager

@@ -190,6 +190,8 @@ def warn_unless_cosine(
     """
     if scale <= 1 or name in _warned or torch.compiler.is_compiling() or logits.is_meta:
         return
+    if is_transformed(logits):
+        return
     calls = _calls[name] = _calls.get(name, 0) + 1
     if calls > 1 and (calls % _LOOK_AGAIN or not can_read_values(logits)):
         return
