@@ -30,9 +30,6 @@ def kth_largest_index(scores: Tensor, k: int) -> Tensor:
 
 def kth_largest(scores: Tensor, k: int) -> Tensor:
     """The k-th largest score of the last axis, NaN if any score is NaN."""
-    kth = cpu.kth_of_short_rows(scores, k) if can_read_values(scores) else None
-    if kth is not None:
-        return kth
     return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
 
 

@@ -10,7 +10,6 @@ from shortlist._checks import promote
 
 __all__ = [
     "kth_index_in_short_rows",
-    "kth_of_short_rows",
     "largest",
     "largest_indices",
     "pack_above",
@@ -88,12 +87,6 @@ def kth_index_in_short_rows(scores: Tensor, k: int) -> Tensor | None:
         return None
     rows = promote(scores).numpy()
     return torch.from_numpy(np.asarray((rows == kth[..., None]).argmax(-1)))
-
-
-def kth_of_short_rows(scores: Tensor, k: int) -> Tensor | None:
-    """The k-th largest scores; None for long rows, if there are NaN, or if a gradient is needed."""
-    kth = None if scores.requires_grad else _kth_by_partition(scores, k)
-    return None if kth is None else torch.from_numpy(np.array(kth)).to(scores.dtype)
 
 
 def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
