@@ -6,9 +6,9 @@ import warnings
 import pytest
 import torch
 
-from shortlist.ops import _networks, log_esp_ratio, perturbed_topk, relaxed_topk, sparse_top
-from shortlist.ops._networks import comparator_layers, network_depth
-from shortlist.ops._select import kth_largest, kth_largest_index
+from shortlist.ops import log_esp_ratio, perturbed_topk, relaxed_topk, sparse_top
+from shortlist.ops.networks import NETWORKS, comparator_layers, network_depth
+from shortlist.ops.selection import kth_largest, kth_largest_index
 from tests import references
 
 INF = math.inf
@@ -82,7 +82,7 @@ def test_neuralsort_keeps_its_digits_in_float32():
     assert (got - want).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("network", _networks.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_depth_is_known_without_building(network):
     for n in (1, 2, 3, 16, 50, 100):
         for k in range(1, min(n, 6) + 1):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from shortlist._checks import check_k
-from shortlist.ops._networks import comparator_layers
+from shortlist.ops.networks import comparator_layers
 from shortlist.palette import BAD, GOOD, PRINT
 
 if TYPE_CHECKING:

@@ -2,6 +2,9 @@
 
 import math
 import numbers
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -19,23 +22,56 @@ __all__ = [
     "check_probabilities",
     "check_scores",
     "check_target",
+    "is_transformed",
     "promote",
     "refuse_second_derivative",
+    "refuse_transforms",
+    "values_hidden",
 ]
+
+_hidden: ContextVar[bool] = ContextVar("values_hidden", default=False)
 
 
 def can_read_values(tensor: Tensor) -> bool:
     """Whether looking at a tensor's values costs nothing: on the CPU, where nothing is traced or transformed.
 
     On an accelerator it would wait for the device; there, an index out of range fails in the gather that uses
-    it.
+    it. This is also the one door to what is done for the CPU alone: see :func:`values_hidden`.
     """
     return (
         tensor.device.type == "cpu"
         and not torch.compiler.is_compiling()
         and not is_tracing()
         and not is_functorch_wrapped_tensor(tensor)
+        and not _hidden.get()
     )
+
+
+@contextmanager
+def values_hidden() -> Iterator[None]:
+    """Within, tensors on the CPU are treated as those on an accelerator are.
+
+    Every operator, loss and predictor takes its general path, and checks do not look at values. It is how the
+    tests get where a GPU would go.
+    """
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether a tensor is inside of a transform of ``torch.func``, such as ``grad`` or ``vmap``."""
+    return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
+
+
+def refuse_transforms(name: str, *tensors: Tensor) -> None:
+    """Require tensors outside of the transforms of ``torch.func``."""
+    if any(map(is_transformed, tensors)):
+        raise ValueError(
+            f"{name} must be called outside of torch.func's transforms (grad, vmap, ...), got one of them"
+        )
 
 
 def promote(scores: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from shortlist.curation.build import build_benchmark, plan_benchmark
 from shortlist.curation.check import check_images, difference_hash
 from shortlist.curation.describe import open_dataset
 from shortlist.curation.votes import aggregate_votes, read_votes
-from shortlist.datasets._assembly import Files, assemble
+from shortlist.datasets.assembly import Files, assemble
 from shortlist.datasets.cifar import cifar100_lt
 from shortlist.datasets.embeddings import embeddings, save_embeddings
 from shortlist.datasets.folders import image_folder, images_below

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from shortlist.losses import RankedTopKLoss, ranked_topk_loss
 from shortlist.ops import relaxed_topk
-from shortlist.ops._networks import comparator_layers, wire_layers
+from shortlist.ops.networks import comparator_layers, wire_layers
 from tests import references
 from tests.conftest import tensor
 from tests.losses.batches import assert_transforms_agree_with_rows

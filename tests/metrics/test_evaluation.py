@@ -16,7 +16,6 @@ from shortlist.class_table import ClassTable
 from shortlist.metrics import (
     Figure,
     Results,
-    _rows,
     aggregate,
     balanced_error,
     bootstrap,
@@ -35,6 +34,7 @@ from shortlist.metrics import (
     under_covered_share,
     worst_classes,
 )
+from shortlist.metrics import rows as row_numbers
 from shortlist.metrics.aggregation import student_t_quantile
 
 C = 9
@@ -191,7 +191,7 @@ def test_blocks_of_any_size_find_the_same(monkeypatch):
     scores, target = rows_of()
     target[::7] = -100
     whole = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=30)
-    monkeypatch.setattr(_rows, "_BLOCK", 7 * C)
+    monkeypatch.setattr(row_numbers, "_BLOCK", 7 * C)
     monkeypatch.setattr(bootstrap, "_BLOCK", 80)
     seen = []
 

@@ -6,7 +6,7 @@ import torch
 
 from shortlist.ops import log_esp_ratio
 from shortlist.ops._counting import CountTree, count_tree
-from shortlist.ops._workspaces import _KEPT, _of_thread
+from shortlist.ops._cpu.workspaces import _KEPT, _of_thread
 
 
 def fill(tree: CountTree, chance: torch.Tensor) -> None:

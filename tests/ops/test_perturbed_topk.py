@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from shortlist.ops import _noisy_draws, perturbed_topk
-from shortlist.ops._expected_topk import leave_out
-from shortlist.ops._select import kth_largest_at_least
+from shortlist.ops import perturbed_topk
+from shortlist.ops._cpu import draws as cpu_draws
+from shortlist.ops.expected_topk import leave_out
 from tests import references
 from tests.conftest import tensor
 
@@ -200,7 +200,7 @@ def test_leaving_classes_out_changes_nothing(k):
 
 def test_leaving_classes_out_of_draws_keeps_the_distribution():
     scores = 5 * torch.randn(1, 400, dtype=torch.float64).requires_grad_()
-    kth = kth_largest_at_least(scores.detach(), 6)
+    kth = cpu_draws.kth_largest_at_least(scores.detach(), 6)
     assert (
         kth <= scores.topk(6).values[:, -1] and leave_out(scores.detach(), kth, 6, 0.5, 1e-5)[1] is not None
     )
@@ -250,7 +250,7 @@ def test_bad_input(arguments, message):
 
 def check_draws_against_exact(scores, k, noise_std, draws):
     """Mean and shares of k-th places over many draws, against the exact expectation."""
-    index, noise = _noisy_draws.kth_of_draws(scores, k, noise_std, draws, None, 1e-5)
+    index, noise = cpu_draws.kth_of_draws(scores, k, noise_std, draws, None, 1e-5)
     kth = scores.gather(1, index.T) + noise.T
     leaf = scores.clone().requires_grad_()
     exact = perturbed_topk(leaf, k=k, noise_std=noise_std, **EXACT)
@@ -264,18 +264,18 @@ def check_draws_against_exact(scores, k, noise_std, draws):
 
 def test_drawing_only_the_upper_end_keeps_the_distribution():
     scores = 0.05 * torch.randn(2, 300, dtype=torch.float64)
-    assert _noisy_draws._upper_share(scores, 3, 1.0) < _noisy_draws._LARGEST_SHARE  # the path is reached
+    assert cpu_draws._upper_share(scores, 3, 1.0) < cpu_draws._LARGEST_SHARE  # the path is reached
     check_draws_against_exact(scores, 3, 1.0, 40_000)
 
 
 def test_draws_that_need_more_than_the_upper_end_are_completed(monkeypatch):
     """With an upper end that is too small in a quarter of the draws, and slots that run out."""
-    monkeypatch.setattr(_noisy_draws, "_upper_share", lambda scores, k, noise_std: 0.012)
+    monkeypatch.setattr(cpu_draws, "_upper_share", lambda scores, k, noise_std: 0.012)
     scores = 0.3 * torch.randn(2, 300, dtype=torch.float64)
     completed = []
-    complete = _noisy_draws._complete
-    monkeypatch.setattr(_noisy_draws, "_complete", lambda *a: completed.append(len(a[0])) or complete(*a))
+    complete = cpu_draws._complete
+    monkeypatch.setattr(cpu_draws, "_complete", lambda *a: completed.append(len(a[0])) or complete(*a))
     check_draws_against_exact(scores, 3, 1.0, 20_000)
     assert sum(completed) > 5_000
-    monkeypatch.setattr(_noisy_draws.math, "ceil", lambda x: 4)
+    monkeypatch.setattr(cpu_draws.math, "ceil", lambda x: 4)
     check_draws_against_exact(scores, 3, 1.0, 20_000)

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from shortlist.ops import _network_ranks, relaxed_topk
-from shortlist.ops._networks import NETWORKS, comparator_layers, wire_layers
+from shortlist.ops.networks import NETWORKS, comparator_layers, wire_layers
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from tests import references
 from tests.conftest import tensor
@@ -157,47 +157,6 @@ def test_rank_weights_are_a_weighted_sum_of_rows(method):
         torch.testing.assert_close(got, (weights.expand(3, 4)[:, :, None] * full).sum(1))
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("comparator", get_args(Comparator))
-@pytest.mark.parametrize(("c", "k"), [(1, 1), (2, 1), (7, 4), (16, 5), (70, 3)])
-def test_target_picks_one_class_of_each_row(method, comparator, c, k):
-    if method not in NETWORKS and comparator != "cauchy":
-        return
-    scores = torch.randn(6, c, dtype=torch.float64).requires_grad_()
-    target, upstream = torch.randint(c, (6,)), torch.randn(6, dtype=torch.float64)
-    options = {"k": k, "method": method, "comparator": comparator, "steepness": 3.0}
-    for weights in (torch.rand(k), torch.rand(6, k)):
-        every = relaxed_topk(scores, rank_weights=weights, **options)
-        want = every.gather(1, target[:, None])[:, 0]
-        got = relaxed_topk(scores, rank_weights=weights, target=target, **options)
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-13)
-        gradients = [torch.autograd.grad(value @ upstream, scores)[0] for value in (got, want)]
-        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
-        without = relaxed_topk(scores.detach(), rank_weights=weights, target=target, **options)
-        torch.testing.assert_close(without, want.detach(), rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_masked_target_has_no_chance(method):
-    scores = torch.randn(3, 6)
-    scores[0, 2] = scores[1, 4] = -torch.inf
-    target = torch.tensor([2, 1, 5])
-    leaf = scores.requires_grad_()
-    options = {"k": 2, "method": method, "rank_weights": torch.tensor([1.0, 0.5])}
-    got = relaxed_topk(leaf, target=target, **options)
-    assert got[0] == 0
-    torch.testing.assert_close(got, relaxed_topk(leaf, **options).gather(1, target[:, None])[:, 0])
-    (gradient,) = torch.autograd.grad(got.sum(), leaf)
-    assert (gradient[0] == 0).all() and gradient[1, 4] == 0 and gradient.isfinite().all()
-
-
-def test_one_class_has_no_second_derivative():
-    scores = torch.randn(2, 6, requires_grad=True)
-    chance = relaxed_topk(scores, k=2, rank_weights=torch.ones(2), target=torch.tensor([0, 1]))
-    with pytest.raises(RuntimeError, match="relaxed_topk has no second derivative"):
-        torch.autograd.grad(chance.sum(), scores, create_graph=True)
-
-
 def test_deep_networks_compute_again_to_the_same_result(monkeypatch):
     scores = torch.randn(2, 40, dtype=torch.float64)
     results = []
@@ -261,15 +220,6 @@ def test_10450_classes_fit_in_2_gb_with_the_deepest_network():
         ({"steepness": 0.0}, "steepness must be > 0, got 0.0"),
         ({"steepness": float("nan")}, "steepness must be a finite number > 0, got nan"),
         ({"rank_weights": torch.ones(3)}, r"rank_weights must have shape \(2,\) or \(2, 2\), got \(3,\)"),
-        ({"target": torch.tensor([0, 1])}, "target needs rank_weights"),
-        (
-            {"target": torch.tensor([0, 5]), "rank_weights": torch.ones(2)},
-            r"target must be in \[0, 5\), got 5",
-        ),
-        (
-            {"target": torch.tensor([0]), "rank_weights": torch.ones(2)},
-            r"target must be int64 class indices of shape \(2,\)",
-        ),
     ],
 )
 def test_bad_input(arguments, message):

@@ -22,7 +22,7 @@ from papers.figures import (
 from papers.figures._simplex import rescale, simplex_grid
 from shortlist.demo.run import BASE
 from shortlist.losses import LOSSES
-from shortlist.ops._networks import comparator_layers
+from shortlist.ops.networks import comparator_layers
 
 NAMES = ("level_sets", "noise_landscape", "epoch_time", "nonzero_gradients", "splitter_network")
 COUNTS = (10, 100, 1000)

@@ -22,7 +22,7 @@ from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.page import METHOD_SECTIONS, SECTIONS, make_page, write_page
 from shortlist.report.pictures import Pictures, to_pixels
 from shortlist.report.render import render
-from shortlist.report.rows import measure_rows
+from shortlist.report.rows import measure_method
 from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.sections.beside_published import published_table
 from shortlist.report.sections.summary import compare_sentence, set_sentences
@@ -195,7 +195,7 @@ def test_the_tables_hold_the_figures(runs, page):
 def test_rows_of_a_method_against_loops(runs):
     read, _ = read_runs(folders(runs))
     method = experiments(read)[0].methods[0]
-    rows = measure_rows(method)
+    rows = measure_method(method)
     names, mistakes = list(rows.predictors), Counter()
     histograms = {name: Counter() for name in names}
     for run in method.runs:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.compare.significance import PairedTest, mcnemar_test, paired_bootstrap_test
-from shortlist.metrics._rows import RowNumbers, look_at_rows
 from shortlist.metrics.names import predictor_of
 from shortlist.metrics.ranks import topk_hits
+from shortlist.metrics.rows import RowNumbers, measure_rows
 from shortlist.runs.run import Run
 
 __all__ = ["RowReader", "compare_over_rows"]
@@ -71,7 +71,7 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
     run = Run(path)
     scores, target = run.scored("test")
     predictors: dict[str, Any] = dict(run.predictors())
-    rows = look_at_rows(
+    rows = measure_rows(
         scores,
         target,
         predictors,

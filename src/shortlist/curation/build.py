@@ -16,7 +16,7 @@ import torch
 from shortlist._checks import check_choice, check_k, check_number
 from shortlist._files import write_text
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import missing
+from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import PARTS, class_folders, images_below
 from shortlist.datasets.lists import read_columns
 from shortlist.datasets.partition import proportional_split, share_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
-from shortlist.datasets._assembly import missing
+from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import images_below, named_parts
 from shortlist.datasets.images import reason_of, why_unreadable, with_8_bits
 from shortlist.datasets.lists import read_columns, read_text_list

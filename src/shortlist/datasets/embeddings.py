@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist._files import replacing
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import missing, warn_of_missing_classes
+from shortlist.datasets.assembly import missing, warn_of_missing_classes
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
 

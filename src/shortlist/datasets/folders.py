@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.images import IMAGE_SUFFIXES, OnError
 from shortlist.datasets.splits import Splits
 

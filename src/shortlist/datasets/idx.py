@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import missing
+from shortlist.datasets.assembly import missing
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.splits import Splits, TensorSplit
 from shortlist.datasets.transforms import BatchTransform

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import assemble, divide, missing
+from shortlist.datasets.assembly import assemble, divide, missing
 from shortlist.datasets.folders import class_folders, files_by_class, require_images
 from shortlist.datasets.lists import image_lists
 from shortlist.datasets.splits import Splits

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
 
 __all__ = ["inaturalist2018"]

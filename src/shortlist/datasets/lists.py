@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
 
 __all__ = ["image_list", "image_lists", "read_columns", "read_text_list", "tidy_column"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets._assembly import assemble, examples, missing
+from shortlist.datasets.assembly import assemble, examples, missing
 from shortlist.datasets.folders import PARTS, class_folders, files_by_class, require_images
 from shortlist.datasets.splits import Splits
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shortlist._checks import can_read_values
-from shortlist.ops._select import largest_indices
+from shortlist.ops.selection import largest_indices
 
 __all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "num_processes"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from shortlist._checks import can_read_values, check_scores, refuse_second_derivative
+from shortlist._checks import can_read_values, check_scores, is_transformed, refuse_second_derivative
 from shortlist.losses._contract import (
     Reduction,
     RowFunction,
@@ -118,13 +118,13 @@ def margin_rows(
     if on_true is not None:
         change = on_true[target] if on_all is None else on_true[target] - on_all[target]
         change = change.to(logits)[:, None]
-    if scale != 1:
+    if scale != 1 and not is_transformed(logits):
         return _ScaledCrossEntropy.apply(moved, target[:, None], change, scale)
     if change is not None:
         # in place where the tensor is our own: one less of the scores' size to fill
         add = moved.scatter_add if moved is logits else moved.scatter_add_
         moved = add(1, target[:, None], change)
-    return cross_entropy(moved, target, reduction="none")
+    return cross_entropy(moved if scale == 1 else scale * moved, target, reduction="none")
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):
@@ -196,6 +196,8 @@ def warn_unless_cosine(
     waiting.
     """
     if scale <= 1 or name in _warned or torch.compiler.is_compiling() or logits.is_meta:
+        return
+    if is_transformed(logits):
         return
     calls = _calls[name] = _calls.get(name, 0) + 1
     if calls > 1 and (calls % _LOOK_AGAIN or not can_read_values(logits)):

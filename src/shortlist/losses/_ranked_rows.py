@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 from shortlist._checks import can_read_values
-from shortlist.ops._network_column import column_and_gradient
-from shortlist.ops._networks import NETWORKS
-from shortlist.ops._ready_made import ready_made
+from shortlist.losses._ranked_column import column_and_gradient, relaxed_column
+from shortlist.ops.networks import NETWORKS
 from shortlist.ops.relaxed_topk import is_masked, relaxed_topk
+from shortlist.ops.row_operator import with_gradient
 
 __all__ = ["Top1", "ranked_rows"]
 
@@ -55,7 +55,7 @@ def ranked_rows(
     by_network = ranks["method"] in NETWORKS and (chances.shape[-1] > 1 or top1 == "sort")
     if target is not None and by_network and _is_plain(logits):
         rows, gradient = _by_network(logits, target, chances, weights, top1, ranks)
-        return ready_made(logits, rows, gradient, "ranked_topk_loss")
+        return with_gradient(logits, rows, gradient, called="ranked_topk_loss")
     if top1 == "sort":
         return -_guarded_log(_within(logits, weights, ranks, target))
     all_classes = target is None
@@ -75,7 +75,9 @@ def _is_plain(logits: Tensor) -> bool:
 
 
 def _within(logits: Tensor, weights: Tensor, ranks: dict, target: Tensor | None) -> Tensor:
-    return relaxed_topk(logits, k=weights.shape[-1], rank_weights=weights, target=target, **ranks)
+    if target is None:
+        return relaxed_topk(logits, k=weights.shape[-1], rank_weights=weights, **ranks)
+    return relaxed_column(logits, target, rank_weights=weights, **ranks)
 
 
 def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
@@ -99,7 +101,7 @@ def _by_network(
     The operations are so small that differentiating them one by one takes as long as the network.
     """
     options = ranks["method"], ranks["comparator"], ranks["steepness"], ranks["art_lambda"]
-    within, gradient = column_and_gradient(logits, target, weights, *options, with_gradient=True)
+    within, gradient = column_and_gradient(logits, target, weights, *options, needs_gradient=True)
     index, first = target[:, None], chances[..., 0].expand(len(target))
     log_share = log_softmax(logits, -1)
     log_true = log_share.gather(1, index)[:, 0]

@@ -15,6 +15,7 @@ from shortlist._checks import (
     check_scores,
     check_target,
     promote,
+    refuse_transforms,
 )
 from shortlist.losses._contract import (
     ClassLoss,
@@ -86,6 +87,7 @@ def average_k_loss(
         Classification", 2023.
     """
     _check_heads(set_logits, proposal_logits)
+    refuse_transforms("average_k_loss", set_logits, proposal_logits)
     c = set_logits.shape[1]
     k = _check_options(k, alpha, c)
     check_reduction(reduction)

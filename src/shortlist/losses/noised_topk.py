@@ -8,7 +8,8 @@ from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
-from shortlist.ops.perturbed_topk import perturbed_gap, perturbed_topk
+from shortlist.losses._noised_rows import perturbed_gap
+from shortlist.ops import perturbed_topk
 
 __all__ = ["NoisedTopKLoss", "check_options", "noised_topk_loss"]
 

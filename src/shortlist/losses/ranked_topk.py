@@ -10,8 +10,8 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_choice, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
-from shortlist.ops._select import largest
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
+from shortlist.ops.selection import largest
 
 __all__ = ["RankedTopKLoss", "ranked_topk_loss"]
 

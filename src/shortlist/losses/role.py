@@ -13,6 +13,7 @@ from shortlist._checks import (
     check_target,
     promote,
     refuse_second_derivative,
+    refuse_transforms,
 )
 from shortlist.losses._contract import ScoreMeaning
 from shortlist.losses._global_batch import global_count, global_sum_of, num_processes
@@ -73,6 +74,7 @@ def role_loss(
         raise ValueError(
             f"estimates must have the logits' shape {tuple(logits.shape)}, got {tuple(estimates.shape)}"
         )
+    refuse_transforms("role_loss", logits, estimates)
     k = _check_options(k, size_weight, logits.shape[1])
     all_count = check_target(target, logits, ignore_index=ignore_index)
     counted = (target != ignore_index)[:, None]

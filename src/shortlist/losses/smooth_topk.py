@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._margins import table_of_nonzero
-from shortlist.ops.log_esp import smooth_topk_rows
+from shortlist.losses._smooth_rows import smooth_topk_rows
 
 __all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
 

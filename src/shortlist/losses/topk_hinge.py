@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
-from shortlist.ops._select import kth_largest_index, largest
+from shortlist.ops.selection import kth_largest_index, largest
 
 __all__ = ["TopKHingeLoss", "topk_hinge_loss"]
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_scores, check_target
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.metrics._rows import Predictor, RowNumbers, Shown, look_at_rows
 from shortlist.metrics.bootstrap import Resamples, interval, resample
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
 from shortlist.metrics.class_means import (
@@ -29,6 +28,7 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
+from shortlist.metrics.rows import Predictor, RowNumbers, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles
 
 __all__ = ["evaluate"]
@@ -106,7 +106,7 @@ def evaluate(
     groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
     if not (target != ignore_index).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
-    rows = look_at_rows(
+    rows = measure_rows(
         scores, target, predictors, activation=activation, ties=ties, ignore_index=ignore_index, shown=shown
     )
     generator = torch.Generator().manual_seed(0) if generator is None else generator

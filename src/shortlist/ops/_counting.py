@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.ops._workspaces import kept
+from shortlist.ops.workspaces import cached_workspace
 
 __all__ = ["CountTree", "count_tree", "slab_points"]
 
@@ -42,7 +42,7 @@ def count_tree(like: Tensor, num_factors: int, size: int, points: int) -> "Count
     """A workspace as :class:`CountTree` makes it, or the one that this thread had for the same shape."""
     numbers = 2 * points * _numbers(num_factors, size)
     key = (CountTree, num_factors, size, points)
-    return kept(like, key, numbers, lambda: CountTree(like, num_factors, size, points))
+    return cached_workspace(like, key, numbers, lambda: CountTree(like, num_factors, size, points))
 
 
 def _numbers(num_factors: int, size: int) -> int:

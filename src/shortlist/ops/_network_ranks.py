@@ -14,8 +14,8 @@ backwards. Shallow networks keep every layer for it; deep ones keep each 48th an
 import torch
 from torch import Tensor
 
-from shortlist.ops._comparators import mix
-from shortlist.ops._networks import network_depth, wire_layers
+from shortlist.ops.comparators import mix
+from shortlist.ops.networks import network_depth, wire_layers
 
 __all__ = ["network_ranks"]
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from shortlist.ops._select import largest
+from shortlist.ops.selection import largest
 
 __all__ = ["neuralsort", "sinkhornsort", "softsort"]
 
@@ -59,7 +59,10 @@ def sinkhornsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> 
     groups = max(1, min(c - k, _SINKHORN_ANCHORS - k)) if c > k else 0
     shared = list(ranks[k:].tensor_split(groups)) if groups else []
     anchor = torch.stack([*ranks[:k], *(group.mean() for group in shared)])
-    log_mass = anchor.new_tensor([1.0] * k + [float(len(group)) for group in shared]).log()
+    mass = torch.ones_like(anchor)
+    for place, group in enumerate(shared, k):
+        mass[place] = len(group)
+    log_mass = mass.log()
     position = 1 - anchor / max(1, c - 1)
     log_kernel = -(squashed[:, None] - position[:, None]).square() / temperature  # (n, anchors, c)
     to_class = torch.zeros_like(scores)

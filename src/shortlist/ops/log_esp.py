@@ -7,8 +7,8 @@ from torch.nn.functional import logsigmoid
 
 from shortlist._checks import can_read_values, check_k, check_scores, promote, refuse_second_derivative
 from shortlist.ops._counting import count_tree, slab_points
-from shortlist.ops._ready_made import ready_made
-from shortlist.ops._select import kth_largest
+from shortlist.ops.row_operator import row_operator
+from shortlist.ops.selection import kth_largest
 
 __all__ = ["log_esp", "log_esp_ratio"]
 
@@ -64,22 +64,7 @@ def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"
     """
     check_scores(scores, name="scores")
     check_k(k, scores.shape[-1], up_to=True)
-    scores = promote(scores)
-    return _log_esp_ratio(scores, k, scores.requires_grad)[0]
-
-
-def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: float, margin: float) -> Tensor:
-    """The smooth top-k loss (n,): ``T softplus(r + margin / T)`` at temperature T.
-
-    r is :func:`log_esp_ratio` of ``(scores - the target's score) / (k T)`` of all classes but the target.
-    Where the target's score is ``-inf`` the loss is ``inf``, where fewer than k others are left it is 0, both
-    without a gradient.
-    """
-    if torch.compiler.is_compiling() or not scores.requires_grad:
-        return _smooth_topk_op(scores, target, k, temperature, margin, scores.requires_grad)[0]
-    with torch.no_grad():
-        rows, gradient = _smooth_topk(scores, target, k, temperature, margin, with_gradient=True)
-    return ready_made(scores, rows, gradient, "smooth_topk_loss")
+    return _ratio(promote(scores), k)
 
 
 def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
@@ -128,85 +113,46 @@ def _solve(
         inverse = torch.where(chance == 0, 0, chance.reciprocal())  # no subset, no gradient
         for gradient, mixture in zip(gradients, mixtures, strict=True):
             seed = scores.new_zeros(k + 1, shifted.shape[1])
-            seed[-2:] = inverse * inverse.new_tensor(mixture)[:, None]
+            seed[-2], seed[-1] = inverse[0] * mixture[0], inverse[1] * mixture[1]
             gradient[rows] = tree.gradient(seed, part=1).mul_(tree.factors[1]).T
     return values, gradients
+
+
+def ratio_and_gradient(scores: Tensor, k: int, needs_gradient: bool) -> tuple[Tensor, Tensor]:
+    """:func:`log_esp_ratio` of checked scores (n,), and its gradient (n, c), (0, c) if it is not needed.
+
+    Both are the caller's own, to change in place.
+    """
+    values, gradients = _solve(scores, k, [(-1.0, 1.0)] if needs_gradient else [], ratio_only=True)
+    return values[2].clone(), gradients.flatten(0, 1)
+
+
+_ratio = row_operator("log_esp_ratio", ratio_and_gradient, called="log_esp_ratio")
 
 
 # Opaque to torch.compile, which would unroll the product trees: value and gradient come from one pass.
 
 
-@torch.library.custom_op("shortlist::log_esp_ratio", mutates_args=())
-def _log_esp_ratio(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    values, gradients = _solve(scores, k, [(-1.0, 1.0)] if with_gradient else [], ratio_only=True)
-    return values[2].clone(), gradients.flatten(0, 1)
-
-
 @torch.library.custom_op("shortlist::log_esp", mutates_args=())
-def _log_esp(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    values, gradients = _solve(scores, k, [(1.0, 0.0), (0.0, 1.0)] if with_gradient else [], ratio_only=False)
+def _log_esp(scores: Tensor, k: int, needs_gradient: bool) -> tuple[Tensor, Tensor]:
+    mixtures = [(1.0, 0.0), (0.0, 1.0)] if needs_gradient else []
+    values, gradients = _solve(scores, k, mixtures, ratio_only=False)
     return values[:2].clone(), gradients
 
 
-def _smooth_topk(
-    scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    index, scale = target[:, None], 1 / (k * temperature)
-    true = scores.gather(1, index)
-    masked = true.isneginf()
-    others = scores.sub(true.masked_fill_(masked, 0)).mul_(scale).scatter_(1, index, -torch.inf)
-    values, gradients = _solve(others, k, [(-1.0, 1.0)] if with_gradient else [], ratio_only=True)
-    lead = values[2].add_(margin / temperature).masked_fill_(masked[:, 0], torch.inf)
-    rows = logsigmoid(-lead).mul_(-temperature)
-    if with_gradient:
-        # a common shift of the scores shifts the ratio: without the target's, its gradients add up to 1
-        gradients[0].scatter_(1, index, -1.0).mul_((torch.sigmoid(lead) * (temperature * scale))[:, None])
-        gradients[0].masked_fill_(lead[:, None].isinf(), 0)
-    return rows, gradients.flatten(0, 1)
-
-
-_smooth_topk_op = torch.library.custom_op("shortlist::smooth_topk", _smooth_topk, mutates_args=())
-
-
-@_log_esp_ratio.register_fake
-def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    n, c = scores.shape
-    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
-
-
-@_smooth_topk_op.register_fake
-def _(
-    scores: Tensor, target: Tensor, k: int, temperature: float, margin: float, with_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    n, c = scores.shape
-    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
-
-
 @_log_esp.register_fake
-def _(scores: Tensor, k: int, with_gradient: bool) -> tuple[Tensor, Tensor]:
+def _(scores: Tensor, k: int, needs_gradient: bool) -> tuple[Tensor, Tensor]:
     n, c = scores.shape
-    return scores.new_empty(2, n), scores.new_empty(2 if with_gradient else 0, n, c)
+    return scores.new_empty(2, n), scores.new_empty(2 if needs_gradient else 0, n, c)
 
 
 def _save_gradient(ctx, inputs, output) -> None:
     ctx.save_for_backward(output[1])
 
 
-def _ratio_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-    refuse_second_derivative("log_esp_ratio")
-    return upstream[:, None] * ctx.saved_tensors[0], None, None
-
-
-def _smooth_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    refuse_second_derivative("smooth_topk_loss")
-    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None
-
-
-def _both_backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
     refuse_second_derivative("log_esp")
     return (upstream[:, :, None] * ctx.saved_tensors[0]).sum(0), None, None
 
 
-_log_esp_ratio.register_autograd(_ratio_backward, setup_context=_save_gradient)
-_smooth_topk_op.register_autograd(_smooth_backward, setup_context=_save_gradient)
-_log_esp.register_autograd(_both_backward, setup_context=_save_gradient)
+_log_esp.register_autograd(_backward, setup_context=_save_gradient)

@@ -4,18 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import (
-    check_k,
-    check_number,
-    check_scores,
-    promote,
-    refuse_second_derivative,
-)
-from shortlist.ops._expected_topk import expected_topk
+from shortlist._checks import can_read_values, check_k, check_number, check_scores, promote
+from shortlist.ops._cpu import draws as cpu
 from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
-from shortlist.ops._select import kth_largest_index
+from shortlist.ops.expected_topk import expected_topk
+from shortlist.ops.row_operator import row_operator
+from shortlist.ops.selection import kth_largest_index
 
-__all__ = ["perturbed_gap", "perturbed_topk"]
+__all__ = ["noisy_places", "perturbed_topk"]
 
 TOLERANCE, NUM_NODES = 1e-5, 22
 
@@ -81,46 +77,31 @@ def perturbed_topk(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, Definition 3.2 and Proposition 3.3.
     """
-    scores, places = _prepare(scores, k, noise_std, num_samples, noise, generator, tolerance)
+    draws = {"num_samples": num_samples, "noise": noise, "generator": generator}
+    scores, places = noisy_places(scores, k=k, noise_std=noise_std, tolerance=tolerance, **draws)
     check_k(num_nodes, name="num_nodes")
     if places is None:
-        return _expected_gap(scores, None, k, noise_std, tolerance, num_nodes, scores.requires_grad)[0]
+        return _expected(scores, k, noise_std, tolerance, num_nodes)
     index, drawn = places
     return (scores.gather(1, index) + drawn).mean(1)
 
 
-def perturbed_gap(
+def noisy_places(
     scores: Tensor,
-    target: Tensor,
     *,
     k: int,
     noise_std: float,
     num_samples: int | None,
     noise: Tensor | None,
     generator: torch.Generator | None,
-) -> Tensor:
-    """:func:`perturbed_topk` minus the target's score; either way one gradient is filled, not two."""
-    scores, places = _prepare(scores, k, noise_std, num_samples, noise, generator, TOLERANCE)
-    if places is None:
-        return _expected_gap(scores, target, k, noise_std, TOLERANCE, NUM_NODES, scores.requires_grad)[0]
-    index, drawn = places
-    draws = index.shape[1]
-    both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
-    share = scores.new_full((draws + 1,), 1 / draws)
-    share[-1] = -1.0
-    return (both * share).sum(1) + drawn.mean(1)  # a product of matrices would be rounded under autocast
-
-
-def _prepare(
-    scores: Tensor,
-    k: int,
-    noise_std: float,
-    num_samples: int | None,
-    noise: Tensor | None,
-    generator: torch.Generator | None,
-    tolerance: float,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """Checked scores; unless the exact expectation is wanted, each draw's k-th class (n, m) and its noise."""
+    """Which class comes k-th in each draw of the noise; the arguments are those of :func:`perturbed_topk`.
+
+    Returns:
+        The scores (n, c), checked and not in half precision; and the class that comes k-th in each draw (n,
+        m) with the noise that it has (n, m), or ``None`` if the exact expectation is wanted.
+    """
     check_scores(scores, name="scores")
     check_k(k, scores.shape[-1], up_to=True)
     check_number("noise_std", noise_std, low=0.0)
@@ -138,48 +119,11 @@ def _prepare(
     if noise is not None:
         index, drawn = kth_of_given(fixed, k, noise_std * noise.to(scores.dtype))
     elif num_samples is not None:
-        index, drawn = kth_of_draws(fixed, k, noise_std, num_samples, generator, tolerance)
+        draws = (fixed, k, noise_std, num_samples, generator)
+        index, drawn = cpu.kth_of_draws(*draws, tolerance) if can_read_values(fixed) else kth_of_draws(*draws)
     else:
         return scores, None
     return scores, (index.T, drawn.T)
 
 
-# Opaque to torch.compile, which would unroll the product tree: value and gradient come from one pass.
-
-
-@torch.library.custom_op("shortlist::expected_gap", mutates_args=())
-def _expected_gap(
-    scores: Tensor,
-    target: Tensor | None,
-    k: int,
-    noise_std: float,
-    tolerance: float,
-    num_nodes: int,
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor]:
-    """Expected k-th score (n,), less the target's score if there is a target, and the gradient (n, c)."""
-    value, gradient = expected_topk(scores, k, noise_std, tolerance, num_nodes, with_gradient)
-    if target is None:
-        return value, gradient
-    index = target[:, None]
-    if with_gradient:
-        gradient.scatter_add_(1, index, gradient.new_full(index.shape, -1.0))
-    return value - scores.gather(1, index).squeeze(1), gradient
-
-
-@_expected_gap.register_fake
-def _(scores, target, k, noise_std, tolerance, num_nodes, with_gradient):
-    n, c = scores.shape
-    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
-
-
-def _save_gradient(ctx, inputs, output) -> None:
-    ctx.save_for_backward(output[1])
-
-
-def _backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    refuse_second_derivative("perturbed_topk with num_samples=None")
-    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None
-
-
-_expected_gap.register_autograd(_backward, setup_context=_save_gradient)
+_expected = row_operator("expected_topk", expected_topk, called="perturbed_topk with num_samples=None")

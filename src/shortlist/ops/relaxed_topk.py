@@ -6,22 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import (
-    can_read_values,
-    check_choice,
-    check_k,
-    check_number,
-    check_scores,
-    check_target,
-    promote,
-)
-from shortlist.ops._comparators import COMPARATORS
-from shortlist.ops._network_column import network_column
+from shortlist._checks import can_read_values, check_choice, check_k, check_number, check_scores, promote
 from shortlist.ops._network_ranks import network_ranks
-from shortlist.ops._networks import NETWORKS
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
+from shortlist.ops.comparators import COMPARATORS
+from shortlist.ops.networks import NETWORKS
 
-__all__ = ["Comparator", "Relaxation", "is_masked", "relaxed_topk"]
+__all__ = ["Comparator", "Relaxation", "is_masked", "lower_masked", "relaxed_topk"]
 
 _FAR = 6e4  # float16's least number is -65,504
 
@@ -40,7 +31,6 @@ def relaxed_topk(
     comparator: Comparator = "cauchy",
     art_lambda: float = 0.25,
     rank_weights: Tensor | None = None,
-    target: Tensor | None = None,
 ) -> Tensor:
     r"""The first k rows of a relaxed permutation matrix, from the largest score down.
 
@@ -70,11 +60,9 @@ def relaxed_topk(
         art_lambda: For ``logistic_phi``, the power of the difference that its argument is divided by.
         rank_weights: If given, (k,) or (n, k), the weighted sum over ranks is returned in place of the rows.
             For the networks this is k times cheaper than the rows.
-        target: If given too, class indices (n,): the weighted sum is returned for this class of each row
-            only, cheaper again; with the networks it has no second derivative.
 
     Returns:
-        A tensor (n, k, c); (n, c) with ``rank_weights``; (n,) with ``rank_weights`` and ``target``.
+        A tensor (n, k, c); (n, c) with ``rank_weights``.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -100,46 +88,31 @@ def relaxed_topk(
         raise ValueError(
             f"rank_weights must have shape ({k},) or ({n}, {k}), got {tuple(rank_weights.shape)}"
         )
-    if target is not None:
-        if rank_weights is None:
-            raise ValueError("target needs rank_weights: it is of their sum that one class is taken")
-        check_target(target, scores, ignore_index=None)
     scores = promote(scores)
     masked = is_masked(scores)
     nothing_masked = can_read_values(masked) and not masked.any()
-    scores = scores if nothing_masked else _lower_masked(scores, masked)
+    scores = scores if nothing_masked else lower_masked(scores, masked)
     if method in NETWORKS:
         options = {"network": method, "comparator": comparator}
         options |= {"steepness": steepness, "art_lambda": art_lambda}
-        ranks = _by_network(scores, k, rank_weights, target, options)
+        ranks = _by_network(scores, k, rank_weights, options)
     else:
-        ranks = _by_sort(_SORTS[method](scores, k, 1 / steepness, masked), rank_weights, target)
+        ranks = _by_sort(_SORTS[method](scores, k, 1 / steepness, masked), rank_weights)
     if nothing_masked:
         return ranks
-    if target is not None:
-        return ranks.masked_fill(_of_target(masked, target), 0)
     return ranks.masked_fill(masked if rank_weights is not None else masked[:, None], 0)
 
 
-def _by_network(
-    scores: Tensor, k: int, weights: Tensor | None, target: Tensor | None, options: dict
-) -> Tensor:
+def _by_network(scores: Tensor, k: int, weights: Tensor | None, options: dict) -> Tensor:
     if weights is None:
         return network_ranks(scores, torch.eye(k, device=scores.device), **options).transpose(0, 1)
-    if target is None:
-        return network_ranks(scores, weights[None], **options)[0]
-    return network_column(scores, target, weights, **options)
+    return network_ranks(scores, weights[None], **options)[0]
 
 
-def _by_sort(ranks: Tensor, weights: Tensor | None, target: Tensor | None) -> Tensor:
+def _by_sort(ranks: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return ranks
-    weighted = (weights.detach().to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
-    return weighted if target is None else _of_target(weighted, target)
-
-
-def _of_target(rows: Tensor, target: Tensor) -> Tensor:
-    return rows.gather(1, target[:, None]).squeeze(1)
+    return (weights.detach().to(ranks.dtype).unsqueeze(-1) * ranks).sum(1)
 
 
 def is_masked(scores: Tensor) -> Tensor:
@@ -151,7 +124,7 @@ def is_masked(scores: Tensor) -> Tensor:
     return scores < (best - _FAR).clamp_min(-1e30)  # also where all are -inf
 
 
-def _lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
+def lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
     """Put -inf far below the others, where differences are finite."""
     low = scores.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
     low = torch.where(torch.isposinf(low), torch.zeros_like(low), low)  # nothing but masked classes

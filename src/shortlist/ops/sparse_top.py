@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_k, check_scores, promote
-from shortlist.ops._select import largest, pack_above
+from shortlist.ops.selection import largest, pack_above
 
 __all__ = ["sparse_top", "sparse_top_and_offset"]
 

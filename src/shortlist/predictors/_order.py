@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
-from shortlist.ops._select import largest
+from shortlist.ops.selection import largest
 
 __all__ = ["Places", "at_last_equal", "descending", "places_in_order", "prefix_sets", "true_class_places"]
 

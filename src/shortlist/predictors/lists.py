@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist._checks import check_scores
 from shortlist.class_table import ClassTable
-from shortlist.ops._select import kth_largest
+from shortlist.ops.selection import kth_largest
 
 __all__ = ["Candidate", "sizes", "to_lists"]
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import check_k, promote
-from shortlist.ops._select import largest
+from shortlist.ops.selection import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from shortlist._files import write_text
 from shortlist._yaml import read_mapping
 from shortlist.datasets import DATASETS
-from shortlist.datasets._assembly import assemble
+from shortlist.datasets.assembly import assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes import sections as s

@@ -30,7 +30,7 @@ from shortlist.report.best import find_leaders
 from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.pictures import BUDGET, Pictures, open_pictures
 from shortlist.report.render import page_style, render
-from shortlist.report.rows import measure_rows
+from shortlist.report.rows import measure_method
 from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.sections.accuracy import measure_accuracy
 from shortlist.report.sections.beside_published import measure_beside_published
@@ -189,7 +189,7 @@ def _measure_methods(number: int, experiment: Experiment, work: _Work) -> list[M
     parts: list[MethodPart] = []
     pictures: Pictures | None = None
     for place, method in enumerate(experiment.methods, start=1):
-        rows = measure_rows(method)
+        rows = measure_method(method)
         if place == 1:
             pictures = work.open_pictures(method, rows.target)
         view = MethodView(f"{number}-{place}", method, rows, pictures)

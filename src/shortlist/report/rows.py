@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.metrics._rows import look_at_rows
+from shortlist.metrics.rows import measure_rows
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.runs.groups import Group
 from shortlist.runs.run import Run
 
-__all__ = ["NUM_FIRST", "ListedClass", "MethodRows", "ShortList", "measure_rows", "short_list"]
+__all__ = ["NUM_FIRST", "ListedClass", "MethodRows", "ShortList", "measure_method", "short_list"]
 
 NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
 NUM_FIRST = 5  # classes of a list of a run without predictors
@@ -85,13 +85,13 @@ class _Pass:
 
 
 @torch.inference_mode()
-def measure_rows(method: Group) -> MethodRows:
+def measure_method(method: Group) -> MethodRows:
     """Go once through the test scores of all runs of a method."""
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):
         scores, target = run.run.scored("test")
         predictors = run.run.predictors()
-        rows = look_at_rows(
+        rows = measure_rows(
             scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
         )
         passes.append(_Pass(scores.argmax(1), target, rows.sizes))

@@ -1,14 +1,8 @@
 import pytest
 import torch
 
-from shortlist.ops._select import (
-    _group_size,
-    kth_largest,
-    kth_largest_index,
-    largest,
-    largest_indices,
-    pack_above,
-)
+from shortlist.ops._cpu.selection import _group_size
+from shortlist.ops.selection import kth_largest, kth_largest_index, largest, largest_indices, pack_above
 
 SIZES = [(c, k) for c in (1, 7, 511, 512, 1000, 4099) for k in (1, 2, 6, 16, 51) if k <= c]
 

@@ -8,7 +8,7 @@ scores) on its wires for the smaller and the larger moves ``w = F(x - y)`` of th
 
 where the state of a wire is its value and the chance that it holds the class. The chance of each rank is then
 on the top wires. The derivative runs back once. Compared with the matrix of all classes
-(:mod:`shortlist.ops._network_ranks`), this takes one sweep each way in place of four, over half the wires.
+(:func:`shortlist.ops.relaxed_topk`), this takes one sweep each way in place of four, over half the wires.
 
 Value and gradient come from one pass; deep networks keep the state before each 48th layer, and compute what
 is between again.
@@ -17,32 +17,46 @@ is between again.
 import torch
 from torch import Tensor
 
-from shortlist._checks import refuse_second_derivative
-from shortlist.ops._comparators import mix
-from shortlist.ops._networks import pair_layers
-from shortlist.ops._workspaces import kept
+from shortlist._checks import can_read_values
+from shortlist.ops.comparators import mix
+from shortlist.ops.networks import NETWORKS, pair_layers
+from shortlist.ops.relaxed_topk import Comparator, Relaxation, is_masked, lower_masked, relaxed_topk
+from shortlist.ops.row_operator import row_operator
+from shortlist.ops.workspaces import cached_workspace
 
-__all__ = ["column_and_gradient", "network_column"]
+__all__ = ["column_and_gradient", "relaxed_column"]
 
 _STRETCH = 48
 
 Layers = list[tuple[int, Tensor, Tensor]]
 
 
-def network_column(
+def relaxed_column(
     scores: Tensor,
     target: Tensor,
-    weights: Tensor,
     *,
-    network: str,
-    comparator: str,
+    rank_weights: Tensor,
+    method: Relaxation,
     steepness: float,
+    comparator: Comparator,
     art_lambda: float,
 ) -> Tensor:
-    """Sum over ranks r of weights[..., r] P[r, target] of each row, (n,), for weights (k,) or (n, k)."""
-    weights = weights.detach().to(scores.dtype)
-    with_gradient = scores.requires_grad
-    return _column(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient)[0]
+    """:func:`shortlist.ops.relaxed_topk` with rank weights, for the target's class of each row only (n,).
+
+    With the networks it is cheaper than the sums of all classes, and has no second derivative.
+    """
+    index = target[:, None]
+    if method not in NETWORKS:
+        sums = relaxed_topk(
+            scores, k=rank_weights.shape[-1], method=method, steepness=steepness, rank_weights=rank_weights
+        )
+        return sums.gather(1, index).squeeze(1)
+    masked = is_masked(scores)
+    nothing_masked = can_read_values(masked) and not masked.any()
+    scores = scores if nothing_masked else lower_masked(scores, masked)
+    weights = rank_weights.detach().to(scores.dtype)
+    column = _column(scores, target, weights, method, comparator, steepness, art_lambda)
+    return column if nothing_masked else column.masked_fill(masked.gather(1, index).squeeze(1), 0)
 
 
 class _Sweep:
@@ -98,9 +112,9 @@ def column_and_gradient(
     comparator: str,
     steepness: float,
     art_lambda: float,
-    with_gradient: bool,
+    needs_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The chance (n,), and its gradient (n, c) if wanted."""
+    """By a network, the chance (n,), and its gradient (n, c), (0, c) if it is not needed."""
     (n, c), k = scores.shape, weights.shape[-1]
     inputs, layers = pair_layers(network, c, k, scores.device)
     stretches = [layers[i : i + _STRETCH] for i in range(0, len(layers), _STRETCH)]
@@ -108,11 +122,13 @@ def column_and_gradient(
     def sweep_from(state: Tensor, stretch: Layers) -> _Sweep:
         numbers = 2 * state.numel() + 4 * n * sum(pairs for pairs, _, _ in stretch)
         if len(stretches) == 1:
-            sweep = kept(scores, (_Sweep, network, n, c, k), numbers, lambda: _Sweep(scores, stretch, n))
+            sweep = cached_workspace(
+                scores, (_Sweep, network, n, c, k), numbers, lambda: _Sweep(scores, stretch, n)
+            )
         else:
             sweep = _Sweep(scores, stretch, n)
         sweep.start.copy_(state)
-        sweep.run(comparator, steepness, art_lambda, keep=with_gradient)
+        sweep.run(comparator, steepness, art_lambda, keep=needs_gradient)
         return sweep
 
     state = scores.new_empty(c, 2, n)
@@ -125,7 +141,7 @@ def column_and_gradient(
         state = sweep.end
     top = weights.T.flip(0) if weights.ndim == 2 else weights.flip(0)[:, None]  # the first rank is last
     value = (state[c - k :, 1] * top).sum(0)
-    if not with_gradient:
+    if not needs_gradient:
         return value, scores.new_empty(0, c)
     gradient = torch.zeros_like(state)
     gradient[c - k :, 1] = top
@@ -139,23 +155,4 @@ def column_and_gradient(
     return value, out.mul_(steepness)
 
 
-# Opaque to torch.compile, which would unroll the layers.
-_column = torch.library.custom_op("shortlist::network_column", column_and_gradient, mutates_args=())
-
-
-@_column.register_fake
-def _(scores, target, weights, network, comparator, steepness, art_lambda, with_gradient):
-    n, c = scores.shape
-    return scores.new_empty(n), scores.new_empty(n if with_gradient else 0, c)
-
-
-def _save_gradient(ctx, inputs, output) -> None:
-    ctx.save_for_backward(output[1])
-
-
-def _backward(ctx, upstream: Tensor, _: Tensor):
-    refuse_second_derivative("relaxed_topk")
-    return upstream[:, None] * ctx.saved_tensors[0], None, None, None, None, None, None, None
-
-
-_column.register_autograd(_backward, setup_context=_save_gradient)
+_column = row_operator("network_column", column_and_gradient, called="ranked_topk_loss")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["kept"]
+__all__ = ["cached"]
 
 # Workspaces that a thread keeps, and the most numbers that each may hold.
 _KEPT, _KEPT_NUMBERS = 4, 1 << 22
@@ -21,16 +21,9 @@ _of_thread = threading.local()
 T = TypeVar("T")
 
 
-def kept(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
-    """What ``make`` returns, or what it did when this thread last asked for the same; on the CPU only.
-
-    Args:
-        like: A tensor of the type and on the device that the workspace is for.
-        key: What else it depends on.
-        numbers: How many numbers it holds: large ones are not kept.
-        make: Makes it.
-    """
-    if like.device.type != "cpu" or numbers > _KEPT_NUMBERS:
+def cached(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
+    """See :func:`shortlist.ops.workspaces.cached_workspace`."""
+    if numbers > _KEPT_NUMBERS:
         return make()
     # a tensor made in inference mode must not be written to outside
     key = (key, like.dtype, torch.is_inference_mode_enabled())

@@ -1,4 +1,4 @@
-"""Exact selection of the largest scores, faster on the CPU than one ``topk`` call."""
+"""Exact selection of the largest scores, faster than one ``topk``; see :mod:`shortlist.ops.selection`."""
 
 import math
 
@@ -6,12 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values, promote
+from shortlist._checks import promote
 
 __all__ = [
-    "kth_largest",
-    "kth_largest_at_least",
-    "kth_largest_index",
+    "kth_index_in_short_rows",
     "largest",
     "largest_indices",
     "pack_above",
@@ -22,10 +20,9 @@ _MINUS_INFINITY = -2139095041
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and indices of the k largest scores of the last axis, descending; NaN counts as largest.
+    """``scores.topk(k)``: short rows are sorted as integers that hold score and class.
 
-    The same as ``scores.topk(k)``. On the CPU short rows are sorted as integers that hold score and class; in
-    long ones the scores are first folded into groups whose maxima are found by one vectorised pass: the k
+    In long ones the scores are first folded into groups whose maxima are found by one vectorised pass: the k
     largest scores lie in the k groups with the largest maxima, so only those are searched.
     """
     c = scores.shape[-1]
@@ -34,7 +31,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if order is not None:
             indices = torch.from_numpy(order)
             return scores.gather(-1, indices), indices
-    fold = _group_size(c, k) if can_read_values(scores) else 1
+    fold = _group_size(c, k)
     if fold == 1:
         return scores.topk(k, dim=-1)
     flat = scores.detach().reshape(-1, c)
@@ -54,7 +51,7 @@ def _is_short(scores: Tensor, k: int) -> bool:
 
     There it mispredicts a branch for most scores; NumPy's sorting has no branches to predict.
     """
-    return scores.shape[-1] < min(64 * k, 512) and can_read_values(scores)
+    return scores.shape[-1] < min(64 * k, 512)
 
 
 def _sorted_as_integers(scores: np.ndarray, k: int) -> np.ndarray | None:
@@ -83,16 +80,13 @@ def _group_size(c: int, k: int) -> int:
     return size if size >= 4 and c >= 512 else 1
 
 
-def kth_largest_index(scores: Tensor, k: int) -> Tensor:
-    """Where the k-th largest score of the last axis stands; where a NaN stands, if there is one."""
-    scores = scores.detach()
+def kth_index_in_short_rows(scores: Tensor, k: int) -> Tensor | None:
+    """Where the k-th largest scores stand; None for long rows, or if there are NaN."""
     kth = _kth_by_partition(scores, k)
-    if kth is not None:
-        rows = promote(scores).numpy()
-        return torch.from_numpy(np.asarray((rows == kth[..., None]).argmax(-1)))
-    values, indices = largest(scores, k)
-    # NaN sorts first: it must not give way to the k-th number behind it
-    return torch.where(values[..., 0].isnan(), indices[..., 0], indices[..., -1])
+    if kth is None:
+        return None
+    rows = promote(scores).numpy()
+    return torch.from_numpy(np.asarray((rows == kth[..., None]).argmax(-1)))
 
 
 def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
@@ -104,33 +98,10 @@ def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
     return None if np.isnan(first).any() else first[..., 0]
 
 
-def kth_largest(scores: Tensor, k: int) -> Tensor:
-    """The k-th largest score of the last axis, NaN if any score is NaN."""
-    kth = None if scores.requires_grad else _kth_by_partition(scores, k)
-    if kth is not None:
-        return torch.from_numpy(np.array(kth)).to(scores.dtype)
-    return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
-
-
-def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
-    """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of groups."""
-    c = scores.shape[1]
-    size = 10 if c >= 40 * k else 4
-    groups = c // size
-    if groups < 4 * k:
-        return kth_largest(scores, k)[:, None]
-    maxima = scores[:, : size * groups].unflatten(1, (size, groups)).amax(1)
-    return maxima.topk(k, dim=1).values[:, -1:]
-
-
 def largest_indices(values: Tensor, k: int) -> Tensor:
-    """Indices of the k largest of many values (m,), in no order.
-
-    The k-th largest of the maxima of groups of 64 bounds them from below; on the CPU only what is not below
-    the bound is searched.
-    """
+    """The k-th largest of the maxima of groups of 64 is a lower bound: only what is not below is searched."""
     groups = values.numel() // 64
-    if not can_read_values(values) or groups < 2 * k or k == 0:
+    if groups < 2 * k or k == 0:
         return values.topk(k).indices
     maxima = values[: 64 * groups].view(64, groups).amax(0)
     near = (~(values < maxima.topk(k, sorted=False).values.amin())).nonzero().squeeze(1)
@@ -138,14 +109,9 @@ def largest_indices(values: Tensor, k: int) -> Tensor:
 
 
 def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:
-    """The scores not below each row's bound (n, 1), packed to the left of (n, m), and where each stood.
-
-    The rest is ``-inf``. m is the longest row's count, at least ``at_least``. Padding points to class 0.
-    Where packing would not halve the work, or reading values would wait for a device, the scores come back as
-    they are, with no index. NaN is kept.
-    """
+    """See :func:`shortlist.ops.selection.pack_above`."""
     n, c = scores.shape
-    if not can_read_values(scores) or n == 0:
+    if n == 0:
         return scores, None
     keep = ~(scores < bound)  # the k-th itself stays, even where the reach is lost to rounding
     counts = keep.sum(1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from shortlist.ops._counting import CountTree, slab_points
-from shortlist.ops._select import largest, pack_above
+from shortlist.ops.selection import largest, pack_above
 
 __all__ = ["expected_topk", "leave_out", "tail_quantile"]
 
@@ -52,12 +52,13 @@ def _integration_range(
     exp(-b k) prod(1 + p_j (exp(b) - 1)), and fewer with at most exp(b (k - 1)) prod(1 + p_j (exp(-b) - 1)),
     for any b > 0: the least over a few b is taken. Events that are certain cost nothing in it.
     """
-    tilt = units.new_tensor(_TILTS)
+    tilt = torch.stack(
+        [units.new_full((), b) for b in _TILTS]
+    )  # numbers copied to a device would wait for it
     factor = torch.stack([torch.expm1(-tilt), torch.expm1(tilt)])[:, :, None]  # (2, tilts, 1)
     shift = torch.stack([tilt * (k - 1), -tilt * k])
     units = units * _SCALE
-    below = units.new_tensor([low, low]).expand(units.shape[0], 2)
-    above = units.new_tensor([high, high]).expand(units.shape[0], 2)
+    below, above = (units.new_full((units.shape[0], 2), end) for end in (low, high))
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
         chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
@@ -69,7 +70,7 @@ def _integration_range(
 
 
 def expected_topk(
-    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, with_gradient: bool
+    scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, needs_gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """Value (n,) and gradient (n, c) of E top_k(scores + noise_std Z), for noise_std > 0."""
     c = scores.shape[1]
@@ -80,9 +81,9 @@ def expected_topk(
     # All of the k largest exceed `low`, and none of the c - k + 1 others exceeds `high`, but for the
     # tolerance.
     low, high = -tail_quantile(tolerance / k), tail_quantile(tolerance / (c - k + 1))
-    value, chance = _integrate(units, k, low, high, tolerance, num_nodes, with_gradient, index is not None)
+    value, chance = _integrate(units, k, low, high, tolerance, num_nodes, needs_gradient, index is not None)
     value = torch.where(empty[:, 0], kth[:, 0], kth[:, 0] + noise_std * value)
-    if not with_gradient:
+    if not needs_gradient:
         return value, scores.new_empty(0, c)
     chance = torch.where(empty, torch.zeros_like(chance), chance)
     if index is None:
@@ -111,12 +112,12 @@ def _integrate(
     high: float,
     tolerance: float,
     num_nodes: int,
-    with_gradient: bool,
+    needs_gradient: bool,
     packed: bool,
 ) -> tuple[Tensor, Tensor]:
     """Mean of the k-th largest of units + Z (n,), and each unit's chance to be it (n, m)."""
     n, m = units.shape
-    value, gradient = units.new_empty(n), torch.zeros_like(units) if with_gradient else units
+    value, gradient = units.new_empty(n), torch.zeros_like(units) if needs_gradient else units
     block = max(1, min(n, slab_points(m) // num_nodes))
     order, width = torch.arange(n, device=units.device), [m] * n
     if packed:  # rows of like length together: less padding
@@ -129,15 +130,15 @@ def _integrate(
         rows = order[first : first + block]
         columns = width[min(first + block, n) - 1]
         value[rows], chance = _integrate_block(
-            units[rows, :columns], start[rows], stop[rows], num_nodes, tree, with_gradient
+            units[rows, :columns], start[rows], stop[rows], num_nodes, tree, needs_gradient
         )
-        if with_gradient:
+        if needs_gradient:
             gradient[rows, :columns] = chance
     return value, gradient
 
 
 def _integrate_block(
-    units: Tensor, start: Tensor, stop: Tensor, num_nodes: int, tree: CountTree, with_gradient: bool
+    units: Tensor, start: Tensor, stop: Tensor, num_nodes: int, tree: CountTree, needs_gradient: bool
 ) -> tuple[Tensor, Tensor]:
     m = units.shape[1]
     step = (stop - start) / num_nodes
@@ -149,7 +150,7 @@ def _integrate_block(
     chance = tree.multiply()
     at_least = (1 - chance.sum(0)).view_as(nodes)
     value = start[:, 0] + step[:, 0] * at_least.sum(-1)
-    if not with_gradient:
+    if not needs_gradient:
         return value, units
     seed = torch.zeros_like(chance)
     seed[-1] = 1

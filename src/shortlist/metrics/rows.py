@@ -10,7 +10,7 @@ from shortlist._checks import promote
 from shortlist.metrics.calibration import Activation, top_confidence
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
 
-__all__ = ["Predictor", "RowNumbers", "Shown", "look_at_rows"]
+__all__ = ["Predictor", "RowNumbers", "Shown", "measure_rows"]
 
 Predictor = Callable[[Tensor], Tensor]
 Shown = Callable[[Tensor], Tensor | None]
@@ -43,7 +43,7 @@ class RowNumbers:
     sizes: Mapping[str, Tensor]
 
 
-def look_at_rows(
+def measure_rows(
     scores: Tensor,
     target: Tensor,
     predictors: Mapping[str, Predictor],
@@ -64,7 +64,7 @@ def look_at_rows(
         counted = true != ignore_index
         if not counted.all():
             rows, true = rows[counted], true[counted]
-        for name, part in _look_at_block(rows, true, predictors, activation, ties, shown).items():
+        for name, part in _measure_block(rows, true, predictors, activation, ties, shown).items():
             # small tensors kept from each block would hold on to the large ones' memory between them
             if name not in joined:
                 joined[name] = torch.empty(len(target), dtype=part.dtype)
@@ -83,7 +83,7 @@ def look_at_rows(
     )
 
 
-def _look_at_block(
+def _measure_block(
     scores: Tensor,
     target: Tensor,
     predictors: Mapping[str, Predictor],
