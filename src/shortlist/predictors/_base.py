@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist._checks import check_number, check_priors, check_scores, check_target
+from shortlist._precision import KeepsPrecision
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -54,7 +55,7 @@ def chunk_rows(num_classes: int) -> int:
     return max(1, 2**18 // max(num_classes, 1))
 
 
-class SetPredictor(nn.Module, ABC):
+class SetPredictor(KeepsPrecision, ABC):
     """Scores to sets; calibrated once, then a pure function of scores.
 
     Calibrate with :meth:`calibrate`, or with :meth:`update` for each batch and :meth:`finish` at the end,
@@ -218,16 +219,6 @@ class SetPredictor(nn.Module, ABC):
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
         check_finite(scores)
         self._check_classes(scores.shape[1])
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        # moves to another device are followed; a change of precision would shift the threshold
-        before = dict(self._buffers)
-        result = super()._apply(fn, recurse)
-        for name, buffer in self._buffers.items():
-            old = before[name]
-            if buffer is not None and old is not None and buffer.dtype != old.dtype:
-                self._buffers[name] = old.to(buffer.device)
-        return result
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # rows that are taken in and not yet finished travel along: to forget them would change the threshold
