@@ -1,5 +1,6 @@
 """What holds for every predictor: rows are checked, left out and forgotten alike, and nothing is mixed up."""
 
+import inspect
 import math
 import warnings
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from shortlist.predictors import (
+    PREDICTORS,
     AverageError,
     AverageK,
     CalibrationWarning,
@@ -124,6 +126,12 @@ def test_rare_classes_in_half_precision_have_finite_weights():
             TopK(2, priors=half)(logits), TopK(2, priors=half.double() / half.double().sum())(logits)
         )
         assert AverageK(2, priors=half).weights.isfinite().all()
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_whether_priors_are_taken_is_declared_as_it_is(name):
+    arguments = inspect.signature(PREDICTORS[name]).parameters
+    assert PREDICTORS[name].takes_priors == ("priors" in arguments)
 
 
 @pytest.mark.errors

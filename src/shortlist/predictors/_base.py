@@ -66,6 +66,7 @@ class SetPredictor(KeepsPrecision, ABC):
 
     needs_calibration: ClassVar[bool] = True
     needs_target: ClassVar[bool] = False
+    takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
     shift: Tensor | None

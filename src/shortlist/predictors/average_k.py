@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,6 +56,7 @@ class AverageK(SetPredictor):
         classification", 2023.
     """
 
+    takes_priors: ClassVar[bool] = True
     threshold: Tensor
 
     def __init__(

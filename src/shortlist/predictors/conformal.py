@@ -56,6 +56,7 @@ class Conformal(SetPredictor):
     """
 
     needs_target: ClassVar[bool] = True
+    takes_priors: ClassVar[bool] = True
     threshold: Tensor
 
     def __init__(
