@@ -179,8 +179,8 @@ def test_numbers_of_numpy_can_be_saved(tmp_path):
         AverageK(np.int64(2), tau=np.float32(0.5), priors=torch.full((6,), 1 / 6)),
         AverageError(coverage=np.float32(0.5)),
         PointwiseError(coverage=np.float32(0.5)),
-        Conformal(coverage=np.float32(0.5), score=raps, threshold=Interpolated(weight=np.float32(0.25))),
-        Conformal(score=SAPS(step=np.float32(0.5)), threshold=Clustered(share=np.float32(0.5))),
+        Conformal(coverage=np.float32(0.5), score=raps, rule=Interpolated(weight=np.float32(0.25))),
+        Conformal(score=SAPS(step=np.float32(0.5)), rule=Clustered(share=np.float32(0.5))),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -200,7 +200,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     logits, target = rows()
     for options, message in (
         ({"score": Margin()}, "predictor.score must be one of lac, .* got Margin"),
-        ({"threshold": Always()}, "predictor.threshold must be one of marginal, .* got Always"),
+        ({"rule": Always()}, "predictor.rule must be one of marginal, .* got Always"),
     ):
         own = Conformal(**options).calibrate(logits, target)
         with pytest.raises(ValueError, match=message):

@@ -1,13 +1,14 @@
 """What all predictors have in common: calibration in one go or in pieces, state in buffers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_number, check_priors, check_scores, check_target
+from shortlist._checks import can_read_values, check_number, check_priors, check_scores, check_target
 from shortlist._precision import KeepsPrecision
 from shortlist.predictors._activation import (
     Activation,
@@ -17,7 +18,7 @@ from shortlist.predictors._activation import (
     class_values,
 )
 
-__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows"]
+__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
 
 P = TypeVar("P", bound="SetPredictor")
 _PENDING = "pending."  # before the names of rows that are not yet finished, in a state
@@ -53,6 +54,25 @@ class CalibrationReport:
 def chunk_rows(num_classes: int) -> int:
     """Rows whose values stay in the cache."""
     return max(1, 2**18 // max(num_classes, 1))
+
+
+def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Tensor | None) -> Tensor:
+    """Sets (n, c) of scores (n, c), made of a few rows at a time, whose values stay in the cache.
+
+    Args:
+        scores: Scores (n, c).
+        make_sets: From some rows of the scores, and of what else goes by rows, to their sets.
+        by_row: What else goes by rows, (n, ...) each.
+    """
+    if not can_read_values(scores):
+        return make_sets(scores, *by_row)
+    step, sets = chunk_rows(scores.shape[1]), torch.empty(scores.shape, dtype=torch.bool)
+    for start in range(0, len(scores), step):
+        some = slice(start, start + step)
+        sets[some] = make_sets(
+            scores[some], *(None if numbers is None else numbers[some] for numbers in by_row)
+        )
+    return sets
 
 
 class SetPredictor(KeepsPrecision, ABC):
@@ -128,6 +148,13 @@ class SetPredictor(KeepsPrecision, ABC):
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None) -> None:
         """Take in a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
+        counted = self._check_rows(scores, target)
+        if counted is not None and target is not None:
+            scores, target = scores[counted], target[counted]
+        self._collect(scores, target)
+
+    def _check_rows(self, scores: Tensor, target: Tensor | None) -> Tensor | None:
+        """Make ready for calibration rows; returns which of them count (n,), if not all do."""
         if self.calibrated and self.needs_calibration:
             self.reset()
         check_finite(scores)
@@ -135,12 +162,9 @@ class SetPredictor(KeepsPrecision, ABC):
         self._set_num_classes(scores.shape[1])
         if target is None and self.needs_target:
             raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
-        if target is not None:
-            check_target(target, scores, ignore_index=-100)
-            kept = target != -100
-            if not bool(kept.all()):
-                scores, target = scores[kept], target[kept]
-        self._collect(scores, target)
+        if target is None or check_target(target, scores, ignore_index=-100):
+            return None
+        return target != -100
 
     def finish(self: P) -> P:
         """Set the threshold from the rows taken in so far, and let go of them."""
@@ -196,6 +220,15 @@ class SetPredictor(KeepsPrecision, ABC):
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`pending` gave."""
+
+    def _at_least(self, scores: Tensor, threshold: Tensor) -> Tensor:
+        """Sets (n, c) of the classes whose value reaches a threshold."""
+
+        def sets(some: Tensor) -> Tensor:
+            values = self._values(some)
+            return values >= threshold.to(values.dtype)
+
+        return sets_in_chunks(scores, sets)
 
     def _values(self, scores: Tensor) -> Tensor:
         """What the threshold is compared with: probabilities by class weights."""

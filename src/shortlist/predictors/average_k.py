@@ -87,8 +87,7 @@ class AverageK(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c), some of which may be empty."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return values >= self.threshold.to(values.dtype)
+        return self._at_least(scores, self.threshold)
 
     def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""

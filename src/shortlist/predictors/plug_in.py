@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist._checks import check_choice, check_number
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors._order import Places, prefix_sets
 
@@ -47,8 +47,7 @@ class PointwiseError(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c) of at least one class."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return prefix_sets(values, self._inside, ties="in")
+        return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
 
     def _inside(self, places: Places) -> Tensor:
         # the running sum minus its last term can round up to the coverage, at the first place never
@@ -92,8 +91,7 @@ class AverageError(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c), some of which may be empty."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return values >= self.threshold.to(values.dtype)
+        return self._at_least(scores, self.threshold)
 
     def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageError":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
