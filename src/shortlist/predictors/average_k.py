@@ -159,8 +159,7 @@ class AverageK(SetPredictor):
         self._seen.merge(other._seen)
 
     def _forget(self) -> None:
-        self._seen = LargestValues()
-        self._seen.floor = self._first_floor
+        self._seen = LargestValues(floor=self._first_floor)
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:
