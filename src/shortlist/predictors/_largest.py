@@ -32,14 +32,16 @@ def at_least(values: Tensor, bound: float) -> Tensor:
         near = (body.amax(0) >= bound).nonzero().squeeze(1)
         if 2 * len(near) < groups:
             flat = torch.cat([body[:, near].reshape(-1), rest])
-    return _where(flat, flat >= bound)
+    return _chosen(flat, torch.ge, bound)
 
 
-def _where(values: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen values, on the CPU by way of their indices, which NumPy finds in a third of the time."""
+def _chosen(values: Tensor, compare: Callable[..., Tensor], bound: float) -> Tensor:
+    """The values (m,) that compare with a bound; on the CPU by NumPy, in a third of the time."""
     if not can_read_values(values):
-        return values[chosen]
-    return values[torch.from_numpy(np.flatnonzero(chosen.numpy()))]
+        return values[compare(values, bound)]
+    numbers = values.detach().numpy()
+    held = numbers >= bound if compare is torch.ge else numbers < bound
+    return torch.from_numpy(numbers[np.flatnonzero(held)])
 
 
 class LargestValues:
@@ -73,9 +75,9 @@ class LargestValues:
         found = at_least(values, self.floor)
         self.dropped |= len(found) < values.numel()
         if self.ceiling < math.inf:
-            high = _where(found, found >= self.ceiling)
+            high = _chosen(found, torch.ge, self.ceiling)
             self.above, self.mass_above = self.above + len(high), self.mass_above + exact_sum(high)
-            found = _where(found, found < self.ceiling)
+            found = _chosen(found, torch.lt, self.ceiling)
         self._kept.append(found)
         self._size += len(found)
 

@@ -50,7 +50,7 @@ def find_window(
 
 
 def _mass_above(values: Tensor, bound: float) -> Tensor:
-    return torch.where(values >= bound, values, 0.0).sum(1, dtype=torch.float64)
+    return torch.where(values >= bound, values, 0.0).sum(1).double()
 
 
 def _value_at(above: Tensor, mass: float, *, upper: bool = False) -> float:
