@@ -126,9 +126,10 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     best = values.amax(1, keepdim=True)
     low, high = _brackets(values, best, inside, uniform)
     parts = [_between(*row) for row in zip(values.numpy(), low.tolist(), high.tolist(), strict=True)]
-    length = max(len(near) for near, _, _ in parts)
-    near = torch.from_numpy(np.stack([np.pad(near, (0, length - len(near))) for near, _, _ in parts]))
-    length, count = torch.tensor([[len(near), above] for near, above, _ in parts])[:, :, None].unbind(1)
+    near = values.new_zeros(len(parts), max(len(part) for part, _, _ in parts))
+    for padded, (part, _, _) in zip(near.numpy(), parts, strict=True):
+        padded[: len(part)] = part
+    length, count = torch.tensor([[len(part), above] for part, above, _ in parts])[:, :, None].unbind(1)
     mass = torch.tensor([mass for _, _, mass in parts], dtype=torch.float64)[:, None]
     cumulative = (mass + near.cumsum(1, dtype=torch.float64)).to(values.dtype)
     rank = count + torch.arange(1, near.shape[1] + 1)
@@ -165,11 +166,11 @@ def _brackets(values: Tensor, best: Tensor, inside: Inside, uniform: Tensor | No
 
 def _between(row: np.ndarray, low: float, high: float) -> tuple[np.ndarray, int, float]:
     """The values from high down to low, in order; and how many are above them, and their sum."""
-    near = row[np.flatnonzero(row >= low)]  # with many of them, a third of a mask's time
-    above = near[np.flatnonzero(near > high)]
-    near = near[np.flatnonzero(near <= high)]
+    reached = row[np.flatnonzero(row >= low)]  # with many of them, a third of a mask's time
+    near = reached[np.flatnonzero(reached <= high)]
     near.sort()
-    return near[::-1], len(above), float(above.sum(dtype=np.float64))
+    mass = reached.sum(dtype=np.float64) - near.sum(dtype=np.float64)
+    return near[::-1], len(reached) - len(near), float(mass)
 
 
 def _descending(values: Tensor) -> Tensor:
