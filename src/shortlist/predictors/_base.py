@@ -66,7 +66,7 @@ def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Te
     """
     if not can_read_values(scores):
         return make_sets(scores, *by_row)
-    step, sets = 4 * chunk_rows(scores.shape[1]), torch.empty(scores.shape, dtype=torch.bool)
+    step, sets = 2 * chunk_rows(scores.shape[1]), torch.empty(scores.shape, dtype=torch.bool)
     for start in range(0, len(scores), step):
         some = slice(start, start + step)
         sets[some] = make_sets(

@@ -26,8 +26,10 @@ def at_least(values: Tensor, bound: float) -> Tensor:
     Few are, as a rule: the maxima of groups tell where to look, in one vectorised pass.
     """
     flat = values.reshape(-1)
+    if bound == -math.inf:
+        return flat.clone()
     groups = flat.numel() // GROUP
-    if bound > -math.inf and groups:
+    if groups:
         body, rest = flat[: GROUP * groups].view(GROUP, groups), flat[GROUP * groups :]
         near = (body.amax(0) >= bound).nonzero().squeeze(1)
         if 2 * len(near) < groups:
