@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
 from papers.figures._frame import Numbers, PaperFigure, Progress
 from papers.figures._lines import (
     MOST_BANDS,
@@ -20,8 +17,7 @@ from papers.figures._lines import (
 from papers.figures._lists import check_integers
 from papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
 from shortlist._checks import check_choice
-from shortlist.metrics.class_means import Average, average_classes
-from shortlist.metrics.ranks import topk_accuracy
+from shortlist.metrics import Average, set_coverage, topk_accuracy
 from shortlist.predictors import AverageK, CalibrationWarning
 from shortlist.runs.run import Run
 
@@ -80,16 +76,9 @@ def _coverages(run: Run, ks: Sequence[int], average: str) -> Coverages:
         with warnings.catch_warnings():  # of ties, which change the size: that is measured
             warnings.simplefilter("ignore", CalibrationWarning)
             sets = AverageK(k).calibrate(held_out)(scores)
-        coverage.append(_coverage(sets, target, over))
+        coverage.append(float(set_coverage(sets, target, average=over)))
         size.append(float(sets.sum()) / len(sets))
     return Coverages(topk.tolist(), coverage, size, len(target))
-
-
-def _coverage(sets: Tensor, target: Tensor, average: Average) -> float:
-    c = sets.shape[1]
-    hits = sets.gather(1, target[:, None]).squeeze(1)
-    sums = torch.bincount(target[hits], minlength=c)
-    return float(average_classes(sums, target.bincount(minlength=c), average=average))
 
 
 def _of_method(method: MethodRuns[Coverages]) -> Numbers:

@@ -13,6 +13,7 @@ from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 from shortlist.class_table import ClassTable
 from shortlist.metrics import (
     average_classes,
+    average_rows,
     balanced_error,
     rank_histogram,
     topk_accuracy,
@@ -255,3 +256,19 @@ def test_one_k_that_is_no_integer_is_named():
             topk_accuracy(scores, target, k=k)
     with pytest.raises(ValueError, match=r"groups must be int64 .* got list"):
         topk_accuracy(scores, target, average="group", groups=[0, 0, 1, 2])
+
+
+def test_averages_of_rows_against_loops():
+    target = torch.tensor([0, 0, 0, 1, 3, 3])
+    values = torch.tensor([1.0, 0.0, 0.5, 0.25, 1.0, 0.0], dtype=torch.float64)
+    own = {c: [float(v) for v, t in zip(values, target, strict=True) if t == c] for c in range(5)}
+    means = [sum(some) / len(some) if some else math.nan for some in own.values()]
+    found = average_rows(values, target, num_classes=5, average="none")
+    assert found.tolist() == pytest.approx(means, nan_ok=True)
+    assert float(average_rows(values, target, num_classes=5)) == pytest.approx(2.75 / 6)
+    assert float(average_rows(values, target, num_classes=5, average="macro")) == pytest.approx(1.25 / 3)
+    groups = torch.tensor([0, 1, 1, 1, 2])
+    found = average_rows(values, target, num_classes=5, average="group", groups=groups)
+    assert found.tolist() == pytest.approx([0.5, 0.375, math.nan], nan_ok=True)
+    assert float(average_rows(values > 0.4, target, num_classes=5)) == 0.5
+    assert math.isnan(average_rows(values[:0], target[:0], num_classes=5))

@@ -3,11 +3,27 @@ import math
 import pytest
 import torch
 
-from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError
-from shortlist.predictors._order import places_in_order
-from shortlist.predictors._quantiles import conformal_rank, grouped_quantiles, rows_needed
-from shortlist.predictors.conformity import APS, CONFORMITY_SCORES, LAC, RAPS, SAPS
-from shortlist.predictors.thresholds import ClassConditional, Clustered, Interpolated
+from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError, conformity
+from shortlist.predictors.conformity import (
+    APS,
+    CONFORMITY_SCORES,
+    LAC,
+    RAPS,
+    SAPS,
+    OrderedScore,
+    class_scores,
+    sets_within,
+    true_class_scores,
+)
+from shortlist.predictors.thresholds import (
+    ClassConditional,
+    Clustered,
+    Interpolated,
+    conformal_rank,
+    conformal_threshold,
+    grouped_thresholds,
+    rows_needed,
+)
 
 PRIORS = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05], dtype=torch.float64)
 
@@ -49,6 +65,48 @@ def test_scores_quantiles_and_sets_against_loops(name):
     assert predictor(fresh).tolist() == expected
 
 
+@pytest.mark.parametrize("name", CONFORMITY_SCORES)
+def test_pure_functions_against_loops_and_as_calibration_sees_them(name):
+    probs = torch.randn(40, 6, dtype=torch.float64).softmax(1)
+    function = getattr(conformity, f"{name}_scores")
+    found = function(probs, priors=PRIORS) if name == "prevalence_adjusted" else function(probs)
+    expected = [[slow_score(name, row, j) for j in range(6)] for row in probs]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    target = torch.randint(6, (40,))
+    given = probs / PRIORS if name == "prevalence_adjusted" else probs
+    of_true = true_class_scores(CONFORMITY_SCORES[name](), given, target)
+    torch.testing.assert_close(of_true, found.gather(1, target[:, None])[:, 0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 10, 57])
+def test_the_threshold_is_the_score_of_the_rank(rows):
+    scores = torch.rand(rows, dtype=torch.float64)
+    rank = math.ceil((rows + 1) * 0.9 - 1e-9)
+    expected = sorted(scores.tolist())[rank - 1] if rank <= rows else math.inf
+    assert float(conformal_threshold(scores, coverage=0.9)) == expected
+
+
+@pytest.mark.parametrize("spread", [0.3, 3.0, 30.0])
+@pytest.mark.parametrize(
+    ("score", "randomised"),
+    [(APS(), False), (APS(), True), (RAPS(penalty=1e-4, k_reg=9), True), (SAPS(step=1e-3), False)],
+)
+def test_sets_of_very_many_classes_are_found_around_their_ends(score, randomised, spread):
+    """From 16,384 classes on, a sample of them tells where to look."""
+    logits = torch.randn(15, 20_000, dtype=torch.float64) * spread
+    logits[:6] = logits[:6].round()  # with ties
+    logits[6] = 0.0
+    logits[7, 300:] = -math.inf
+    probs, uniform = logits.softmax(1), torch.rand(15, 1, dtype=torch.float64) if randomised else None
+    scores = class_scores(score, probs, uniform=uniform)
+    for share in (1e-6, 0.3, 0.9, 0.999):
+        threshold = scores.quantile(share, dim=1).median()
+        expected = scores <= threshold
+        found = sets_within(score, probs, threshold, uniform=uniform)
+        near = (scores - threshold).abs() < 1e-12  # sums that round one way or the other
+        assert torch.equal(found | near, expected | near)
+
+
 @pytest.mark.parametrize("score", [APS(), RAPS(penalty=0.05, k_reg=1), SAPS(step=0.02)])
 @pytest.mark.parametrize("spread", [0.5, 9.0])
 def test_the_leading_places_are_enough_or_all_are_sorted(score, spread):
@@ -56,21 +114,19 @@ def test_the_leading_places_are_enough_or_all_are_sorted(score, spread):
     target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
     predictor = Conformal(coverage=0.9, score=score).calibrate(logits, target)
     sets = predictor(logits)
-    in_order, index = logits.softmax(1).sort(descending=True)
-    inside = score(places_in_order(in_order)) <= predictor.threshold
-    assert torch.equal(sets, torch.zeros_like(sets).scatter(1, index, inside))
+    assert torch.equal(sets, class_scores(score, logits.softmax(1)) <= predictor.threshold)
     assert (int(sets.sum(1).max()) > 64) == (spread == 0.5)
 
 
 @pytest.mark.parametrize("name", CONFORMITY_SCORES)
-@pytest.mark.parametrize("threshold", ["marginal", "class_conditional", "clustered", "interpolated"])
-def test_streaming_and_merging_give_the_same_bits(name, threshold):
+@pytest.mark.parametrize("rule", ["marginal", "class_conditional", "clustered", "interpolated"])
+def test_streaming_and_merging_give_the_same_bits(name, rule):
     logits, target = torch.randn(2000, 6) * 2, torch.randint(6, (2000,))
-    randomised = CONFORMITY_SCORES[name].ordered
+    randomised = issubclass(CONFORMITY_SCORES[name], OrderedScore)
 
     def predictor():
         generator = torch.Generator().manual_seed(5) if randomised else None
-        return make(name, threshold=threshold, randomised=randomised, generator=generator)
+        return make(name, rule=rule, randomised=randomised, generator=generator)
 
     whole = predictor().calibrate(logits, target)
     pieces = predictor()
@@ -138,10 +194,10 @@ def test_too_few_rows_give_full_sets_and_say_so():
     assert predictor(torch.randn(4, 5)).all()
 
 
-def test_grouped_quantiles_against_a_loop():
+def test_grouped_thresholds_against_a_loop():
     scores, groups = torch.rand(300, dtype=torch.float64), torch.randint(7, (300,))
     groups[groups == 4] = 3  # an empty one
-    found = grouped_quantiles(scores, groups, 7, 0.9)
+    found = grouped_thresholds(scores, groups, 7, coverage=0.9)
     for g in range(7):
         own = sorted(scores[groups == g].tolist())
         rank = math.ceil((len(own) + 1) * 0.9 - 1e-9)
@@ -158,26 +214,26 @@ def test_class_conditional_thresholds_and_their_fallback():
     scores = 1 - logits.softmax(1).gather(1, target[:, None]).squeeze(1)
     marginal = float(scores.sort().values[math.ceil(605 * 0.9) - 1])
     with pytest.warns(CalibrationWarning, match=r"1 classes have too few rows.*\(5\)"):
-        predictor = Conformal(threshold="class_conditional").calibrate(logits, target)
+        predictor = Conformal(rule="class_conditional").calibrate(logits, target)
     assert predictor.report.fallback_classes == (5,)
     assert float(predictor.threshold[5]) == marginal
     for j in range(5):
         own = scores[target == j].sort().values
         assert float(predictor.threshold[j]) == float(own[math.ceil((len(own) + 1) * 0.9) - 1])
     with pytest.warns(CalibrationWarning, match="too few rows"):
-        full = Conformal(threshold=ClassConditional(fallback="full")).calibrate(logits, target)
+        full = Conformal(rule=ClassConditional(fallback="full")).calibrate(logits, target)
     assert full(logits)[:, 5].all()
     with pytest.warns(CalibrationWarning, match="too few rows"):
-        mixed = Conformal(threshold=Interpolated(weight=0.25)).calibrate(logits, target)
+        mixed = Conformal(rule=Interpolated(weight=0.25)).calibrate(logits, target)
     assert torch.allclose(mixed.threshold, 0.25 * predictor.threshold + 0.75 * marginal)
     with pytest.warns(CalibrationWarning, match="too few rows"):
-        mixed = Conformal(threshold=Interpolated(weight=0.0, fallback="full")).calibrate(logits, target)
+        mixed = Conformal(rule=Interpolated(weight=0.0, fallback="full")).calibrate(logits, target)
     assert torch.allclose(mixed.threshold, torch.full((6,), marginal))
 
 
 def test_thresholds_by_class_with_an_ordered_score():
     logits, target = torch.randn(900, 6, dtype=torch.float64), torch.randint(6, (900,))
-    predictor = Conformal(score="aps", threshold="class_conditional").calibrate(logits, target)
+    predictor = Conformal(score="aps", rule="class_conditional").calibrate(logits, target)
     fresh = torch.randn(20, 6, dtype=torch.float64)
     expected = [
         [slow_score("aps", row, j) <= float(predictor.threshold[j]) for j in range(6)]
@@ -269,7 +325,7 @@ def test_average_error_with_rows_in_the_worst_order():
     [
         (lambda: Conformal(coverage=1.0), "coverage must be < 1, got 1.0"),
         (lambda: Conformal(score="naps"), "score must be one of lac, aps"),
-        (lambda: Conformal(threshold="none"), "threshold must be one of marginal"),
+        (lambda: Conformal(rule="none"), "rule must be one of marginal"),
         (
             lambda: Conformal(score="prevalence_adjusted"),
             "priors must be given for the score 'prevalence_adj",
@@ -295,8 +351,8 @@ def test_bad_input(make_it, message):
 
 def test_an_own_score_can_be_given():
     class Margin(LAC):
-        def __call__(self, at):
-            return -at.probability.log()
+        def __call__(self, probs):
+            return -probs.log()
 
     logits, target = torch.randn(100, 4), torch.randint(4, (100,))
     own = Conformal(score=Margin()).calibrate(logits, target)
@@ -341,15 +397,15 @@ def test_draws_of_the_wrong_kind():
 def test_a_score_that_is_a_class_and_not_an_instance():
     with pytest.raises(ValueError, match="score must be a name or a ConformityScore, got"):
         Conformal(score=LAC)
-    with pytest.raises(ValueError, match="threshold must be a name or a Threshold, got None"):
-        Conformal(threshold=None)
+    with pytest.raises(ValueError, match="rule must be a name or a ThresholdRule, got None"):
+        Conformal(rule=None)
 
 
 @pytest.mark.parametrize("score", ["aps", "raps", "saps"])
 def test_equal_probabilities_are_in_or_out_together_with_thresholds_by_class(score):
     logits = torch.randn(2000, 6)
     target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
-    predictor = Conformal(coverage=0.6, score=score, threshold=Interpolated(weight=0.0))
+    predictor = Conformal(coverage=0.6, score=score, rule=Interpolated(weight=0.0))
     marginal = Conformal(coverage=0.6, score=score).calibrate(logits, target)
     predictor.calibrate(logits, target)
     tied = (torch.randn(500, 6) * 2).round()
@@ -362,7 +418,9 @@ def test_the_smallest_coverage_is_one_score():
     logits, target = torch.randn(50, 3), torch.randint(3, (50,))
     predictor = Conformal(coverage=1e-12).calibrate(logits, target)
     assert float(predictor.threshold) == float((1 - logits.softmax(1).gather(1, target[:, None])).min())
-    assert float(grouped_quantiles(torch.tensor([3.0, 1.0]), torch.tensor([1, 1]), 2, 1e-12)[1]) == 1.0
+    assert (
+        float(grouped_thresholds(torch.tensor([3.0, 1.0]), torch.tensor([1, 1]), 2, coverage=1e-12)[1]) == 1.0
+    )
 
 
 def test_between_two_equal_thresholds_there_is_no_other():

@@ -1,5 +1,6 @@
 """What holds for every predictor: rows are checked, left out and forgotten alike, and nothing is mixed up."""
 
+import inspect
 import math
 import warnings
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from shortlist.predictors import (
+    PREDICTORS,
     AverageError,
     AverageK,
     CalibrationWarning,
@@ -126,6 +128,12 @@ def test_rare_classes_in_half_precision_have_finite_weights():
         assert AverageK(2, priors=half).weights.isfinite().all()
 
 
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_whether_priors_are_taken_is_declared_as_it_is(name):
+    arguments = inspect.signature(PREDICTORS[name]).parameters
+    assert PREDICTORS[name].takes_priors == ("priors" in arguments)
+
+
 @pytest.mark.errors
 def test_weights_that_overflow_are_an_error():
     priors = torch.tensor([1 - 5e-6] + [1e-6] * 5)
@@ -171,8 +179,8 @@ def test_numbers_of_numpy_can_be_saved(tmp_path):
         AverageK(np.int64(2), tau=np.float32(0.5), priors=torch.full((6,), 1 / 6)),
         AverageError(coverage=np.float32(0.5)),
         PointwiseError(coverage=np.float32(0.5)),
-        Conformal(coverage=np.float32(0.5), score=raps, threshold=Interpolated(weight=np.float32(0.25))),
-        Conformal(score=SAPS(step=np.float32(0.5)), threshold=Clustered(share=np.float32(0.5))),
+        Conformal(coverage=np.float32(0.5), score=raps, rule=Interpolated(weight=np.float32(0.25))),
+        Conformal(score=SAPS(step=np.float32(0.5)), rule=Clustered(share=np.float32(0.5))),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -192,7 +200,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     logits, target = rows()
     for options, message in (
         ({"score": Margin()}, "predictor.score must be one of lac, .* got Margin"),
-        ({"threshold": Always()}, "predictor.threshold must be one of marginal, .* got Always"),
+        ({"rule": Always()}, "predictor.rule must be one of marginal, .* got Always"),
     ):
         own = Conformal(**options).calibrate(logits, target)
         with pytest.raises(ValueError, match=message):

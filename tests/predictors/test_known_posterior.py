@@ -101,10 +101,10 @@ def test_class_conditional_and_prevalence_adjusted_sets_raise_macro_coverage():
     results = {}
     for name, options in {
         "marginal": {},
-        "by class": {"threshold": "class_conditional"},
+        "by class": {"rule": "class_conditional"},
         "prevalence": {"score": "prevalence_adjusted", "priors": priors},
-        "clustered": {"threshold": "clustered"},
-        "between": {"threshold": "interpolated"},
+        "clustered": {"rule": "clustered"},
+        "between": {"rule": "interpolated"},
     }.items():
         predictor = Conformal(coverage=0.9, **options).calibrate(logits[calibration], target[calibration])
         results[name] = micro_and_macro(predictor(logits[fresh]), target[fresh])

@@ -32,8 +32,8 @@ ALL = {
     "pointwise": lambda: PointwiseError(coverage=0.8),
     "average error": lambda: AverageError(coverage=0.8),
     "lac": lambda: Conformal(),
-    "raps by class": lambda: Conformal(score=RAPS(penalty=0.1, k_reg=2), threshold=Interpolated(weight=0.3)),
-    "aps clustered": lambda: Conformal(score="aps", threshold=Clustered(num_clusters=2, share=0.5)),
+    "raps by class": lambda: Conformal(score=RAPS(penalty=0.1, k_reg=2), rule=Interpolated(weight=0.3)),
+    "aps clustered": lambda: Conformal(score="aps", rule=Clustered(num_clusters=2, share=0.5)),
     "prevalence": lambda: Conformal(score="prevalence_adjusted", priors=PRIORS),
 }
 

@@ -15,8 +15,8 @@ CASES = {
     "average_error": lambda: AverageError(coverage=0.8),
     "lac": lambda: Conformal(coverage=0.8),
     "aps": lambda: Conformal(coverage=0.8, score="aps"),
-    "class_conditional": lambda: Conformal(coverage=0.5, threshold="class_conditional"),
-    "clustered": lambda: Conformal(coverage=0.8, threshold="clustered"),
+    "class_conditional": lambda: Conformal(coverage=0.5, rule="class_conditional"),
+    "clustered": lambda: Conformal(coverage=0.8, rule="clustered"),
 }
 
 
@@ -123,11 +123,11 @@ def real_sets(scores, threshold, score):
 
 
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
-@pytest.mark.parametrize("threshold", ["marginal", "class_conditional"])
+@pytest.mark.parametrize("rule", ["marginal", "class_conditional"])
 @pytest.mark.parametrize("score", ["aps", "raps", "saps"])
-def test_ties_within_rows_have_one_place_in_calibration_and_prediction(score, threshold):
+def test_ties_within_rows_have_one_place_in_calibration_and_prediction(score, rule):
     scores, target = rows(400, 12, step=0.5, seed=3)
-    predictor = Conformal(coverage=0.9, score=score, threshold=threshold).calibrate(scores, target)
+    predictor = Conformal(coverage=0.9, score=score, rule=rule).calibrate(scores, target)
     sets = predictor(scores)
     assert torch.equal(sets, real_sets(scores, predictor.threshold, score))
     measured = float(sets.gather(1, target[:, None]).double().mean())

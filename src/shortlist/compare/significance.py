@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_k
+from shortlist.metrics import average_rows
 from shortlist.metrics.aggregation import central_share
 from shortlist.metrics.bootstrap import resample
 
@@ -136,6 +137,4 @@ def paired_bootstrap_test(
 def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
     if classes is None:
         return float(values.mean())
-    counts = target.bincount(minlength=len(classes))
-    sums = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, target, values)
-    return float((sums / counts)[classes & (counts > 0)].mean())
+    return float(average_rows(values, target, num_classes=len(classes), average="none")[classes].nanmean())

@@ -1,34 +1,33 @@
 """Figures of scores and of predicted sets; ``shortlist.metrics.modules`` has them as torchmetrics."""
 
 from shortlist.metrics.aggregation import Aggregate, aggregate
-from shortlist.metrics.evaluation import evaluate
-from shortlist.metrics.functional import (
+from shortlist.metrics.calibration import (
     Activation,
-    Average,
     CalibrationSums,
-    Ranks,
-    SetSums,
-    Ties,
-    TopKSums,
-    average_classes,
-    balanced_error,
     calibration_error,
     calibration_sums,
-    coverage_shortfall,
     error_of_bins,
+)
+from shortlist.metrics.class_means import (
+    Average,
+    average_classes,
+    average_rows,
+    coverage_shortfall,
+    under_covered_share,
+    worst_classes,
+)
+from shortlist.metrics.evaluation import evaluate
+from shortlist.metrics.ranks import (
+    Ranks,
+    Ties,
+    TopKSums,
+    balanced_error,
     rank_histogram,
-    set_coverage,
-    set_size,
-    set_sums,
-    size_histogram,
-    size_quantiles,
     topk_accuracy,
     topk_curve,
     topk_curve_area,
     topk_sums,
     true_ranks,
-    under_covered_share,
-    worst_classes,
 )
 from shortlist.metrics.results import (
     Averages,
@@ -38,6 +37,14 @@ from shortlist.metrics.results import (
     Results,
     ScoreResults,
     SetResults,
+)
+from shortlist.metrics.sets import (
+    SetSums,
+    set_coverage,
+    set_size,
+    set_sums,
+    size_histogram,
+    size_quantiles,
 )
 
 __all__ = [
@@ -58,6 +65,7 @@ __all__ = [
     "TopKSums",
     "aggregate",
     "average_classes",
+    "average_rows",
     "balanced_error",
     "calibration_error",
     "calibration_sums",

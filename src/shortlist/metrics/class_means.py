@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_k, check_number
@@ -12,6 +12,7 @@ from shortlist.class_table import GROUPS
 __all__ = [
     "Average",
     "average_classes",
+    "average_rows",
     "check_coverage",
     "check_groups",
     "coverage_shortfall",
@@ -81,6 +82,36 @@ def average_classes(
     assert groups is not None
     totals = means.new_zeros(*means.shape[:-1], number).index_add_(-1, groups, means)
     return totals / means.new_zeros(number).index_add_(0, groups, present.double())
+
+
+def average_rows(
+    values: Float[Tensor, " n"] | Int[Tensor, " n"] | Bool[Tensor, " n"],
+    target: Int[Tensor, " n"],
+    *,
+    num_classes: int,
+    average: Average = "micro",
+    groups: Int[Tensor, " c"] | None = None,
+) -> Float[Tensor, "..."]:
+    """Average one number of each row over rows, over classes, over groups of classes, or within each class.
+
+    Args:
+        values: A number for each row (n,), such as whether its set holds the true class.
+        target: True class of each row (n,).
+        num_classes: Number of classes c.
+        average: See :func:`average_classes`.
+        groups: Group of each class (c,), for ``average="group"`` only.
+
+    Returns:
+        float64; see :func:`average_classes` for its shape. NaN where there is no row.
+
+    Example:
+        >>> hits, target = torch.tensor([True, True, False, True]), torch.tensor([0, 0, 0, 2])
+        >>> round(float(average_rows(hits, target, num_classes=3, average="macro")), 4)  # (2/3 + 1) / 2
+        0.8333
+    """
+    sums = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
+    sums.index_add_(0, target, values.double())
+    return average_classes(sums, target.bincount(minlength=num_classes), average=average, groups=groups)
 
 
 def worst_classes(

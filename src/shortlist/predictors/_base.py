@@ -1,13 +1,15 @@
 """What all predictors have in common: calibration in one go or in pieces, state in buffers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shortlist._checks import check_number, check_priors, check_scores, check_target
+from shortlist._checks import can_read_values, check_number, check_priors, check_scores, check_target
+from shortlist._precision import KeepsPrecision
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -16,7 +18,7 @@ from shortlist.predictors._activation import (
     class_values,
 )
 
-__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows"]
+__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
 
 P = TypeVar("P", bound="SetPredictor")
 _PENDING = "pending."  # before the names of rows that are not yet finished, in a state
@@ -54,7 +56,26 @@ def chunk_rows(num_classes: int) -> int:
     return max(1, 2**18 // max(num_classes, 1))
 
 
-class SetPredictor(nn.Module, ABC):
+def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Tensor | None) -> Tensor:
+    """Sets (n, c) of scores (n, c), made of a few rows at a time, whose values stay in the cache.
+
+    Args:
+        scores: Scores (n, c).
+        make_sets: From some rows of the scores, and of what else goes by rows, to their sets.
+        by_row: What else goes by rows, (n, ...) each.
+    """
+    if not can_read_values(scores):
+        return make_sets(scores, *by_row)
+    step, sets = 2 * chunk_rows(scores.shape[1]), torch.empty(scores.shape, dtype=torch.bool)
+    for start in range(0, len(scores), step):
+        some = slice(start, start + step)
+        sets[some] = make_sets(
+            scores[some], *(None if numbers is None else numbers[some] for numbers in by_row)
+        )
+    return sets
+
+
+class SetPredictor(KeepsPrecision, ABC):
     """Scores to sets; calibrated once, then a pure function of scores.
 
     Calibrate with :meth:`calibrate`, or with :meth:`update` for each batch and :meth:`finish` at the end,
@@ -65,6 +86,7 @@ class SetPredictor(nn.Module, ABC):
 
     needs_calibration: ClassVar[bool] = True
     needs_target: ClassVar[bool] = False
+    takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
     shift: Tensor | None
@@ -126,6 +148,13 @@ class SetPredictor(nn.Module, ABC):
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None) -> None:
         """Take in a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
+        counted = self._check_rows(scores, target)
+        if counted is not None and target is not None:
+            scores, target = scores[counted], target[counted]
+        self._collect(scores, target)
+
+    def _check_rows(self, scores: Tensor, target: Tensor | None) -> Tensor | None:
+        """Make ready for calibration rows; returns which of them count (n,), if not all do."""
         if self.calibrated and self.needs_calibration:
             self.reset()
         check_finite(scores)
@@ -133,12 +162,9 @@ class SetPredictor(nn.Module, ABC):
         self._set_num_classes(scores.shape[1])
         if target is None and self.needs_target:
             raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
-        if target is not None:
-            check_target(target, scores, ignore_index=-100)
-            kept = target != -100
-            if not bool(kept.all()):
-                scores, target = scores[kept], target[kept]
-        self._collect(scores, target)
+        if target is None or check_target(target, scores, ignore_index=-100):
+            return None
+        return target != -100
 
     def finish(self: P) -> P:
         """Set the threshold from the rows taken in so far, and let go of them."""
@@ -195,6 +221,15 @@ class SetPredictor(nn.Module, ABC):
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`pending` gave."""
 
+    def _at_least(self, scores: Tensor, threshold: Tensor) -> Tensor:
+        """Sets (n, c) of the classes whose value reaches a threshold."""
+
+        def sets(some: Tensor) -> Tensor:
+            values = self._values(some)
+            return values >= threshold.to(values.dtype)
+
+        return sets_in_chunks(scores, sets)
+
     def _values(self, scores: Tensor) -> Tensor:
         """What the threshold is compared with: probabilities by class weights."""
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
@@ -218,16 +253,6 @@ class SetPredictor(nn.Module, ABC):
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
         check_finite(scores)
         self._check_classes(scores.shape[1])
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        # moves to another device are followed; a change of precision would shift the threshold
-        before = dict(self._buffers)
-        result = super()._apply(fn, recurse)
-        for name, buffer in self._buffers.items():
-            old = before[name]
-            if buffer is not None and old is not None and buffer.dtype != old.dtype:
-                self._buffers[name] = old.to(buffer.device)
-        return result
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # rows that are taken in and not yet finished travel along: to forget them would change the threshold

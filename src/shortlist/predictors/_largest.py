@@ -3,8 +3,12 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from shortlist._checks import can_read_values
+from shortlist.predictors._exact import exact_sum
 
 __all__ = ["LargestValues", "RowsOutOfOrderError", "at_least"]
 
@@ -22,13 +26,24 @@ def at_least(values: Tensor, bound: float) -> Tensor:
     Few are, as a rule: the maxima of groups tell where to look, in one vectorised pass.
     """
     flat = values.reshape(-1)
+    if bound == -math.inf:
+        return flat.clone()
     groups = flat.numel() // GROUP
-    if bound > -math.inf and groups:
+    if groups:
         body, rest = flat[: GROUP * groups].view(GROUP, groups), flat[GROUP * groups :]
         near = (body.amax(0) >= bound).nonzero().squeeze(1)
         if 2 * len(near) < groups:
             flat = torch.cat([body[:, near].reshape(-1), rest])
-    return flat[flat >= bound]
+    return _chosen(flat, torch.ge, bound)
+
+
+def _chosen(values: Tensor, compare: Callable[..., Tensor], bound: float) -> Tensor:
+    """The values (m,) that compare with a bound; on the CPU by NumPy, in a third of the time."""
+    if not can_read_values(values):
+        return values[compare(values, bound)]
+    numbers = values.detach().numpy()
+    held = numbers >= bound if compare is torch.ge else numbers < bound
+    return torch.from_numpy(numbers[np.flatnonzero(held)])
 
 
 class LargestValues:
@@ -37,11 +52,15 @@ class LargestValues:
     Each :meth:`add` is told by ``limit`` how many of the values so far may be needed in the end; from time to
     time the smaller ones are dropped. Whether one of these was needed after all is known in the end, so that
     the answer is exact or an error.
+
+    Where it is known that the largest are needed for their sum alone, a ceiling may be set at the start: what
+    reaches it is counted and added up, and not kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, floor: float = -math.inf, ceiling: float = math.inf) -> None:
         self.rows = 0
-        self.floor = -math.inf
+        self.floor, self.ceiling = floor, ceiling
+        self.above, self.mass_above = 0, 0  # how many reach the ceiling, and their sum in units
         self.at_floor = 0  # values equal to the floor that are counted, not kept
         self.dropped = False  # whether any value below the floor was
         self._kept: list[Tensor] = []  # each value >= floor
@@ -57,6 +76,10 @@ class LargestValues:
     def _append(self, values: Tensor) -> None:
         found = at_least(values, self.floor)
         self.dropped |= len(found) < values.numel()
+        if self.ceiling < math.inf:
+            high = _chosen(found, torch.ge, self.ceiling)
+            self.above, self.mass_above = self.above + len(high), self.mass_above + exact_sum(high)
+            found = _chosen(found, torch.lt, self.ceiling)
         self._kept.append(found)
         self._size += len(found)
 
@@ -90,6 +113,13 @@ class LargestValues:
         """What is kept (m,), in no order; with ``at_floor`` times the floor, all that is >= floor."""
         return torch.cat(self._kept) if self._kept else torch.empty(0)
 
+    def in_order(self) -> Tensor:
+        """What is kept (m,), in descending order."""
+        values = self.values()
+        if not can_read_values(values):
+            return values.sort(descending=True).values
+        return torch.from_numpy(np.sort(values.numpy())).flip(0)
+
     def around(self, rank: int) -> tuple[float, float]:
         """The rank-th and the (rank + 1)-th largest of all values; the latter is -inf if there is none."""
         values = self.values()
@@ -111,7 +141,8 @@ class LargestValues:
 
     def count_at_least(self, bound: float) -> int:
         """How many of all values are >= a bound, which must not be below the floor."""
-        return int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
+        found = int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
+        return found + self.above
 
     def state(self) -> dict[str, Tensor]:
         """Everything, as tensors."""

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,6 +56,7 @@ class AverageK(SetPredictor):
         classification", 2023.
     """
 
+    takes_priors: ClassVar[bool] = True
     threshold: Tensor
 
     def __init__(
@@ -86,8 +87,7 @@ class AverageK(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c), some of which may be empty."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return values >= self.threshold.to(values.dtype)
+        return self._at_least(scores, self.threshold)
 
     def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
@@ -159,8 +159,7 @@ class AverageK(SetPredictor):
         self._seen.merge(other._seen)
 
     def _forget(self) -> None:
-        self._seen = LargestValues()
-        self._seen.floor = self._first_floor
+        self._seen = LargestValues(floor=self._first_floor)
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:

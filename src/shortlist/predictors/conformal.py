@@ -9,19 +9,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_number, check_scores
+from shortlist._checks import can_read_values, check_choice, check_number, check_scores, promote
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
-from shortlist.predictors._order import (
-    Places,
-    at_last_equal,
-    places_in_order,
-    prefix_sets,
-    true_class_places,
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
+from shortlist.predictors._scored_rows import ScoredRows
+from shortlist.predictors.conformity import (
+    CONFORMITY_SCORES,
+    ConformityScore,
+    OrderedScore,
+    sets_within,
+    true_class_scores,
 )
-from shortlist.predictors._quantiles import conformal_rank
-from shortlist.predictors.conformity import CONFORMITY_SCORES, ConformityScore
-from shortlist.predictors.thresholds import THRESHOLDS, Threshold
+from shortlist.predictors.thresholds import THRESHOLD_RULES, ThresholdRule, conformal_rank
 
 __all__ = ["Conformal"]
 
@@ -38,8 +37,9 @@ class Conformal(SetPredictor):
         coverage: Promised share of sets that hold the true class, in (0, 1).
         score: ``"lac"``, ``"aps"``, ``"raps"``, ``"saps"``, ``"prevalence_adjusted"``, or an instance such as
             ``RAPS(penalty=0.02, k_reg=3)``; see :mod:`shortlist.predictors.conformity`.
-        threshold: ``"marginal"``, ``"class_conditional"``, ``"clustered"``, ``"interpolated"``, or an
-            instance such as ``Interpolated(weight=0.3)``; see :mod:`shortlist.predictors.thresholds`.
+        rule: How the threshold is set: ``"marginal"``, ``"class_conditional"``, ``"clustered"``,
+            ``"interpolated"``, or an instance such as ``Interpolated(weight=0.3)``; see
+            :mod:`shortlist.predictors.thresholds`.
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``.
         randomised: Draw one uniform number a row, so that scores with cumulative probabilities reach the
@@ -56,6 +56,7 @@ class Conformal(SetPredictor):
     """
 
     needs_target: ClassVar[bool] = True
+    takes_priors: ClassVar[bool] = True
     threshold: Tensor
 
     def __init__(
@@ -63,7 +64,7 @@ class Conformal(SetPredictor):
         *,
         coverage: float = 0.9,
         score: str | ConformityScore = "lac",
-        threshold: str | Threshold = "marginal",
+        rule: str | ThresholdRule = "marginal",
         priors: Tensor | None = None,
         scores_priors: Tensor | None = None,
         randomised: bool = False,
@@ -72,33 +73,25 @@ class Conformal(SetPredictor):
     ) -> None:
         super().__init__(activation=activation, priors=priors, scores_priors=scores_priors)
         coverage = check_number("coverage", coverage, above=0.0, below=1.0)
-        if isinstance(score, str):
-            check_choice("score", score, tuple(CONFORMITY_SCORES))
-            score = CONFORMITY_SCORES[score]()
-        if isinstance(threshold, str):
-            check_choice("threshold", threshold, tuple(THRESHOLDS))
-            threshold = THRESHOLDS[threshold]()
-        for name, given, kind in (("score", score, ConformityScore), ("threshold", threshold, Threshold)):
-            if not isinstance(given, kind):
-                raise ValueError(f"{name} must be a name or a {kind.__name__}, got {given!r}")
-        if score.weighted != (priors is not None):
-            need = "must be given" if score.weighted else "must be None"
-            raise ValueError(f"priors {need} for the score {_name(score, CONFORMITY_SCORES)!r}")
-        if randomised and not score.ordered:
+        self.coverage = coverage
+        self.score: ConformityScore = _instance("score", score, CONFORMITY_SCORES, ConformityScore)
+        self.rule: ThresholdRule = _instance("rule", rule, THRESHOLD_RULES, ThresholdRule)
+        if self.score.weighted != (priors is not None):
+            need = "must be given" if self.score.weighted else "must be None"
+            raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}")
+        self.adds_probabilities = isinstance(self.score, OrderedScore)
+        if randomised and not self.adds_probabilities:
             raise ValueError("randomised must be False: this score has nothing to randomise, got True")
-        self.coverage, self.score, self.set_threshold = coverage, score, threshold
         self.randomised, self.generator = randomised, generator
-        self.adds_probabilities = score.ordered
         self.register_buffer("threshold", torch.tensor(math.nan))
-        self._scores: list[Tensor] = []
-        self._targets: list[Tensor] = []
+        self._rows = ScoredRows()
 
     def options(self) -> dict[str, Any]:
         """See :class:`SetPredictor`."""
         return {
             "coverage": self.coverage,
             "score": _options(self.score, CONFORMITY_SCORES),
-            "threshold": _options(self.set_threshold, THRESHOLDS),
+            "rule": _options(self.rule, THRESHOLD_RULES),
             "randomised": self.randomised,
             "activation": self.activation,
         }
@@ -113,38 +106,34 @@ class Conformal(SetPredictor):
         self._check_ready(scores)
         if uniform is not None:
             self._check_uniform(uniform, (len(scores), 1), tuple(scores.shape))
-        values = self._values(scores)
-        if not self.score.ordered:
-            return self.score(_class_order(values)) <= self.threshold.to(values.dtype)
         if uniform is None and self.randomised:
-            uniform = self._draw(len(values), values)[:, None]
-        threshold = self.threshold.to(values.dtype)
-        if threshold.ndim == 0:
-            return prefix_sets(
-                values, lambda places: self.score(_with(places, uniform)) <= threshold, ties="out"
-            )
-        in_order, index = values.sort(dim=1, descending=True)
-        numbers = at_last_equal(in_order, self.score(_with(places_in_order(in_order), uniform)))
-        inside = numbers <= threshold[index]
-        return torch.zeros_like(values, dtype=torch.bool).scatter(1, index, inside)
+            uniform = self._draw(scores)[:, None]
+        return sets_in_chunks(scores, self._sets, uniform)
 
-    def _draw(self, rows: int, like: Tensor) -> Tensor:
+    def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
+        values = self._values(scores)
+        return sets_within(self.score, values, self.threshold.to(values.dtype), uniform=uniform)
+
+    def _draw(self, scores: Tensor) -> Tensor:
         """One uniform number a row; the same sequence however the rows are cut into batches."""
-        device = like.device if self.generator is None else self.generator.device
-        draws = torch.rand(rows, dtype=like.dtype, device=device, generator=self.generator)
-        return draws.to(like.device)
+        device = scores.device if self.generator is None else self.generator.device
+        draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
+        return draws.to(scores.device)
 
+    @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
         """Take in a batch of calibration rows, and the draws (n,) of a randomised score, if given."""
         if uniform is not None:
             check_scores(scores, name="scores")
             self._check_uniform(uniform, (len(scores),))
-            if isinstance(target, Tensor) and target.shape == uniform.shape:
-                uniform = uniform[target != -100]  # as the rows themselves
-        if self.calibrated:
-            self.reset()
-        self._given_uniform = uniform
-        super().update(scores, target)
+        counted = self._check_rows(scores, target)
+        assert target is not None  # as labels are needed
+        if counted is not None:
+            scores, target = scores[counted], target[counted]
+            uniform = None if uniform is None else uniform[counted]
+        if uniform is None and self.randomised:
+            uniform = self._draw(scores)
+        self._rows.add(true_class_scores(self.score, self._values(scores), target, uniform=uniform), target)
 
     def _check_uniform(self, uniform: Tensor, *shapes: tuple[int, ...]) -> None:
         """Require draws of one of the shapes."""
@@ -159,27 +148,15 @@ class Conformal(SetPredictor):
         if can_read_values(uniform) and bool(outside.any()):
             raise ValueError(f"{wanted}, got {float(uniform[outside][0])}")
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
-        assert target is not None
-        values = self._values(scores)
-        if self.score.ordered:
-            places = true_class_places(values, target)
-            if self._given_uniform is not None:
-                places = places._replace(uniform=self._given_uniform)
-            elif self.randomised:
-                places = places._replace(uniform=self._draw(len(values), values))
-        else:
-            places = _class_order(values.gather(1, target[:, None]).squeeze(1))
-        self._scores.append(self.score(places))
-        self._targets.append(target)
-
     def _settle(self) -> None:
-        if not self._scores or not sum(map(len, self._scores)):
+        if not len(self._rows):
             raise ValueError("calibration needs at least 1 row that is not left out, got 0")
-        scores, target = torch.cat(self._scores), torch.cat(self._targets)
-        found = self.set_threshold(scores, target, self._classes_known, self.coverage)
+        scores, target = self._rows.scores, self._rows.target
+        found = self.rule(scores, target, self._classes_known, self.coverage)
         values = found.values.to(scores.dtype)
-        if self.score.ordered:  # cumulative sums round differently in a sort and in a masked sum
+        if isinstance(
+            self.score, OrderedScore
+        ):  # cumulative sums round differently in a sort and in a masked sum
             values = values + 8 * torch.finfo(values.dtype).eps * values.abs().clamp_min(1)
         at = values[target] if values.ndim else values
         self.threshold = values
@@ -189,7 +166,7 @@ class Conformal(SetPredictor):
             ties=self._count_ties(scores, values),
             fallback_classes=found.fallback_classes,
         )
-        self._scores, self._targets = [], []
+        self._rows = ScoredRows()
         self._warn(self.report)
 
     def _count_ties(self, scores: Tensor, threshold: Tensor) -> int:
@@ -214,40 +191,39 @@ class Conformal(SetPredictor):
             warnings.warn(f"Conformal: {message}", CalibrationWarning, stacklevel=4)
 
     def _join(self, other: "Conformal") -> None:
-        self._scores += other._scores
-        self._targets += other._targets
+        if len(other._rows):
+            self._rows.add(other._rows.scores, other._rows.target)
 
     def _forget(self) -> None:
-        self._scores, self._targets = [], []
-        self._given_uniform: Tensor | None = None
+        self._rows = ScoredRows()
         self.threshold = self.threshold.new_tensor(math.nan)
 
     def pending(self) -> dict[str, Tensor]:
         """See :class:`SetPredictor`."""
-        if not self._scores:
+        if not len(self._rows):
             return {}
-        return {"scores": torch.cat(self._scores), "targets": torch.cat(self._targets)}
+        return {"scores": self._rows.scores.clone(), "targets": self._rows.target.clone()}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """See :class:`SetPredictor`."""
-        self._scores = [state["scores"]] if state else []
-        self._targets = [state["targets"]] if state else []
+        self._rows = ScoredRows()
+        if state:
+            self._rows.add(state["scores"], state["targets"])
 
 
-def _with(places: Places, uniform: Tensor | None) -> Places:
-    """Places with the draws (n, 1) or (n, c), if there are any."""
-    if uniform is None:
-        return places
-    return places._replace(uniform=uniform[:, : places.probability.shape[1]])
-
-
-def _class_order(values: Tensor) -> Places:
-    """Places for a score that looks at the probability alone."""
-    return Places(values, values, values, values)
+def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) -> Any:
+    """The score or rule that is given, or the one of a given name."""
+    if isinstance(given, str):
+        check_choice(argument, given, tuple(registry))
+        return registry[given]()
+    if not isinstance(given, kind):
+        wanted = "ThresholdRule" if kind is ThresholdRule else "ConformityScore"
+        raise ValueError(f"{argument} must be a name or a {wanted}, got {given!r}")
+    return given
 
 
 def _options(instance: object, registry: dict[str, Any]) -> dict[str, Any]:
-    """Name and options of a score or a threshold."""
+    """Name and options of a score or a rule."""
     options = asdict(instance) if is_dataclass(instance) and not isinstance(instance, type) else {}
     return {"name": _name(instance, registry), **options}
 

@@ -1,65 +1,100 @@
-"""Conformity scores: how badly a class fits a row, one formula for calibration and prediction alike."""
+"""Conformity scores: how badly a class fits a row, one formula for calibration and prediction alike.
+
+A score is a function of probabilities: ``aps_scores(probs)``, for example, has one number for each row and
+class. Its class stores the options and has the formula. :func:`true_class_scores` and :func:`sets_within`
+find the same numbers, and the sets that follow, without the scores of all classes where that is faster.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_number
-from shortlist.predictors._order import Places
+from shortlist._checks import check_number, check_scores
+from shortlist.predictors._order import Places, at_last_equal, places_in_order, prefix_sets, true_class_places
 
-__all__ = ["APS", "CONFORMITY_SCORES", "LAC", "RAPS", "SAPS", "ConformityScore", "PrevalenceAdjusted"]
+__all__ = [
+    "APS",
+    "CONFORMITY_SCORES",
+    "LAC",
+    "RAPS",
+    "SAPS",
+    "ConformityScore",
+    "OrderedScore",
+    "PrevalenceAdjusted",
+    "ValueScore",
+    "aps_scores",
+    "class_scores",
+    "lac_scores",
+    "prevalence_adjusted_scores",
+    "raps_scores",
+    "saps_scores",
+    "sets_within",
+    "true_class_scores",
+]
 
 
-class ConformityScore(ABC):
-    """A formula for the score of a class; small is good.
+class ValueScore(ABC):
+    """A score that depends on the class's own probability alone; small is good."""
 
-    An ordered score never falls from one place in the order to the next.
+    weighted: ClassVar[bool] = False  # whether probabilities come divided by the class priors
+
+    @abstractmethod
+    def __call__(self, probs: Tensor) -> Tensor:
+        """Scores of classes with the given probabilities, in any shape."""
+
+
+class OrderedScore(ABC):
+    """A score that depends on the place of the class in the order of probabilities; small is good.
+
+    It never falls from one place to the next. Classes of equal probability have the score of the last of
+    their places.
     """
 
-    ordered: ClassVar[bool] = True  # whether it needs the rank or the cumulative probability
-    weighted: ClassVar[bool] = False  # whether probabilities come divided by the class priors
+    weighted: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, at: Places) -> Tensor:
         """Scores of classes at the given places."""
 
 
+ConformityScore = ValueScore | OrderedScore
+
+
 @dataclass(frozen=True)
-class LAC(ConformityScore):
+class LAC(ValueScore):
     r"""Least ambiguous sets, :math:`1 - p_j`: the smallest on average (Sadinle, Lei, Wasserman 2019)."""
 
-    ordered: ClassVar[bool] = False
-
-    def __call__(self, at: Places) -> Tensor:
-        """See :class:`ConformityScore`."""
-        return 1 - at.probability
+    def __call__(self, probs: Tensor) -> Tensor:
+        """See :class:`ValueScore`."""
+        return 1 - probs
 
 
 @dataclass(frozen=True)
-class PrevalenceAdjusted(ConformityScore):
+class PrevalenceAdjusted(ValueScore):
     r"""Prevalence-adjusted, :math:`-p_j / \pi_j`, for macro coverage (Ding, Fermanian, Salmon 2025)."""
 
-    ordered: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
 
-    def __call__(self, at: Places) -> Tensor:
-        """See :class:`ConformityScore`."""
-        return -at.probability
+    def __call__(self, probs: Tensor) -> Tensor:
+        """See :class:`ValueScore`."""
+        return -probs
 
 
 @dataclass(frozen=True)
-class APS(ConformityScore):
+class APS(OrderedScore):
     """Adaptive prediction sets: the cumulative probability down to the class (Romano, Sesia, Candès 2020)."""
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`ConformityScore`."""
+        """See :class:`OrderedScore`."""
         return at.cumulative - (1 - at.uniform) * at.probability
 
 
 @dataclass(frozen=True)
-class RAPS(ConformityScore):
+class RAPS(OrderedScore):
     """APS with a penalty for each rank beyond ``k_reg`` (Angelopoulos, Bates, Malik, Jordan 2021)."""
 
     penalty: float = 0.01
@@ -70,13 +105,13 @@ class RAPS(ConformityScore):
         object.__setattr__(self, "k_reg", check_number("k_reg", self.k_reg, low=0.0))
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`ConformityScore`."""
+        """See :class:`OrderedScore`."""
         excess = (at.rank - self.k_reg).clamp_min(0)
         return at.cumulative - (1 - at.uniform) * at.probability + self.penalty * excess
 
 
 @dataclass(frozen=True)
-class SAPS(ConformityScore):
+class SAPS(OrderedScore):
     """The largest probability, then a fixed step for each rank (Huang et al. 2024)."""
 
     step: float = 0.1
@@ -85,7 +120,7 @@ class SAPS(ConformityScore):
         object.__setattr__(self, "step", check_number("step", self.step, above=0.0))
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`ConformityScore`."""
+        """See :class:`OrderedScore`."""
         first = at.rank == 1
         return (at.best + (at.rank - 2 + at.uniform) * self.step).where(~first, at.uniform * at.best)
 
@@ -97,3 +132,122 @@ CONFORMITY_SCORES: dict[str, type[ConformityScore]] = {
     "saps": SAPS,
     "prevalence_adjusted": PrevalenceAdjusted,
 }
+
+
+def lac_scores(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    """Score every class by one minus its probability; see :class:`LAC`.
+
+    Example:
+        >>> lac_scores(torch.tensor([[0.75, 0.25]]))
+        tensor([[0.2500, 0.7500]])
+    """
+    return class_scores(LAC(), probs)
+
+
+def prevalence_adjusted_scores(
+    probs: Float[Tensor, "n c"], *, priors: Float[Tensor, " c"]
+) -> Float[Tensor, "n c"]:
+    """Score every class by minus its probability over its prior; see :class:`PrevalenceAdjusted`.
+
+    Example:
+        >>> prevalence_adjusted_scores(torch.tensor([[0.75, 0.25]]), priors=torch.tensor([0.875, 0.125]))
+        tensor([[-0.8571, -2.0000]])
+    """
+    return class_scores(PrevalenceAdjusted(), probs / priors)
+
+
+def aps_scores(probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None) -> Float[Tensor, "n c"]:
+    """Score every class by the cumulative probability down to it; see :class:`APS`.
+
+    Args:
+        probs: Probabilities (n, c).
+        uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomised score: the share of the class's
+            own probability that counts. All of it if ``None``.
+
+    Example:
+        >>> aps_scores(torch.tensor([[0.25, 0.5, 0.25]]))  # equal ones count against each other
+        tensor([[1.0000, 0.5000, 1.0000]])
+    """
+    return class_scores(APS(), probs, uniform=uniform)
+
+
+def raps_scores(
+    probs: Float[Tensor, "n c"], *, penalty: float = 0.01, k_reg: int = 5, uniform: Tensor | None = None
+) -> Float[Tensor, "n c"]:
+    """Score every class as :func:`aps_scores` does, with a penalty for late ranks; see :class:`RAPS`.
+
+    Example:
+        >>> raps_scores(torch.tensor([[0.5, 0.375, 0.125]]), penalty=0.25, k_reg=1)
+        tensor([[0.5000, 1.1250, 1.5000]])
+    """
+    return class_scores(RAPS(penalty, k_reg), probs, uniform=uniform)
+
+
+def saps_scores(
+    probs: Float[Tensor, "n c"], *, step: float = 0.1, uniform: Tensor | None = None
+) -> Float[Tensor, "n c"]:
+    """Score every class by the largest probability and its rank; see :class:`SAPS`.
+
+    Example:
+        >>> saps_scores(torch.tensor([[0.5, 0.375, 0.125]]), step=0.25)
+        tensor([[0.5000, 0.7500, 1.0000]])
+    """
+    return class_scores(SAPS(step), probs, uniform=uniform)
+
+
+def class_scores(
+    score: ConformityScore, probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None
+) -> Float[Tensor, "n c"]:
+    """Score every class of every row, by any score.
+
+    Args:
+        score: The formula.
+        probs: Probabilities (n, c), divided by the class priors for a weighted score.
+        uniform: Draws (n, 1), or (n, c) by rank, of a randomised score.
+    """
+    check_scores(probs, name="probs")
+    if isinstance(score, ValueScore):
+        return score(probs)
+    in_order, index = probs.sort(dim=1, descending=True)
+    numbers = at_last_equal(in_order, score(places_in_order(in_order, uniform)))
+    return torch.zeros_like(probs).scatter(1, index, numbers)
+
+
+def true_class_scores(
+    score: ConformityScore,
+    probs: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    uniform: Float[Tensor, " n"] | None = None,
+) -> Float[Tensor, " n"]:
+    """Score the true class of every row: a column of :func:`class_scores`, without a sort.
+
+    Args:
+        score: The formula.
+        probs: Probabilities (n, c), divided by the class priors for a weighted score.
+        target: True classes (n,).
+        uniform: Draws (n,) of a randomised score.
+    """
+    if isinstance(score, ValueScore):
+        return score(probs.gather(1, target[:, None]).squeeze(1))
+    return score(true_class_places(probs, target, uniform))
+
+
+def sets_within(
+    score: ConformityScore,
+    probs: Float[Tensor, "n c"],
+    threshold: Float[Tensor, "*c"],
+    *,
+    uniform: Tensor | None = None,
+) -> Bool[Tensor, "n c"]:
+    """Find the sets of classes whose score is at most the threshold, or the class's own threshold.
+
+    Args:
+        score: The formula.
+        probs: Probabilities (n, c), divided by the class priors for a weighted score.
+        threshold: One for all classes, or one for each (c,).
+        uniform: Draws (n, 1), or (n, c) by rank, of a randomised score.
+    """
+    if isinstance(score, ValueScore) or threshold.ndim:
+        return class_scores(score, probs, uniform=uniform) <= threshold
+    return prefix_sets(probs, lambda places: score(places) <= threshold, ties="out", uniform=uniform)

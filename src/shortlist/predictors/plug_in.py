@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_number
+from shortlist._checks import check_choice, check_number, check_scores
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
+from shortlist.predictors._exact import exact_sum, first_reaching, from_units, to_units
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors._order import Places, prefix_sets
+from shortlist.predictors._window import MANY, find_window
 
 __all__ = ["AverageError", "PointwiseError"]
 
@@ -47,8 +49,7 @@ class PointwiseError(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c) of at least one class."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return prefix_sets(values, self._inside, ties="in")
+        return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
 
     def _inside(self, places: Places) -> Tensor:
         # the running sum minus its last term can round up to the coverage, at the first place never
@@ -82,8 +83,8 @@ class AverageError(SetPredictor):
         super().__init__(activation=activation)
         self.coverage = _check(coverage, activation)
         self.register_buffer("threshold", torch.tensor(math.nan))
+        self._window: tuple[float, float] | None = None  # what the threshold lies between, if that is known
         self._seen = LargestValues()
-        self._keep_all = False
 
     def options(self) -> dict[str, Any]:
         """See :class:`SetPredictor`."""
@@ -92,59 +93,66 @@ class AverageError(SetPredictor):
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         """Sets (n, c), some of which may be empty."""
         self._check_ready(scores)
-        values = self._values(scores)
-        return values >= self.threshold.to(values.dtype)
+        return self._at_least(scores, self.threshold)
 
     def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageError":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
-        try:
-            return super().calibrate(scores, target)
-        except RowsOutOfOrderError:
-            self._keep_all = True
+        check_scores(scores, name="scores")
+        self.reset()
+        guess = find_window(scores, target, self._values, self.coverage) if scores.numel() >= MANY else None
+        for window in (guess, None, (-math.inf, math.inf)):  # the last one keeps all
+            self._window = window
             try:
                 return super().calibrate(scores, target)
+            except RowsOutOfOrderError:
+                continue
             finally:
-                self._keep_all = False
+                self._window = None
+        raise AssertionError("all values were kept")
 
     def _collect(self, scores: Tensor, target: Tensor | None) -> None:
         self._seen.add(self._values(scores), self._limit)
 
     def _limit(self, values: Tensor, rows: int) -> int:
         """As many of the largest as add up to well over the coverage."""
-        if self._keep_all:
+        if self._window is not None:
             return len(values)
-        mass = values.sort(descending=True).values.double().cumsum(0)
-        return int((mass < (1 + self.coverage) / 2 * rows).sum()) + 1
+        return first_reaching(self._seen.in_order(), to_units((1 + self.coverage) / 2 * rows)) + 1
 
     def _settle(self) -> None:
         rows = self._seen.rows
         if rows < 1:
             raise ValueError("calibration needs at least 1 row, got 0")
-        values = self._seen.values().sort(descending=True).values
-        mass = values.double().cumsum(0)
-        needed = self.coverage * rows * (1 - 1e-12)  # sums of many terms round
-        enough = int((mass < needed).sum())
-        if enough < len(values):
-            threshold = float(values[enough])
-        elif (float(mass[-1]) if len(mass) else 0.0) + self._seen.at_floor * self._seen.floor >= needed:
-            threshold = self._seen.floor
-        elif self._seen.dropped:
-            raise RowsOutOfOrderError(
-                f"the values kept of {rows} rows add up to {float(mass[-1]):g}, but {needed:g} is needed: "
-                "the first rows are surer than the later ones. Shuffle the rows, or calibrate(...) at once"
-            )
-        else:
-            threshold = -math.inf  # rows that do not add up to 1
-        count = self._seen.count_at_least(threshold)
-        above = int((values > threshold).sum())
-        mass_above = float(mass[above - 1]) if above else 0.0
-        tied = count - above > 1 and mass_above + (count - above - 1) * threshold >= needed
+        values, seen = self._seen.in_order(), self._seen
+        needed = to_units(self.coverage * rows * (1 - 1e-12))  # probabilities are rounded
+        threshold = self._threshold(values, needed)
+        count = seen.count_at_least(threshold)
+        higher = int((values > threshold).sum())
+        mass, equal = seen.mass_above + exact_sum(values[:higher]), count - seen.above - higher
+        unit = to_units(threshold) if threshold > -math.inf else 0
+        tied = equal > 1 and mass + (equal - 1) * unit >= needed > mass
         self.threshold = values.new_tensor(threshold)
-        self.report = CalibrationReport(
-            rows=rows, average_size=count / rows, ties=count - above if tied else 0
-        )
+        self.report = CalibrationReport(rows=rows, average_size=count / rows, ties=equal if tied else 0)
         self._seen = LargestValues()
-        self._warn(threshold, (mass_above + (count - above) * threshold) / rows if tied else None)
+        self._warn(threshold, from_units(mass + equal * unit) / rows if tied else None)
+
+    def _threshold(self, values: Tensor, needed: int) -> float:
+        """The largest value that brings the sum of all not below it to what is needed."""
+        seen = self._seen
+        place = first_reaching(values, needed - seen.mass_above)
+        reached = seen.mass_above + exact_sum(values)
+        if place < len(values) and seen.mass_above < needed:
+            return float(values[place])
+        if seen.mass_above < needed and seen.at_floor:
+            if reached + seen.at_floor * to_units(seen.floor) >= needed:
+                return seen.floor
+        if seen.dropped or seen.mass_above >= needed:
+            raise RowsOutOfOrderError(
+                f"the values kept of {seen.rows} rows add up to {from_units(reached):g}, but "
+                f"{from_units(needed):g} is needed: the first rows are surer than the later ones. "
+                "Shuffle the rows, or calibrate(...) at once"
+            )
+        return -math.inf  # rows that do not add up to 1
 
     def _warn(self, threshold: float, mass: float | None) -> None:
         """Of rows without enough mass, and of ties that bring the sets well over the coverage."""
@@ -166,7 +174,8 @@ class AverageError(SetPredictor):
         self._seen.merge(other._seen)
 
     def _forget(self) -> None:
-        self._seen = LargestValues()
+        floor, ceiling = self._window or (-math.inf, math.inf)
+        self._seen = LargestValues(floor=floor, ceiling=ceiling)
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:

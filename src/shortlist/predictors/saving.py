@@ -14,7 +14,7 @@ from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.conformity import CONFORMITY_SCORES
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.thresholds import THRESHOLDS
+from shortlist.predictors.thresholds import THRESHOLD_RULES
 from shortlist.predictors.topk import TopK
 
 __all__ = ["PREDICTORS", "load", "make", "save"]
@@ -29,7 +29,9 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "conformal": Conformal,
 }
 
-_PARTS: tuple[tuple[str, dict[str, Any]], ...] = (("score", CONFORMITY_SCORES), ("threshold", THRESHOLDS))
+_PARTS: dict[type[SetPredictor], dict[str, dict[str, Any]]] = {
+    Conformal: {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
+}
 
 
 def make(
@@ -43,7 +45,7 @@ def make(
 
     Args:
         name: A key of ``PREDICTORS``.
-        options: Its arguments; a score or threshold by name or as a dict of its name and its own options.
+        options: Its arguments; a score or rule by name or as a dict of its name and its own options.
         like_priors: A tensor (c,) if class weights will be loaded: the predictor is made with uniform priors.
         like_scores_priors: A tensor (c,) if a conversion of the scores' priors will be loaded too.
 
@@ -54,7 +56,7 @@ def make(
     if name not in PREDICTORS:
         raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
     options = dict(options)
-    for key, registry in _PARTS:
+    for key, registry in _PARTS.get(PREDICTORS[name], {}).items():
         if isinstance(options.get(key), dict):
             chosen = dict(options[key])
             kind = chosen.pop("name", None)
@@ -87,8 +89,8 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
     state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     digest = hashlib.sha256(state).hexdigest()
     options = predictor.options()
-    for key, registry in _PARTS:
-        if key in options and options[key]["name"] not in registry:
+    for key, registry in _PARTS.get(type(predictor), {}).items():
+        if options[key]["name"] not in registry:
             raise ValueError(
                 f"predictor.{key} must be one of {', '.join(registry)} to be saved, "
                 f"got {options[key]['name']}"

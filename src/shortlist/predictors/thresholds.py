@@ -7,29 +7,73 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_k, check_number
 from shortlist.predictors._base import CalibrationWarning
 from shortlist.predictors._clusters import weighted_k_means
-from shortlist.predictors._quantiles import (
-    group_profiles,
-    grouped_quantiles,
-    marginal_quantile,
-    rows_needed,
-)
 
 __all__ = [
-    "THRESHOLDS",
+    "THRESHOLD_RULES",
     "ClassConditional",
     "Clustered",
     "Interpolated",
     "Marginal",
-    "Threshold",
+    "ThresholdRule",
     "Thresholds",
+    "conformal_rank",
+    "conformal_threshold",
+    "grouped_thresholds",
+    "rows_needed",
 ]
 
 Fallback = Literal["marginal", "full"]
+
+
+def conformal_rank(rows: int, coverage: float) -> int:
+    """Which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
+    return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
+
+
+def rows_needed(coverage: float) -> int:
+    """The fewest rows with a finite threshold."""
+    rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
+    while conformal_rank(rows, coverage) > rows:
+        rows += 1
+    return rows
+
+
+def conformal_threshold(scores: Float[Tensor, " n"], *, coverage: float) -> Float[Tensor, ""]:
+    """Find the finite-sample quantile of calibration scores: the smallest that keeps the promise.
+
+    Args:
+        scores: Scores (n,) of the true classes of the calibration rows.
+        coverage: Promised share of rows whose true class has a score at most the threshold, in (0, 1).
+
+    Returns:
+        The ``ceil((n + 1) coverage)``-th smallest score, infinite if there are fewer.
+
+    Example:
+        >>> conformal_threshold(torch.tensor([0.3, 0.5, 0.4]), coverage=0.5)  # the 2nd
+        tensor(0.4000)
+    """
+    rank = conformal_rank(len(scores), coverage)
+    return scores.new_tensor(math.inf) if rank > len(scores) else scores.kthvalue(rank).values
+
+
+def grouped_thresholds(
+    scores: Float[Tensor, " n"], groups: Int[Tensor, " n"], num_groups: int, *, coverage: float
+) -> Float[Tensor, " g"]:
+    """Find the :func:`conformal_threshold` of each group of scores (num_groups,), all at once."""
+    counts = groups.bincount(minlength=num_groups)
+    rank = ((counts + 1).double() * coverage - 1e-9).ceil().long().clamp_min(1)
+    enough = rank <= counts
+    by_group = _sorted_by_group(scores, groups)
+    start = counts.cumsum(0) - counts
+    place = (start + rank - 1).where(enough, 0)
+    quantile = by_group[place] if len(scores) else scores.new_zeros(num_groups)
+    return quantile.where(enough, math.inf)
 
 
 class Thresholds(NamedTuple):
@@ -39,8 +83,8 @@ class Thresholds(NamedTuple):
     fallback_classes: tuple[int, ...] = ()
 
 
-class Threshold(ABC):
-    """A way to set thresholds."""
+class ThresholdRule(ABC):
+    """How thresholds are set: what the promised coverage is about."""
 
     @abstractmethod
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
@@ -48,12 +92,12 @@ class Threshold(ABC):
 
 
 @dataclass(frozen=True)
-class Marginal(Threshold):
+class Marginal(ThresholdRule):
     """One threshold: the promised coverage holds over all rows together."""
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`Threshold`."""
-        threshold = marginal_quantile(scores, coverage)
+        """See :class:`ThresholdRule`."""
+        threshold = conformal_threshold(scores, coverage=coverage)
         if math.isinf(threshold):
             warnings.warn(
                 f"coverage={coverage:g} needs at least {rows_needed(coverage)} calibration rows, got "
@@ -65,7 +109,7 @@ class Marginal(Threshold):
 
 
 @dataclass(frozen=True)
-class ClassConditional(Threshold):
+class ClassConditional(ThresholdRule):
     """One threshold for each class: the promised coverage holds within each class.
 
     A class with too few rows for the level takes the marginal threshold, or with ``fallback="full"`` is in
@@ -78,12 +122,12 @@ class ClassConditional(Threshold):
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`Threshold`."""
+        """See :class:`ThresholdRule`."""
         return _per_class(scores, target, num_classes, coverage, self.fallback)
 
 
 @dataclass(frozen=True)
-class Interpolated(Threshold):
+class Interpolated(ThresholdRule):
     """Between the class's threshold (``weight=1``) and the marginal one (``weight=0``).
 
     References:
@@ -98,7 +142,7 @@ class Interpolated(Threshold):
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`Threshold`."""
+        """See :class:`ThresholdRule`."""
         own, few = _per_class(scores, target, num_classes, coverage, self.fallback)
         marginal = Marginal()(scores, target, num_classes, coverage).values
         mixed = torch.lerp(marginal.expand_as(own), own, self.weight)  # of two equal ones, the same
@@ -107,7 +151,7 @@ class Interpolated(Threshold):
 
 
 @dataclass(frozen=True)
-class Clustered(Threshold):
+class Clustered(ThresholdRule):
     """One threshold for each cluster of classes whose calibration scores are alike.
 
     Part of the rows serves to find the clusters (k-means on quantiles of each class's scores, weighted by the
@@ -135,7 +179,7 @@ class Clustered(Threshold):
             object.__setattr__(self, "share", check_number("share", self.share, above=0.0, below=1.0))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`Threshold`."""
+        """See :class:`ThresholdRule`."""
         marginal = Marginal()(scores, target, num_classes, coverage).values
         counts = target.bincount(minlength=num_classes)
         usable = counts >= rows_needed(coverage)
@@ -152,7 +196,7 @@ class Clustered(Threshold):
             scores[first], target[first], usable, min(num_clusters, m), coverage, generator
         )
         rest = ~first & (cluster[target] >= 0)
-        quantile = grouped_quantiles(scores[rest], cluster[target[rest]], num_clusters, coverage)
+        quantile = grouped_thresholds(scores[rest], cluster[target[rest]], num_clusters, coverage=coverage)
         own = quantile[cluster.clamp_min(0)].where(cluster >= 0, math.inf)
         return _with_fallback(own, marginal, "marginal")
 
@@ -182,16 +226,30 @@ def _find_clusters(
     number[members] = torch.arange(len(members), device=members.device)
     here = number[target] >= 0
     levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9, coverage], dtype=torch.float64, device=scores.device)
-    profiles = group_profiles(scores[here].double(), number[target[here]], len(members), levels)
+    profiles = _group_profiles(scores[here].double(), number[target[here]], len(members), levels)
     weights = counts[members].double().sqrt()
     cluster[members] = weighted_k_means(profiles, weights, min(num_clusters, len(members)), generator)
     return cluster
 
 
+def _group_profiles(scores: Tensor, groups: Tensor, num_groups: int, levels: Tensor) -> Tensor:
+    """Plain quantiles of each group's scores at several levels (num_groups, levels); each group has a row."""
+    counts = groups.bincount(minlength=num_groups)
+    start = counts.cumsum(0) - counts
+    rank = (counts[:, None].double() * levels).ceil().long().clamp_min(1)
+    return _sorted_by_group(scores, groups)[start[:, None] + rank - 1]
+
+
+def _sorted_by_group(scores: Tensor, groups: Tensor) -> Tensor:
+    """Scores (n,) in ascending order within each group, group after group."""
+    order = scores.argsort()
+    return scores[order[groups[order].argsort(stable=True)]]
+
+
 def _per_class(
     scores: Tensor, target: Tensor, num_classes: int, coverage: float, fallback: Fallback
 ) -> Thresholds:
-    own = grouped_quantiles(scores, target, num_classes, coverage)
+    own = grouped_thresholds(scores, target, num_classes, coverage=coverage)
     marginal = Marginal()(scores, target, num_classes, coverage).values
     return _with_fallback(own, marginal, fallback)
 
@@ -202,7 +260,7 @@ def _with_fallback(own: Tensor, marginal: Tensor, fallback: Fallback) -> Thresho
     return Thresholds(values, tuple(few.nonzero().squeeze(1).tolist()))
 
 
-THRESHOLDS: dict[str, type[Threshold]] = {
+THRESHOLD_RULES: dict[str, type[ThresholdRule]] = {
     "marginal": Marginal,
     "class_conditional": ClassConditional,
     "clustered": Clustered,

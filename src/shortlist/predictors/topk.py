@@ -37,6 +37,7 @@ class TopK(SetPredictor):
     """
 
     needs_calibration: ClassVar[bool] = False
+    takes_priors: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
 """Which combinations of loss, adjustment, sets and data go together; the others are refused by name."""
 
-import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -218,8 +217,7 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0
     for key, section in recipe.predictors.items():
-        takes_priors = "priors" in inspect.signature(PREDICTORS[section.name]).parameters
-        if section.macro and not takes_priors:
+        if section.macro and not PREDICTORS[section.name].takes_priors:
             yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
         if "tau" in section.options and not section.macro:
             yield f"predictors.{key}.tau is a power of the class priors: write macro: true with it"

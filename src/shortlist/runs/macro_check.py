@@ -2,9 +2,9 @@
 
 import warnings
 
-import torch
 from torch import Tensor
 
+from shortlist.metrics import Average, average_rows
 from shortlist.predictors import CalibrationWarning, SetPredictor
 from shortlist.scores import ScoreMap
 from shortlist.recipes.build import build_predictor
@@ -59,10 +59,10 @@ def _hits(predictor: SetPredictor, scores: Tensor, target: Tensor) -> Tensor:
 def _macro_mean(values: Tensor, target: Tensor) -> tuple[float, float]:
     """Mean over classes of the means over their rows, and its standard error from the rows' spread."""
     counts = target.bincount()
-    present = counts > 0
-    sums = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, values)[present]
-    squares = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, values**2)[present]
-    rows = counts[present].double()
-    means = sums / rows
-    variance = (squares / rows - means**2).clamp_min(0) / rows
-    return float(means.mean()), float(variance.sum().sqrt() / len(rows))
+
+    def average(numbers: Tensor, over: Average) -> Tensor:
+        return average_rows(numbers, target, num_classes=len(counts), average=over)
+
+    variance = (average(values**2, "none") - average(values, "none") ** 2).clamp_min(0) / counts
+    present = variance[counts > 0]
+    return float(average(values, "macro")), float(present.sum().sqrt() / len(present))

@@ -6,6 +6,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from shortlist.metrics import average_rows
 from shortlist.predictors import AverageK, CalibrationWarning
 from shortlist.scores import (
     PriorRecord,
@@ -157,8 +158,5 @@ def figure_of(name: str, scores: Tensor, target: Tensor) -> float:
     else:
         sets = AverageK(float(found[3])).calibrate(scores)(scores)
         hits = sets.gather(1, target[:, None]).squeeze(1)
-    if found[1] is None:
-        return float(hits.double().mean())
-    counts = target.bincount(minlength=scores.shape[1])
-    by_class = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, hits.double())
-    return float((by_class / counts)[counts > 0].mean())
+    average = "micro" if found[1] is None else "macro"
+    return float(average_rows(hits, target, num_classes=scores.shape[1], average=average))

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist._checks import check_choice, check_k, check_number, check_scores, promote
+from shortlist._precision import KeepsPrecision
 from shortlist.scores.prior_record import PriorRecord
 
 __all__ = ["ScoreMap", "UnknownPriorError"]
@@ -20,7 +21,7 @@ class UnknownPriorError(ValueError):
     """Class priors were asked of scores of which nobody knows what priors they contain."""
 
 
-class ScoreMap(nn.Module):
+class ScoreMap(KeepsPrecision):
     r"""One scale and one shift per class, and the class priors that the result contains.
 
     .. math:: s_j \mapsto a_j s_j + b_j + \log \pi^{\text{now}}_j - \log \rho_j
@@ -297,20 +298,6 @@ class ScoreMap(nn.Module):
         check_scores(scores, name="scores")
         if scores.shape[1] != self.num_classes:
             raise ValueError(f"scores must have {self.num_classes} classes, got {scores.shape[1]}")
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        # moves to another device are followed; a change of precision would change the numbers
-        before = dict(self._buffers)
-        try:
-            result = super()._apply(fn, recurse)
-        except TypeError:  # a device without float64
-            result = super()._apply(lambda tensor: fn(tensor.float()), recurse)
-            return result
-        for name, buffer in self._buffers.items():
-            old = before[name]
-            if buffer is not None and old is not None and buffer.dtype != old.dtype:
-                self._buffers[name] = old.to(buffer.device)
-        return result
 
 
 def _per_class(name: str, value: float | Tensor, num_classes: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from shortlist.datasets import Splits
 from shortlist.datasets.sampling import DeferredReweighting
+from shortlist.metrics import average_rows
 from shortlist.metrics.modules import TopKAccuracy
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import in_channels_last
@@ -127,11 +128,10 @@ class SetClassifier(pl.LightningModule):
             first, *others = [predictors[name] for predictors, _ in collected]
             for other in others:
                 first.merge(other)
-            hits = (chance >= first.finish().threshold).double()
-            counts = target.bincount(minlength=len(self.class_counts))
-            by_class = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, hits)
-            figures[f"val_{name}"] = hits.mean().float()
-            figures[f"val_macro_{name}"] = (by_class / counts)[counts > 0].mean().float()
+            hits, classes = chance >= first.finish().threshold, len(self.class_counts)
+            figures[f"val_{name}"] = average_rows(hits, target, num_classes=classes).float()
+            of_classes = average_rows(hits, target, num_classes=classes, average="macro")
+            figures[f"val_macro_{name}"] = of_classes.float()
         return figures
 
     def configure_optimizers(self) -> Any:

@@ -1,0 +1,29 @@
+"""Modules whose numbers keep their precision when a model around them changes its own."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["KeepsPrecision"]
+
+
+class KeepsPrecision(nn.Module):
+    """Follow moves to another device, and leave the types of buffers alone: rounded numbers are others."""
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        before = dict(self._buffers)
+        try:
+            result = super()._apply(fn, recurse)
+        except TypeError:  # a device without float64
+            return super()._apply(lambda tensor: fn(_single(tensor)), recurse)
+        for name, buffer in self._buffers.items():
+            old = before[name]
+            if buffer is not None and old is not None and buffer.dtype != old.dtype:
+                self._buffers[name] = old.to(buffer.device)
+        return result
+
+
+def _single(tensor: Tensor) -> Tensor:
+    """The tensor in float32 if it is in float64, and as it is otherwise."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -1,0 +1,56 @@
+"""Sums without rounding: the same to the last digit in whatever order and pieces the terms arrive."""
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+__all__ = ["exact_sum", "first_reaching", "from_units", "to_units"]
+
+UNIT = 26 * 43  # a sum is a whole number of times 2 ** -UNIT, as every float64 is
+_PIECE = 2**16
+
+
+def to_units(number: float) -> int:
+    """The number as a multiple of the unit."""
+    return int(Fraction(number) * 2**UNIT)
+
+
+def from_units(units: int) -> float:
+    """The number nearest to a multiple of the unit."""
+    return float(Fraction(units, 2**UNIT))
+
+
+def exact_sum(values: Tensor) -> int:
+    """Sum of finite values (m,), >= 0, in units."""
+    return sum(_sum_of_piece(piece) for piece in values.split(_PIECE) if len(piece))
+
+
+def _sum_of_piece(values: Tensor) -> int:
+    low, high = (float(end) for end in values.aminmax())
+    if values.dtype == torch.float32 and low >= 2**-24:
+        total = float(values.sum(dtype=torch.float64))
+        if total < 64:  # of multiples of 2 ** -47: it has no more than 53 binary digits at any time
+            return int(total * 2**47) << (UNIT - 47)
+    if high >= 2**40:
+        return sum(to_units(value) for value in values.tolist())
+    rest, total, place = values.double(), 0, UNIT
+    while len(rest):
+        digits = rest.trunc()
+        total += int(digits.long().sum()) << place
+        rest, place = rest - digits, place - 26
+        rest = rest[rest > 0] * 2**26
+    return total
+
+
+def first_reaching(values: Tensor, units: int) -> int:
+    """Index of the first of some values (m,) with which their sum reaches a number; m if it never does."""
+    low, high, before = 0, len(values), 0
+    while low < high:
+        middle = (low + high) // 2
+        up_to = before + exact_sum(values[low : middle + 1])
+        if up_to >= units:
+            high = middle
+        else:
+            low, before = middle + 1, up_to
+    return low
