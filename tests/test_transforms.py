@@ -7,6 +7,9 @@ from shortlist.losses import LOSSES
 from tests.loss_calls import WAYS, loss_call
 from tests.test_losses_common import C, N, batch
 
+# the first and each hundredth call of a process looks
+pytestmark = pytest.mark.filterwarnings("ignore:ldam_loss expects cosine scores")
+
 # They couple the rows of a batch, and compute their gradients by hand.
 REFUSE = {"average_k", "role"}
 each = pytest.mark.parametrize("way", [way for way in WAYS if way not in REFUSE])

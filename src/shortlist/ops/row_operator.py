@@ -46,11 +46,7 @@ def row_operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], *, c
     def apply(scores: Tensor, *others: Any) -> Tensor:
         if is_transformed(scores):
             return _Transformed.apply(scores, operator, called, *others)[0]
-        if torch.compiler.is_compiling() or not scores.requires_grad:
-            return operator(scores, *others, scores.requires_grad)[0]
-        with torch.no_grad():  # the way through the dispatcher costs as much as dozens of small operations
-            value, gradient = function(scores.detach(), *others, True)
-        return with_gradient(scores, value, gradient, called=called)
+        return operator(scores, *others, scores.requires_grad)[0]
 
     return apply
 
@@ -86,6 +82,8 @@ class _Transformed(torch.autograd.Function):
 
 def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, *, called: str) -> Tensor:
     """The value (n,) with the given gradient (n, c) in the scores; not for ``torch.compile``, ``torch.func``.
+
+    For what is computed in one pass but is no operator of its own.
 
     Args:
         scores: Scores (n, c) that need a gradient.
