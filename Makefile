@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 # this build of torch cannot be imported, and everything that imports it if it finds it (Lightning) fails too.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH_READY := $(VENV)/.bench-ready
+# one process for each core, of one thread each: threads would mostly wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 .PHONY: demo test check lint types slow shapes bench clean
 
@@ -25,15 +27,15 @@ demo: $(READY)  ## train on the embedded glyphs, calibrate, compare: two minutes
 	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 slow: $(READY)  ## the long tests
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
-	$(BIN)/python -m pytest --jaxtyping-packages=shortlist,beartype.beartype \
+	$(PYTEST) --jaxtyping-packages=shortlist,beartype.beartype \
 		-m "not slow and not errors and not compiled" tests/losses tests/ops \
-		tests/test_losses_common.py tests/scores tests/test_heads.py tests/test_sampling.py \
+		tests/test_losses_common.py tests/scores tests/datasets/test_sampling.py \
 		tests/predictors tests/metrics tests/models
 
 lint: $(READY)

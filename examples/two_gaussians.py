@@ -7,7 +7,11 @@ section 6.1.) The figure is the one of ``python -m papers two_gaussians``.
 """
 
 import argparse
+import sys
+from pathlib import Path
 from statistics import fmean
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the papers' figures are not part of the package
 
 from papers.figures import Numbers, load_figure, write_figure
 from papers.figures.two_gaussians import half_width

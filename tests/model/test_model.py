@@ -594,7 +594,7 @@ def test_a_network_that_the_caller_names_is_made_and_filled(tmp_path):
     Model.from_parts(network, SIX, score_map=adjusted_map()).save(tmp_path / "model")
     with pytest.raises(ModelError, match="does not say how the network is built"):
         Model.load(tmp_path / "model")
-    made = network_by_name(tmp_path / "model", "tests.test_model:make_tiny")
+    made = network_by_name(tmp_path / "model", "tests.model.test_model:make_tiny")
     loaded = Model.load(tmp_path / "model", network=made)
     batch = torch.randn(5, 1, 4, 4)
     assert torch.equal(
@@ -603,7 +603,9 @@ def test_a_network_that_the_caller_names_is_made_and_filled(tmp_path):
 
 
 @pytest.mark.errors
-@pytest.mark.parametrize("name", ["tests.test_model:nothing", "tests.test_model", "no_such_module:f", ":"])
+@pytest.mark.parametrize(
+    "name", ["tests.model.test_model:nothing", "tests.test_model", "no_such_module:f", ":"]
+)
 def test_a_network_that_cannot_be_made_is_named(name, tmp_path):
     Model.from_parts(make_tiny(), SIX).save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"network must be package.module:function, got"):

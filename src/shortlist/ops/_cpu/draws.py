@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from shortlist.ops import _noisy_draws as general
+import shortlist.ops._noisy_draws as general
 from shortlist.ops.expected_topk import leave_out, tail_quantile
 from shortlist.ops.selection import kth_largest
 
