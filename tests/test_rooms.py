@@ -8,15 +8,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    "_checks",
-    "_files",
-    "_json",
-    "_precision",
-    "_yaml",
-    "class_table",
-    "palette",
-    "priors",
-    "preprocessing",
+    *("_checks", "_files", "_json", "_precision", "_yaml"),
+    *("class_table", "palette", "priors", "preprocessing"),
 )
 # each room may import those before it, never those after it
 ROOMS = (
