@@ -8,17 +8,17 @@ from safetensors.torch import save_file
 from scipy.optimize import minimize
 
 from shortlist import Model
-from shortlist.models.heads import head_scores
 from shortlist.metrics import Results
+from shortlist.models.heads import head_scores
 from shortlist.predictors import AverageK
-from shortlist.scores import normalize_classifier
 from shortlist.recipes.build import build_data
-from shortlist.training.fit import train
+from shortlist.recipes.recipe import make_recipe, save_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.predict import predict_files
-from shortlist.recipes.recipe import make_recipe, save_recipe
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run
+from shortlist.scores import normalize_classifier
+from shortlist.training.fit import train
 from tests.training.small import RECIPE
 
 # log-posteriors; and for normalized weights as they are, no sets that would need their priors

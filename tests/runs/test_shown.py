@@ -13,9 +13,9 @@ from shortlist import ClassTable, Model
 from shortlist.metrics import Results
 from shortlist.predictors import TopK
 from shortlist.recipes.build import build_data
-from shortlist.training.fit import train
-from shortlist.runs.predict import predict_files
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.predict import predict_files
+from shortlist.training.fit import train
 from tests.training.small import RECIPE
 
 

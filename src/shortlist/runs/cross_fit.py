@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.models.classifiers import classifier_name
 from shortlist.datasets import ChangedSplit, Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
+from shortlist.datasets.loaders import evaluation_loader
 from shortlist.datasets.partition import rank_within_class
+from shortlist.datasets.sampling import ClassBalancedSampler
+from shortlist.models.classifiers import classifier_name
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
-from shortlist.datasets.sampling import ClassBalancedSampler
 from shortlist.recipes.build import build_data, build_loss, build_optimiser, learning_rate_factor
-from shortlist.datasets.loaders import evaluation_loader
 from shortlist.recipes.loss_use import call_loss
-from shortlist.runs.network import load_network
 from shortlist.recipes.recipe import Recipe
-from shortlist.runs.run import Run
 from shortlist.recipes.score_rules import trains_balanced
+from shortlist.runs.network import load_network
+from shortlist.runs.run import Run
 
 __all__ = ["NUM_FOLDS", "fold_scores"]
 

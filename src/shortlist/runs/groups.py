@@ -153,7 +153,7 @@ def _kind(run: FinishedRun) -> str:
 
 
 def _telling_parts(recipes: Sequence[Recipe]) -> list[list[str]]:
-    """For each recipe, the fewest options found that tell it from the others: its loss's before its data's."""
+    """Find the fewest options that tell each recipe from the others: those of the loss before the data's."""
     flats = [flat_content(recipe) for recipe in recipes]
     keys = differing_keys(recipes)
     keys.sort(key=lambda key: (key.startswith("data."), not key.startswith("loss.")))

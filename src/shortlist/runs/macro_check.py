@@ -6,9 +6,9 @@ from torch import Tensor
 
 from shortlist.metrics import Average, average_rows
 from shortlist.predictors import CalibrationWarning, SetPredictor
-from shortlist.scores import ScoreMap
 from shortlist.recipes.build import build_predictor
 from shortlist.recipes.recipe import Recipe
+from shortlist.scores import ScoreMap
 
 __all__ = ["warn_where_priors_hurt"]
 

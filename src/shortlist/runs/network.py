@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist.model.files import read_network, write_description, write_network
-from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
+from shortlist.model.files import read_network, write_description, write_network
+from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.models.heads import ScaledHead
 from shortlist.recipes.build import build_model, network_spec
 from shortlist.recipes.recipe import Recipe
-from shortlist.runs.run import Run, RunError
 from shortlist.recipes.score_rules import scales_weights
+from shortlist.runs.run import Run, RunError
 
 __all__ = [
     "best_state",

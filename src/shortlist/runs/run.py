@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from shortlist._files import replacing, write_text
-from shortlist.model.files import read_description, read_predictors, read_score_map
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
+from shortlist.model.files import read_description, read_predictors, read_score_map
 from shortlist.predictors import SetPredictor
-from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
+from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
 

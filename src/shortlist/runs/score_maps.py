@@ -3,11 +3,12 @@
 import re
 import warnings
 
-import torch
 from torch import Tensor
 
 from shortlist.metrics import average_rows
 from shortlist.predictors import AverageK, CalibrationWarning
+from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.score_rules import fits_class_shifts, is_fitted
 from shortlist.scores import (
     PriorRecord,
     ScoreMap,
@@ -19,8 +20,6 @@ from shortlist.scores import (
     normalization_map,
     priors_of_rows,
 )
-from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import fits_class_shifts, is_fitted
 
 __all__ = ["complete_map", "figure_of", "normalized_map"]
 

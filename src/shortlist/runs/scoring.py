@@ -5,6 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from shortlist.datasets import Split
+from shortlist.datasets.loaders import evaluation_loader
+from shortlist.metrics import Results, evaluate
 from shortlist.model.files import (
     read_description,
     write_description,
@@ -12,19 +15,16 @@ from shortlist.model.files import (
     write_score_map,
 )
 from shortlist.models.classifiers import classifier_name
-from shortlist.datasets import Split
 from shortlist.models.heads import LinearHead, ScaledHead, TwoHead, head_outputs
-from shortlist.metrics import Results, evaluate
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import SetPredictor
-from shortlist.scores import ScoreMap
 from shortlist.recipes.build import build_predictor
-from shortlist.runs.cross_fit import fold_scores
-from shortlist.datasets.loaders import evaluation_loader
-from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.recipes.recipe import Recipe, save_recipe
+from shortlist.runs.cross_fit import fold_scores
+from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map, figure_of, normalized_map
+from shortlist.scores import ScoreMap
 
 __all__ = ["calibrate_again", "calibrate_run", "class_norms", "evaluate_run", "score_split"]
 
