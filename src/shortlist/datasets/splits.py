@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from shortlist.class_table import ClassTable
 __all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit", "have_same_rows"]
 
 
+@runtime_checkable
 class Split(Protocol):
     """One part of a data set: ``split[i]`` is (input, class index), ``targets`` all class indices (n,)."""
 
