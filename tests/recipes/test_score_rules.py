@@ -57,8 +57,12 @@ LAST = {"figure": "last"}
         ),
         (
             {"loss": "focal", "adjust": {"class_shifts": True, "temperature": 2}},
-            "adjust.class_shifts must be left out: this recipe fits nothing to the scores. Leave "
-            "adjust.temperature out to have them fitted",
+            "adjust.class_shifts must be left out: this recipe fits nothing to the scores; leave "
+            "adjust.temperature out",
+        ),
+        (
+            {"data": TEST_ROWS, "selection": LAST, "loss": "focal", "adjust": {"class_shifts": True}},
+            "adjust.class_shifts must be left out: .*write adjust.tau: cross_fit",
         ),
         (
             {"data": TEST_ROWS},

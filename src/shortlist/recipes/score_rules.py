@@ -183,8 +183,15 @@ def _shift_fault(recipe: "Recipe", known: bool) -> str:
     if known:
         why = f"the scores of {_trained(recipe)} are log-posteriors already, and a shift would change them"
     else:
-        why = "this recipe fits nothing to the scores. Leave adjust.temperature out to have them fitted"
+        why = f"this recipe fits nothing to the scores; {_fitting_remedy(recipe)}"
     return f"adjust.class_shifts must be left out: {why}"
+
+
+def _fitting_remedy(recipe: "Recipe") -> str:
+    """Say what to write so that the scores are fitted."""
+    if validation_is_test(recipe):
+        return "write adjust.tau: cross_fit, which fits them on held-out folds of the training rows"
+    return "leave adjust.temperature out, so that they are fitted on the validation rows"
 
 
 def _trained(recipe: "Recipe") -> str:
@@ -196,11 +203,7 @@ def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
     normalized = recipe.adjust.weight_normalization is not None
     what = "normalized weights" if normalized else _trained(recipe)
     why = f"the class priors in the scores of {what} are unknown"
-    remedy = (
-        "write adjust.tau: cross_fit, which fits them on held-out folds of the training rows"
-        if validation_is_test(recipe)
-        else "leave adjust.temperature out, so that they are fitted on the validation rows"
-    )
+    remedy = _fitting_remedy(recipe)
     if recipe.adjust.tau is not None:
         yield f"adjust.tau must be left out: {why}, and this recipe does not fit them; {remedy}"
     for key, section in recipe.predictors.items():
