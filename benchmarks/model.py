@@ -1,14 +1,16 @@
 """What the score map costs, and how long a fresh process takes from nothing to the short list of one image.
 
-On one thread. Times are the best of many rounds, since memory that is new to the process costs more than the
-arithmetic; a ratio is of two things that take turns in one run.
+On one thread. Each thing is called ten times in a row, as a program does, since memory that is new to the
+process costs more than the arithmetic; a ratio is of two things that take turns in one run.
 """
 
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -28,50 +30,60 @@ print(shortlist.Model.load(sys.argv[1]).short_lists([sys.argv[2]], "top5")[0][0]
 
 
 def take_turns(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Milliseconds of each call, the best of rounds in which each is called once."""
+    """Milliseconds of each call, the median of rounds of twelve; the first two of a round warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(repeats + 3):
+    for _ in range(repeats // 10):
         for name, call in calls.items():
-            start = perf_counter()
-            call()
-            if number >= 3:
-                times[name].append(1e3 * (perf_counter() - start))
-    return {name: min(found) for name, found in times.items()}
+            for number in range(12):
+                start = perf_counter()
+                call()
+                if number >= 2:
+                    times[name].append(1e3 * (perf_counter() - start))
+    return {name: median(found) for name, found in times.items()}
 
 
 @torch.inference_mode()
 def mapping(repeats: int = 100) -> None:
-    """Scores of a linear head to sets, with a map that scales and converts priors, and without."""
+    """Scores and sets of a linear network, with a map that scales and converts priors, and without."""
     generator = torch.Generator().manual_seed(0)
-    head, features = torch.nn.Linear(FEATURES, CLASSES), torch.randn(ROWS, FEATURES, generator=generator)
-    training = PriorRecord.training(torch.arange(1, CLASSES + 1))
-    score_map = ScoreMap(CLASSES, scale=2.0, contains=training).under("balanced")
-    scores = head(features)
-    for predictor in (TopK(5), AverageK(5).calibrate(scores)):
-        report(predictor, scores, score_map, head, features, repeats)
-
-
-def report(
-    predictor: SetPredictor,
-    scores: Tensor,
-    score_map: ScoreMap,
-    head: torch.nn.Module,
-    features: Tensor,
-    repeats: int,
-) -> None:
-    times = take_turns(
-        {
-            "sets": lambda: predictor(scores),
-            "map and sets": lambda: predictor(score_map(scores)),
-            "head and sets": lambda: predictor(head(features)),
-            "head, map and sets": lambda: predictor(score_map(head(features))),
-        },
-        repeats,
+    features = torch.randn(ROWS, FEATURES, generator=generator)
+    table = ClassTable(names=[f"class {i}" for i in range(CLASSES)], counts=range(1, CLASSES + 1))
+    training = PriorRecord.training(table.class_counts)
+    spec = NetworkSpec(name="linear", num_classes=CLASSES, input_shape=(FEATURES,))
+    network = build_network(spec)
+    maps = {
+        "without": ScoreMap(CLASSES, contains=training),
+        "with": ScoreMap(CLASSES, scale=2.0, contains=training).under("balanced"),
+    }
+    scores = network(features)
+    predictors: dict[str, SetPredictor] = {"TopK": TopK(5), "AverageK": AverageK(5).calibrate(scores)}
+    models = {
+        name: Model.from_parts(network, table, score_map=made, predictors=predictors, spec=spec)
+        for name, made in maps.items()
+    }
+    compare(
+        "Model.scores", {name: partial(model.scores, features) for name, model in models.items()}, repeats
     )
-    name = type(predictor).__name__
-    alone, whole = times["map and sets"] / times["sets"], times["head, map and sets"] / times["head and sets"]
-    print(f"{name:10} ({ROWS}, {CLASSES}): {', '.join(f'{k} {v:.2f} ms' for k, v in times.items())}")
-    print(f"{name:10} with the map: {whole:.2f}x from features on, {alone:.2f}x from scores on", flush=True)
+    for key in predictors:
+        calls = {name: partial(scores_and_sets, model, features, key) for name, model in models.items()}
+        compare(f"Model.scores and .sets, {key}", calls, repeats)
+    for key, predictor in predictors.items():
+        calls = {name: partial(mapped_sets, made, predictor, scores) for name, made in maps.items()}
+        compare(f"sets of finished scores, {key}", calls, repeats)
+
+
+def scores_and_sets(model: Model, features: Tensor, predictor: str) -> Tensor:
+    return model.sets(model.scores(features), predictor)
+
+
+def mapped_sets(score_map: ScoreMap, predictor: SetPredictor, scores: Tensor) -> Tensor:
+    return predictor(score_map(scores))
+
+
+def compare(title: str, calls: dict[str, Callable[[], object]], repeats: int) -> None:
+    times = take_turns(calls, repeats)
+    shown = ", ".join(f"{name} the map {value:.2f} ms" for name, value in times.items())
+    print(f"({ROWS}, {CLASSES}) {title}: {shown}: {times['with'] / times['without']:.2f}x", flush=True)
 
 
 def first_list(repeats: int = 3) -> None:

@@ -69,6 +69,16 @@ def test_mapped_scores_are_the_formula(c, seed, tau, per_class, converted):
         assert float(mapped[i, j]) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_mapped_in_place_are_those_mapped_apart(dtype):
+    score_map = random_map(5, 3, contains=given_priors(5)).under("balanced")
+    scores = random_scores(4, 5, dtype=dtype)
+    expected = score_map(scores)
+    mapped = score_map.map_(scores)
+    assert mapped.data_ptr() == scores.data_ptr()
+    torch.testing.assert_close(mapped, expected, rtol=0, atol=0)
+
+
 def test_same_priors_and_tau_0_are_the_identity():
     scores = torch.randn(4, 5)
     plain = ScoreMap(5, contains=TRAINING)

@@ -146,7 +146,10 @@ class Model:
     def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
         """Scores (n, c), float32, of prepared inputs (n, ...): the network's, through the score map."""
         with torch.inference_mode():
-            return self.score_map(head_scores(self.network(self._input(batch)), self.head))
+            scores = head_scores(self.network(self._input(batch)), self.head)
+            if self.spec is None or self.spec.runs_code:
+                return self.score_map(scores)  # somebody's own network may keep the scores it gives
+            return self.score_map.map_(scores)
 
     def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Probabilities (n, c) of the classes, for rows whose classes occur as those of the training rows.

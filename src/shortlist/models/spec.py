@@ -79,6 +79,11 @@ class NetworkSpec:
         object.__setattr__(self, "input_shape", tuple(self.input_shape))
         object.__setattr__(self, "options", _plain(self.options))
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether the name is that of somebody's own function, which runs when the network is made."""
+        return self.name not in MODELS and self.name.partition(":")[0] not in ("timm", "torchvision")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self) | {"input_shape": list(self.input_shape)}
@@ -116,7 +121,7 @@ def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: boo
     Raises:
         ValueError: If it cannot be made.
     """
-    if not allow_code and _is_code(spec.name):
+    if not allow_code and spec.runs_code:
         raise ValueError(
             f"the network is made by {spec.name!r}, and opening a model never runs code that is named in it: "
             "make the network yourself and pass it, Model.load(folder, network=...)"
@@ -153,10 +158,6 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError) as error:
             raise ValueError(f"options[{key!r}] must be a plain value for JSON, got {value!r}") from error
     return plain
-
-
-def _is_code(name: str) -> bool:
-    return name not in MODELS and name.partition(":")[0] not in ("timm", "torchvision")
 
 
 def _make_head(spec: NetworkSpec, length: int) -> nn.Module:

@@ -112,6 +112,17 @@ class ScoreMap(KeepsPrecision):
             return scores
         return torch.addcmul(self.offset.to(scores.dtype), scores, self.scale.to(scores.dtype))
 
+    def map_(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Mapped scores (n, c), written over the given ones: no new memory, no gradients.
+
+        Args:
+            scores: In float32 or float64, of nobody who needs them afterwards.
+        """
+        self._check(scores)
+        if self._is_identity:
+            return scores
+        return torch.addcmul(self.offset.to(scores), scores, self.scale.to(scores), out=scores)
+
     def invert(self, mapped: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """The scores (n, c) that are mapped to the given ones."""
         self._check(mapped)
