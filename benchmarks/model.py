@@ -7,7 +7,7 @@ process costs more than the arithmetic; a ratio is of two things that take turns
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ print(shortlist.Model.load(sys.argv[1]).short_lists([sys.argv[2]], "top5")[0][0]
 """
 
 
-def take_turns(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def take_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Milliseconds of each call, the median of rounds of twelve; the first two of a round warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats // 10):
@@ -80,7 +80,7 @@ def mapped_sets(score_map: ScoreMap, predictor: SetPredictor, scores: Tensor) ->
     return predictor(score_map(scores))
 
 
-def compare(title: str, calls: dict[str, Callable[[], object]], repeats: int) -> None:
+def compare(title: str, calls: Mapping[str, Callable[[], object]], repeats: int) -> None:
     times = take_turns(calls, repeats)
     shown = ", ".join(f"{name} the map {value:.2f} ms" for name, value in times.items())
     print(f"({ROWS}, {CLASSES}) {title}: {shown}: {times['with'] / times['without']:.2f}x", flush=True)

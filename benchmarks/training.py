@@ -56,7 +56,7 @@ def make(name: str, epochs: int, *, k: int | None = None) -> Recipe:
     elif k is not None:
         loss.append(f"loss.k={k}")
     # small steps: all losses stay where they start, none diverges with the demonstration's learning rate
-    return make_recipe(BASE, [*loss, f"epochs={epochs}", f"validate_every={epochs}", "optimiser.lr=0.01"])
+    return make_recipe(BASE, [*loss, f"epochs={epochs}", f"validate_every={epochs}", "optimizer.lr=0.01"])
 
 
 class EverySecond(SetClassifier):
@@ -77,7 +77,7 @@ def step_seconds(recipe: Recipe) -> tuple[list[float], list[float]]:
     ends: dict[int, float] = {}
     epoch_steps = 0
 
-    def note_time(what: str, done: int, total: int, figures: dict[str, float]) -> None:
+    def note_time(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
         nonlocal epoch_steps
         if what == "training":
             ends[done], epoch_steps = perf_counter(), total // recipe.epochs

@@ -52,7 +52,7 @@ def draw(data: GlyphSplits, path: str) -> None:
     right.set_title(f"{len(counts)} classes, {int(counts.sum()):,} training images", fontsize=10)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=105, format="png")
-    Image.open(buffer).convert("RGB").quantize(64).save(path, optimize=True)  # 64 colours: a small file
+    Image.open(buffer).convert("RGB").quantize(64).save(path, optimize=True)  # 64 colors: a small file
 
 
 def main() -> None:

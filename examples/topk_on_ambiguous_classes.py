@@ -21,15 +21,15 @@ PRINTED = (1, 3, 5)
 
 
 def make_data(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gaussian classes around group centres; training labels with noise, test labels without."""
+    """Gaussian classes around group centers; training labels with noise, test labels without."""
     generator = torch.Generator().manual_seed(seed)
     groups = torch.randn(NUM_GROUPS, 1, FEATURES, generator=generator)
-    centres = (groups + 0.5 * torch.randn(NUM_GROUPS, PER_GROUP, FEATURES, generator=generator)).flatten(0, 1)
+    centers = (groups + 0.5 * torch.randn(NUM_GROUPS, PER_GROUP, FEATURES, generator=generator)).flatten(0, 1)
     labels = torch.arange(NUM_GROUPS * PER_GROUP)
 
     def draw(per_class: int) -> tuple[Tensor, Tensor]:
         target = labels.repeat(per_class)
-        return centres[target] + torch.randn(len(target), FEATURES, generator=generator), target
+        return centers[target] + torch.randn(len(target), FEATURES, generator=generator), target
 
     train_x, train_y = draw(TRAIN_PER_CLASS)
     test_x, test_y = draw(TEST_PER_CLASS)
@@ -44,13 +44,13 @@ def train(loss: nn.Module, data: tuple[Tensor, Tensor, Tensor, Tensor], seed: in
     torch.manual_seed(seed)
     train_x, train_y, test_x, test_y = data
     model = nn.Sequential(nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, NUM_GROUPS * PER_GROUP))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, EPOCHS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     for _ in range(EPOCHS):
         for rows in torch.randperm(len(train_y)).split(BATCH):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(model(train_x[rows]), train_y[rows]).backward()
-            optimiser.step()
+            optimizer.step()
         schedule.step()
     with torch.no_grad():
         hits = model(test_x).topk(max(LISTS)).indices == test_y[:, None]

@@ -22,9 +22,9 @@ def figures(
         list[Path] | None,
         typer.Argument(help="For figures made from runs: run folders, suites, or folders with runs below."),
     ] = None,
-    output: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The drawing to write: .svg, .pdf or .png [default: NAME.svg]."),
+        typer.Option("--out", "-o", help="The drawing to write: .svg, .pdf or .png [default: NAME.svg]."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -46,9 +46,9 @@ def figures(
         _list_figures()
         return
     figure = load_figure(name)
-    output = output or Path(f"{name}.svg")
-    if output.suffix not in (".svg", ".pdf", ".png"):
-        raise ValueError(f"--output must end in .svg, .pdf or .png, got {output}")
+    out = out or Path(f"{name}.svg")
+    if out.suffix not in (".svg", ".pdf", ".png"):
+        raise ValueError(f"--out must end in .svg, .pdf or .png, got {out}")
     if runs and not figure.takes_runs:
         raise ValueError(f"{name} is not made from runs, got {runs[0]}")
     if figure.takes_runs and not runs and numbers is None:
@@ -60,18 +60,18 @@ def figures(
             raise ValueError("--numbers draws what was measured: no runs and no --set")
         found = json.loads(numbers.read_text(encoding="utf-8"))
     else:
-        check_place(output)
+        check_place(out)
         found = _measure(figure, runs, options)
-    beside = _write(figure, name, found, output, numbers)
-    typer.echo(strict_json(found) if as_json else f"{output}, numbers in {beside}")
+    beside = _write(figure, name, found, out, numbers)
+    typer.echo(strict_json(found) if as_json else f"{out}, numbers in {beside}")
 
 
-def _write(figure: Any, name: str, found: dict[str, Any], output: Path, numbers: Path | None) -> Path:
+def _write(figure: Any, name: str, found: dict[str, Any], out: Path, numbers: Path | None) -> Path:
     """Write a drawing and its numbers, and name the runs that are not in them."""
     from papers.figures import write_figure
 
     try:
-        beside = write_figure(figure, found, output)
+        beside = write_figure(figure, found, out)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         if numbers is None:
             raise

@@ -20,7 +20,7 @@ N, C = 6, 9
 COUNTS = torch.tensor([500, 200, 100, 50, 30, 10, 5, 2, 1])
 OPTIONS = {
     "balanced_ce": {"class_counts": COUNTS},
-    "equalised": {"class_counts": COUNTS},
+    "equalized": {"class_counts": COUNTS},
     "focal": {},
     "assume_negative": {},
     "ldam": {"class_counts": COUNTS, "scale": 1.0},
@@ -258,7 +258,7 @@ def test_weight_and_ignore_index_mean_what_they_mean_for_cross_entropy(name):
 # factors alpha_y besides
 MARGINS = {
     "balanced_ce": lambda p, y, j: 0.0,
-    "equalised": lambda p, y, j: math.log(p[j]),
+    "equalized": lambda p, y, j: math.log(p[j]),
     "ldam": lambda p, y, j: 0.5 * (p[y] / min(p)) ** -0.25,
     "logit_adjusted": lambda p, y, j: math.log(p[j] / p[y]),
     "logit_adjusted_adaptive": lambda p, y, j: math.log(p[j] / p[y]) + p[y] ** -0.25,
@@ -628,9 +628,9 @@ def test_function_and_module_agree_on_every_option(name):
 @each
 def test_unknown_and_missing_options_are_refused_by_name(name):
     settings, loss = options(name), LOSSES[name].__name__
-    message = rf"{loss}.__init__\(\) got an unexpected keyword argument 'colour'"
+    message = rf"{loss}.__init__\(\) got an unexpected keyword argument 'color'"
     with pytest.raises(TypeError, match=message):
-        LOSSES[name](**settings, colour=3)
+        LOSSES[name](**settings, color=3)
     with pytest.raises(TypeError, match=rf"{loss}.__init__\(\)"):
         LOSSES[name](5, **settings)
     parameters = inspect.signature(LOSSES[name]).parameters

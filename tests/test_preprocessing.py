@@ -8,7 +8,7 @@ from PIL import Image
 
 from shortlist import Preprocessing
 from shortlist.datasets import ChangedSplit, TensorSplit
-from shortlist.datasets.glyphs import standardise
+from shortlist.datasets.glyphs import standardize
 from shortlist.datasets.images import ImageFiles, read_image
 from shortlist.datasets.noise import NoisyTensorSplit
 from shortlist.datasets.preparation import preprocessing_of
@@ -29,7 +29,7 @@ def as_array(image: Image.Image) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 40), (40, 60), (33, 33)])
-def test_centre_cut_is_the_one_of_a_resized_picture(width, height):
+def test_center_cut_is_the_one_of_a_resized_picture(width, height):
     """A smooth picture, so that cutting before or after the resampling makes no difference but rounding."""
     across, down = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     image = Image.fromarray(np.stack([across, down, (across + down) / 2], 2).astype(np.uint8))
@@ -136,11 +136,11 @@ def as_pictures(images: torch.Tensor) -> list[Image.Image]:
 TENSORS = {
     "cifar": (3, lambda images: images, BatchTransform(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))),
     "mnist": (1, lambda images: images, BatchTransform(mean=(0.2860,), std=(0.3530,))),
-    "glyphs": (1, lambda images: images, standardise),
+    "glyphs": (1, lambda images: images, standardize),
     "raw bytes": (1, lambda images: images, None),
     "raw color bytes": (3, lambda images: images, None),
     "floating": (3, lambda images: images / 255, None),
-    "floating, normalised": (1, lambda images: images / 255, BatchTransform(mean=(0.5,), std=(0.2,))),
+    "floating, normalized": (1, lambda images: images / 255, BatchTransform(mean=(0.5,), std=(0.2,))),
 }
 
 
@@ -182,7 +182,7 @@ def test_other_rows_have_none(tmp_path):
         TensorSplit(images, TARGETS, transform=lambda rows: rows / 2),
         TensorSplit(images.long(), TARGETS),
         TensorSplit(images[:, :2], TARGETS),
-        TensorSplit(images / 255, TARGETS, transform=standardise),
+        TensorSplit(images / 255, TARGETS, transform=standardize),
         ImageFiles([tmp_path / "a.png"] * 3, TARGETS, transform=lambda image: torch.zeros(3)),
         [1, 2, 3],
     ]:

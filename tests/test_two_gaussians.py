@@ -34,9 +34,9 @@ CONSISTENT = (
 )
 INCONSISTENT = (
     "cross-entropy",
-    "weight normalisation, tau = 1",
+    "weight normalization, tau = 1",
     "adaptive margin (LDAM)",
-    "equalised margin",
+    "equalized margin",
 )
 CLOSE = 0.003  # what counts as reaching the Bayes error
 
@@ -121,7 +121,7 @@ def test_all_frequencies():
     for name in CONSISTENT:
         for errors in numbers["methods"][name]["exact"]:
             assert fmean(errors) - BAYES < CLOSE
-    for name in ("cross-entropy", "weight normalisation, tau = 1"):
+    for name in ("cross-entropy", "weight normalization, tau = 1"):
         for frequency, errors in zip(frequencies, numbers["methods"][name]["exact"], strict=True):
             assert fmean(errors) - BAYES > CLOSE or frequency == 0.4
 
@@ -178,13 +178,13 @@ def quadrature(nodes: int = 40) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
     return points, target, torch.cat([PRIORS[0] * shares, PRIORS[1] * shares])
 
 
-def expected_minimiser(loss) -> torch.nn.Linear:
+def expected_minimizer(loss) -> torch.nn.Linear:
     """The affine classifier of the least expected loss."""
     points, target, chance = quadrature()
     model = torch.nn.Linear(2, 2, dtype=torch.float64)
     torch.nn.init.zeros_(model.weight)
     torch.nn.init.zeros_(model.bias)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         model.parameters(),
         max_iter=300,
         tolerance_grad=1e-10,
@@ -193,12 +193,12 @@ def expected_minimiser(loss) -> torch.nn.Linear:
     )
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = loss(model(points), target, reduction="none") @ chance
         value.backward()
         return value
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-6
     return model.requires_grad_(False)
 
@@ -220,7 +220,7 @@ COMBINATIONS = {
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_consistent_weights_leave_consistent_losses_consistent(name, weights):
     loss, options = COMBINATIONS[name]
-    line = separator(expected_minimiser(counted(loss, **options, weight=WEIGHTS[weights])))
+    line = separator(expected_minimizer(counted(loss, **options, weight=WEIGHTS[weights])))
     assert abs(float(exact_error(line)) - BAYES) < CLOSE
     torch.testing.assert_close(line, torch.tensor([2.0, 2.0, 0.0], dtype=torch.float64), rtol=0, atol=1e-3)
 
@@ -230,10 +230,10 @@ def test_plain_weights_correct_for_the_priors_twice(name):
     """With weights 1 / pi the scores contain the prior 1 / pi: as far off as cross-entropy, the other way."""
     loss, options = COMBINATIONS[name]
     plain = counted(loss, **options, weight=1 / PRIORS, weighting="plain")
-    line = separator(expected_minimiser(plain))
+    line = separator(expected_minimizer(plain))
     assert float(exact_error(line)) == pytest.approx(0.181, abs=0.001)
     assert float(line[2]) == pytest.approx(math.log(19), abs=1e-3)  # and cross-entropy has -log 19
-    line = separator(expected_minimiser(cross_entropy))
+    line = separator(expected_minimizer(cross_entropy))
     assert float(exact_error(line)) == pytest.approx(0.181, abs=0.001)
     assert float(line[2]) == pytest.approx(-math.log(19), abs=1e-3)
 
@@ -244,7 +244,7 @@ def test_plain_weights_correct_for_the_priors_twice(name):
 def test_plain_class_balanced_weights_are_off_by_their_logarithms(weights, expected):
     weight = WEIGHTS[weights]
     plain = counted(logit_adjusted_loss, weight=weight, weighting="plain")
-    line = separator(expected_minimiser(plain))
+    line = separator(expected_minimizer(plain))
     moved = torch.tensor([2.0, 2.0, math.log(weight[1] / weight[0])], dtype=torch.float64)
     torch.testing.assert_close(line, moved, rtol=0, atol=1e-3)
     assert float(exact_error(line)) - BAYES > 3 * CLOSE
@@ -254,7 +254,7 @@ def test_plain_class_balanced_weights_are_off_by_their_logarithms(weights, expec
 def test_score_map_of_a_weighted_loss_finds_the_bayes_rule():
     """Plain weights do no harm to who knows what the scores contain."""
     loss = torch.nn.CrossEntropyLoss(weight=WEIGHTS["class-balanced"], reduction="none")
-    model = expected_minimiser(lambda scores, target, reduction: loss(scores, target))
+    model = expected_minimizer(lambda scores, target, reduction: loss(scores, target))
     before = float(exact_error(separator(model)))
     assert before - BAYES > 1e-4
     balanced = map_of_loss(loss, class_counts=COUNTS).under("balanced")

@@ -19,7 +19,7 @@ FIGURES: dict[str, str] = {
     "lorenz": "how unevenly the training images are spread over the classes",
     "class_size": "accuracy of runs by the number of training images of a class",
     "topk_against_average_k": "coverage of runs with K classes for every row, and with K on average",
-    "error_against_tau": "balanced error of runs after adjustment by tau, and by normalised weights",
+    "error_against_tau": "balanced error of runs after adjustment by tau, and by normalized weights",
     "two_gaussians": "separators and balanced errors of an affine classifier with a rare class",
     "average_k_sensitivity": "coverage of runs with the average-K loss by alpha and by batch size",
 }

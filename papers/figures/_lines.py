@@ -1,4 +1,4 @@
-"""How methods are told apart in a drawing: colours that the colour-blind tell apart, then marks."""
+"""How methods are told apart in a drawing: colors that the color-blind tell apart, then marks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ MOST_BANDS = 4  # more methods than that hide each other behind their intervals
 
 
 def style_of(number: int, *, is_limit: bool = False) -> dict[str, Any]:
-    """Choose colour and mark of a line; what no method can beat is black."""
+    """Choose color and mark of a line; what no method can beat is black."""
     if is_limit:
         return {"color": "black", "marker": ("x", "+", "1")[number % 3]}
     return {"color": PRINT[number % len(PRINT)], "marker": _MARKS[(number // len(PRINT)) % len(_MARKS)]}
@@ -29,11 +29,11 @@ def percent(values: Sequence[float | None]) -> list[float]:
 
 
 def fill_between(
-    axes: Any, x: Sequence[float], low: Sequence[float | None], high: Sequence[float | None], *, colour: str
+    axes: Any, x: Sequence[float], low: Sequence[float | None], high: Sequence[float | None], *, color: str
 ) -> None:
     """Draw the band of an interval, where there is one."""
     if any(value is not None for value in low):
-        axes.fill_between(x, percent(low), percent(high), color=colour, alpha=_BAND, linewidth=0)
+        axes.fill_between(x, percent(low), percent(high), color=color, alpha=_BAND, linewidth=0)
 
 
 def _columns(labels: Sequence[str], width: float) -> int:

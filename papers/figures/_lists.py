@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 
 __all__ = ["check_integers", "check_names", "check_numbers", "check_seed"]
 
@@ -29,7 +29,7 @@ def check_integers(name: str, value: int | Sequence[int], *, below: int | None =
     """
     listed = _listed(name, value)
     for entry in listed:
-        check_k(entry, name=name)
+        check_count(name, entry)
         if below is not None and entry >= below:
             raise ValueError(f"{name} must be < {below}, got {entry}")
     return _distinct(name, listed)

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from torch import Tensor
 
 from papers.figures._frame import Numbers, Progress
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.runs.finished import FinishedRun, read_finished, why
 from shortlist.runs.groups import group_runs
@@ -59,7 +59,7 @@ def mean_over_seeds(values: Sequence[float | None]) -> Mean:
         Mean(value=0.5, low=None, high=None)
     """
     known = [value for value in values if value is not None]
-    found = mean_with_interval(known) if known else Figure(None)
+    found = mean_with_interval(known) if known else Estimate(None)
     return Mean(found.value, found.low, found.high)
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.tri import Triangulation
 
-__all__ = ["COLOUR_MAP", "draw_bar", "draw_key", "draw_levels", "rescale", "simplex_grid"]
+__all__ = ["COLOR_MAP", "draw_bar", "draw_key", "draw_levels", "rescale", "simplex_grid"]
 
-COLOUR_MAP = "viridis"
+COLOR_MAP = "viridis"
 # an odd, prime number of bands: plateaus, often at a half or thirds of the range, are not on an edge
 LEVELS = (-1e-6, *(i / 11 for i in range(1, 11)), 1 + 1e-6)
 _CORNERS = ((0.5, 3**0.5 / 2), (0.0, 0.0), (1.0, 0.0))  # of the true class, of a, of b
@@ -73,12 +73,12 @@ def _frame(axes: "Axes") -> None:
 
 
 def draw_levels(axes: "Axes", values: Sequence[float], *, resolution: int, grainy: bool = False) -> Any:
-    """Fill a triangle by values from 0 to 1, in eleven bands; return what a colour bar wants.
+    """Fill a triangle by values from 0 to 1, in eleven bands; return what a color bar wants.
 
     ``grainy`` is for values that change from point to point: no lines, and pixels in place of many paths.
     """
     mesh = _triangulation(resolution)
-    filled = axes.tricontourf(mesh, values, levels=LEVELS, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    filled = axes.tricontourf(mesh, values, levels=LEVELS, cmap=COLOR_MAP, vmin=0, vmax=1)
     if grainy:
         filled.set_rasterized(True)
     elif len(set(values)) > 2:  # a step has no levels between
@@ -88,7 +88,7 @@ def draw_levels(axes: "Axes", values: Sequence[float], *, resolution: int, grain
 
 
 def draw_bar(figure: "Figure", filled: Any, label: str) -> None:
-    """Draw a colour bar below all triangles."""
+    """Draw a color bar below all triangles."""
     bar = figure.colorbar(filled, ax=figure.axes, orientation="horizontal", shrink=0.5, aspect=50, pad=0.02)
     bar.set_label(label, fontsize=7)
     bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])

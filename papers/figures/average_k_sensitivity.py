@@ -39,7 +39,7 @@ def measure(
 
     Args:
         runs: Run folders; at least one with the average-K loss.
-        metric: Name of the metric, as in ``Results.figures``.
+        metric: Name of the metric, as in ``Results.metrics``.
         progress: Called after each run.
     """
     methods, left_out = measure_runs(runs, lambda run: _point(run, metric), progress)
@@ -56,11 +56,11 @@ def measure(
 
 
 def _point(run: Run, metric: str) -> Point:
-    recipe, found = run.recipe, run.results().figures()
+    recipe, found = run.recipe, run.results().metrics()
     if metric not in found:
         raise RunError(f"{run.path} has no metric {metric}")
     alpha = recipe.loss.alpha if recipe.loss.name == "average_k" else None
-    temperature, lr = recipe.adjust.temperature, recipe.optimiser.lr
+    temperature, lr = recipe.adjust.temperature, recipe.optimizer.lr
     return Point(recipe.loss.name, temperature, alpha, recipe.batch_size, lr, found[metric].value)
 
 
@@ -105,7 +105,7 @@ def _draw_panel(axes: Any, key: str, lines: Mapping[str, Sequence[Numbers]], lim
         style = style_of(number) | {"linestyle": "-" if points[0]["alpha"] is not None else "--"}
         axes.plot(xs, percent(value), **style, markersize=4, linewidth=1.6, label=label)
         if len(lines) <= MOST_BANDS:
-            fill_between(axes, xs, low, high, colour=style["color"])
+            fill_between(axes, xs, low, high, color=style["color"])
     if limit is not None:
         axes.axhline(100 * limit, color="black", linestyle=":", linewidth=1, label="best possible")
     ticks = sorted({point[key] for points in lines.values() for point in points})

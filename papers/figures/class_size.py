@@ -10,7 +10,7 @@ from torch import Tensor
 from papers.figures._frame import Numbers, PaperFigure, Progress
 from papers.figures._lines import add_legend, figure_with_legend, percent, style_of
 from papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
-from shortlist._checks import check_k
+from shortlist._checks import check_count, check_k
 from shortlist.metrics.ranks import topk_sums
 from shortlist.runs.run import Run
 
@@ -41,11 +41,11 @@ def measure(
         runs: Run folders.
         k: Number of guesses.
         bins: Bins from the rarest to the most frequent class, of even width in the logarithm; those that
-            hold no whole number are joined to their neighbours, and classes without images are apart.
+            hold no whole number are joined to their neighbors, and classes without images are apart.
         progress: Called after each run.
     """
     check_k(k)
-    check_k(bins, name="bins")
+    check_count("bins", bins)
     methods, left_out = measure_runs(runs, lambda run: _class_hits(run, k), progress)
     hits = [one for method in methods for one in method.found]
     ranges = _ranges(torch.cat([one.images for one in hits]), bins)

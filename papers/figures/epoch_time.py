@@ -15,7 +15,7 @@ from papers.figures._frame import Numbers, PaperFigure, Progress
 from papers.figures._lines import add_legend, figure_with_legend, style_of
 from papers.figures._lists import check_integers, check_names
 from papers.figures._loss_cases import takes_k
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def measure(
     """
     ks = check_integers("k", k, below=150)
     names = [name for name in check_names("losses", losses, list(LOSSES)) if name != PLAIN]
-    check_k(epochs, name="epochs")
+    check_count("epochs", epochs)
     if epochs < 2:
         raise ValueError(f"epochs must be >= 2, as the first does not count, got {epochs}")
     keep_freed_memory()

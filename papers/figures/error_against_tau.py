@@ -18,7 +18,7 @@ from papers.figures._lines import (
     style_of,
 )
 from papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs, network_scores
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 from shortlist.metrics.ranks import balanced_error
 from shortlist.palette import PRINT
 from shortlist.runs.run import Run, RunError
@@ -32,7 +32,7 @@ __all__ = ["FIGURE", "draw", "measure"]
 
 TECHNIQUES = {
     "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",
-    "weight_normalisation": r"weight normalisation: $w_j \,/\, \|w_j\|^\tau$",
+    "weight_normalization": r"weight normalization: $w_j \,/\, \|w_j\|^\tau$",
 }
 PARTS = ("val", "test")
 _KINDS = ("test rows", "validation rows", "chosen on validation rows")
@@ -50,7 +50,7 @@ class Curves(NamedTuple):
     """Of a run, the curve of each technique; why there is none for the weights."""
 
     logit_adjustment: Curve
-    weight_normalisation: Curve | None
+    weight_normalization: Curve | None
     why_none: str
     rows: int
 
@@ -64,7 +64,7 @@ def measure(
 ) -> Numbers:
     r"""Measure balanced error on validation and test rows against tau, for two corrections of models.
 
-    Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalisation :math:`w_j / \lVert w_j
+    Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalization :math:`w_j / \lVert w_j
     \rVert^\tau` with the offset kept as it is, as by ``normalize_classifier``, for runs whose classifier is
     linear. Both start from the network's own scores, whatever adjustment the run has of its own; runs that
     share these scores are drawn once. If the loss says which priors its scores contain, logit adjustment
@@ -77,7 +77,7 @@ def measure(
         progress: Called after each run.
     """
     check_number("tau_max", tau_max, above=0.0)
-    check_k(steps, name="steps")
+    check_count("steps", steps)
     grid = torch.linspace(0.0, float(tau_max), steps + 1, dtype=torch.float64)
     grid = torch.tensor([round(tau, 10) for tau in grid.tolist()], dtype=torch.float64)  # 0.3, as one writes
     seen: dict[str, str] = {}
@@ -102,16 +102,16 @@ def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
     ]
     chosen = int((grid == fits[0].tau).nonzero()[0])
     adjusted = Curve(fits[0].curve.tolist(), fits[1].curve.tolist(), chosen)
-    normalised, why_none = None, ""
+    normalized, why_none = None, ""
     try:
-        normalised = _normalised(run, parts, grid)
+        normalized = _normalized(run, parts, grid)
     except (ValueError, OSError) as error:
         why_none = " ".join(str(error).split())
     seen[content] = str(run.path)
-    return Curves(adjusted, normalised, why_none, len(parts[1][1]))
+    return Curves(adjusted, normalized, why_none, len(parts[1][1]))
 
 
-def _normalised(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) -> Curve:
+def _normalized(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) -> Curve:
     norms, offsets = run.load_norms()
     maps = [normalization_map(norms, offsets, tau=tau) for tau in grid.tolist()]
     curves = [
@@ -129,8 +129,8 @@ def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
     for name in TECHNIQUES:
         curves = [getattr(one, name) for one in method.found]
         if None in curves:
-            why = next(one.why_none for one in method.found if one.weight_normalisation is None)
-            numbers |= {name: None, "no_weight_normalisation": why}
+            why = next(one.why_none for one in method.found if one.weight_normalization is None)
+            numbers |= {name: None, "no_weight_normalization": why}
         else:
             numbers[name] = _of_technique(curves, grid)
     return numbers
@@ -170,17 +170,17 @@ def draw(numbers: Numbers) -> "Figure":
 def _draw_method(
     axes: Any, tau: Sequence[float], found: Numbers, style: dict[str, Any], label: str, num_methods: int
 ) -> None:
-    colour, marker = style["color"], style["marker"]
+    color, marker = style["color"], style["marker"]
     test = found["test"]
-    axes.plot(tau, percent(test["value"]), color=colour, linewidth=1.8, label=label, markersize=4,
+    axes.plot(tau, percent(test["value"]), color=color, linewidth=1.8, label=label, markersize=4,
               marker=marker if num_methods > len(PRINT) else None,
               markevery=max(1, len(tau) // 8))  # fmt: skip
-    axes.plot(tau, percent(found["val"]["value"]), color=colour, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes.plot(tau, percent(found["val"]["value"]), color=color, linewidth=0.9, linestyle=(0, (3, 2)))
     if num_methods <= MOST_BANDS:
-        fill_between(axes, tau, test["low"], test["high"], colour=colour)
+        fill_between(axes, tau, test["low"], test["high"], color=color)
     chosen = found["chosen"]
     place = [chosen["mean_tau"]], percent([chosen["mean_error"]["value"]])
-    axes.plot(*place, marker="*", markersize=13, markeredgecolor="black", color=colour, linestyle="none",
+    axes.plot(*place, marker="*", markersize=13, markeredgecolor="black", color=color, linestyle="none",
               zorder=5)  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from papers.figures._lists import check_integers, check_names
 from papers.figures._loss_cases import make_loss, options_for, takes_k
 from papers.figures._simplex import draw_bar, draw_key, draw_levels, rescale, simplex_grid
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 from shortlist.losses import LOSSES, average_k_loss, expected_positive_loss, role_loss, sparse_top_loss
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def measure(
         values rescaled to [0, 1], and the ``low`` and ``high`` that they were rescaled from.
     """
     ks = check_integers("k", k, below=3)
-    check_k(resolution, name="resolution")
+    check_count("resolution", resolution)
     names = check_names("losses", losses, NAMES)
     check_number("scale", scale, above=0.0)
     if not isinstance(class_counts, Sequence) or len(class_counts) != 3:

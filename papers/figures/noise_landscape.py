@@ -9,7 +9,7 @@ from torch import Tensor
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from papers.figures._lists import check_integers, check_numbers, check_seed
 from papers.figures._simplex import draw_bar, draw_levels, simplex_grid
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 from shortlist.losses import calibrated_topk_hinge_loss, noised_topk_loss
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def measure(
     ks = check_integers("k", k, below=3)
     amounts = check_numbers("noise_std", noise_std)
     draws = check_integers("num_draws", num_draws)
-    check_k(resolution, name="resolution")
+    check_count("resolution", resolution)
     check_number("scale", scale, above=0.0)
     check_seed(seed)
     grid = simplex_grid(resolution, total=scale)

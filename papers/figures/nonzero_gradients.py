@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from papers.figures._lists import check_integers, check_numbers, check_seed
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_k, check_number
 from shortlist.losses import (
     calibrated_topk_hinge_loss,
     convex_topk_hinge_loss,
@@ -63,7 +63,7 @@ def measure(
     """
     amounts, draws = check_numbers("noise_std", noise_std, above=0.0), check_integers("num_draws", num_draws)
     for name, value in {"num_classes": num_classes, "num_rows": num_rows}.items():
-        check_k(value, name=name)
+        check_count(name, value)
     check_k(k, num_classes)
     check_number("score_std", score_std, above=0.0)
     check_seed(seed)
@@ -124,12 +124,12 @@ def draw(numbers: Numbers) -> "Figure":
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     amounts, c = numbers["noise_std"], numbers["num_classes"]
-    for line, colour, mark in zip(numbers["lines"], _spread(PRINT), _spread(_MARKS), strict=False):
+    for line, color, mark in zip(numbers["lines"], _spread(PRINT), _spread(_MARKS), strict=False):
         count = line["num_draws"]
         label = "expectation" if count is None else f"{count} draw{'s' if count > 1 else ''}"
-        axes.plot(amounts, line["nonzero"], color=colour, marker=mark, markersize=3.5, label=label)
+        axes.plot(amounts, line["nonzero"], color=color, marker=mark, markersize=3.5, label=label)
         end = (amounts[-1], line["nonzero"][-1])
-        axes.annotate(label, end, (7, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+        axes.annotate(label, end, (7, 0), textcoords="offset points", va="center", fontsize=8, color=color)
     levels: dict[float, list[str]] = {}
     for name, found in numbers["references"].items():
         levels.setdefault(round(found["nonzero"], 1), []).append(name)

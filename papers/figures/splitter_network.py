@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.ops.networks import comparator_layers
 from shortlist.palette import BAD, GOOD, PRINT
 
@@ -41,7 +41,7 @@ def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Num
         for good (``null``: never), ``found_after`` that after which a rank is settled. A comparator is not at
         ``work`` if it never swaps one of the k largest values.
     """
-    check_k(n, name="n")
+    check_count("n", n)
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n:
         raise ValueError(f"k must be an integer with 1 <= k <= n ({n}), got {k!r}")
     inputs = sum(comb(n, ones) for ones in range(1, k + 1))
@@ -202,13 +202,13 @@ def _lanes(layer: list[dict[str, Any]]) -> list[int]:
 
 
 def _draw_comparator(axes: "Axes", comparator: dict[str, Any], x: float) -> None:
-    """Draw an arrow to the wire of the larger value, in its cascade's colour; grey if it is not at work."""
+    """Draw an arrow to the wire of the larger value, in its cascade's color; gray if it is not at work."""
     larger, smaller = comparator["wires"]
-    colour = PRINT[comparator["cascade"] % len(PRINT)] if comparator["work"] else "0.75"
-    style = {"arrowstyle": "-|>,head_width=0.12,head_length=0.22", "color": colour, "linewidth": 0.9}
+    color = PRINT[comparator["cascade"] % len(PRINT)] if comparator["work"] else "0.75"
+    style = {"arrowstyle": "-|>,head_width=0.12,head_length=0.22", "color": color, "linewidth": 0.9}
     style |= {"shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (x, larger), (x, smaller), arrowprops=style, zorder=3)
-    axes.plot(x, smaller, "o", color=colour, markersize=2.2, zorder=3)
+    axes.plot(x, smaller, "o", color=color, markersize=2.2, zorder=3)
 
 
 def _write_ranks(axes: "Axes", ranks: list[int], wire: int, ends: list[float], k: int) -> None:

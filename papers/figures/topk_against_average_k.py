@@ -108,8 +108,8 @@ def draw(numbers: Numbers) -> "Figure":
         (line,) = axes.plot(size, percent(adaptive["value"]), linewidth=1.8, markersize=4, **style,
                             label=method["label"])  # fmt: skip
         if len(methods) <= MOST_BANDS:
-            fill_between(axes, numbers["k"], fixed["low"], fixed["high"], colour=style["color"])
-            fill_between(axes, size, adaptive["low"], adaptive["high"], colour=style["color"])
+            fill_between(axes, numbers["k"], fixed["low"], fixed["high"], color=style["color"])
+            fill_between(axes, size, adaptive["low"], adaptive["high"], color=style["color"])
         handles.append(line)
     kinds = [
         Line2D([], [], color="0.3", marker="o", markersize=4, linewidth=1.8, label="K on average"),

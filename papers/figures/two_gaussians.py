@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from papers.figures._lists import check_numbers, check_seed
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
 from shortlist.palette import PRINT
@@ -63,10 +63,10 @@ def measure(
         seed: Seed of the rows.
         progress: Called before each trial.
     """
-    check_k(trials, name="trials")
+    check_count("trials", trials)
     if trials < 2:
         raise ValueError(f"trials must be >= 2, got {trials}")
-    check_k(rows, name="rows")
+    check_count("rows", rows)
     check_seed(seed)
     listed, shown = _check_frequencies(frequencies, shown)
     methods: dict[str, Numbers] = {}
@@ -112,11 +112,11 @@ def _some_points(points: Tensor, target: Tensor) -> Numbers:
 
 
 def train(points: Tensor, target: Tensor, offsets: Tensor) -> nn.Linear:
-    """Minimise the cross-entropy of scores plus ``offsets[y]`` (2, 2), to convergence."""
+    """Minimize the cross-entropy of scores plus ``offsets[y]`` (2, 2), to convergence."""
     model = nn.Linear(2, 2, dtype=torch.float64)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         model.parameters(),
         max_iter=200,
         tolerance_grad=1e-9,
@@ -125,12 +125,12 @@ def train(points: Tensor, target: Tensor, offsets: Tensor) -> nn.Linear:
     )
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = functional.cross_entropy(model(points) + offsets[target], target)
         loss.backward()
         return loss
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     return model.requires_grad_(False)
 
 
@@ -148,7 +148,7 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     # pairwise margins: offsets[y, j] is added to score j of a row of class y
     erm = train(points, target, none)
     adaptive = train(points, target, -priors.pow(-0.25).diag())
-    equalised = train(points, target, log_prior.repeat(2, 1).fill_diagonal_(0.0))
+    equalized = train(points, target, log_prior.repeat(2, 1).fill_diagonal_(0.0))
     logit_adjusted = train(points, target, none + log_prior)
 
     def adjusted(tau: float) -> nn.Linear:  # to adjust all scores is to adjust the bias
@@ -160,12 +160,12 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     tuned = fit_tau(scores, held_out_target, source_priors=priors)
     likely = fit_temperature_and_tau(scores, held_out_target, source_priors=priors)
     # Scores of two classes can be shifted together: trained from zero, the rows of weights are w and -w, of
-    # equal norm. Normalised, they weigh less beside the bias, which says how rare the class is.
+    # equal norm. Normalized, they weigh less beside the bias, which says how rare the class is.
     return {
         "cross-entropy": erm,
-        "weight normalisation, tau = 1": normalize_classifier(erm),
+        "weight normalization, tau = 1": normalize_classifier(erm),
         "adaptive margin (LDAM)": adaptive,
-        "equalised margin": equalised,
+        "equalized margin": equalized,
         "post-hoc adjustment, tau = 1": adjusted(1.0),
         "post-hoc, tau by held-out error": adjusted(tuned.tau),
         "post-hoc, likeliest tau and temperature": adjusted(likely.tau * likely.temperature),
@@ -208,9 +208,9 @@ def draw(numbers: Numbers) -> "Figure":
     figure = new_figure(10, 4.9)
     left, right = figure.subplots(1, 2)
     percent = [100 * frequency for frequency in numbers["frequencies"]]
-    for name, colour in (("frequent", "0.82"), ("rare", "0.45")):
+    for name, color in (("frequent", "0.82"), ("rare", "0.45")):
         some = numbers["points"][name]
-        right.scatter([x for x, _ in some], [y for _, y in some], s=4, color=colour, linewidths=0, label=name)
+        right.scatter([x for x, _ in some], [y for _, y in some], s=4, color=color, linewidths=0, label=name)
     learned = {name: method for name, method in numbers["methods"].items() if name != BAYES_RULE}
     for number, (name, method) in enumerate(learned.items()):
         _draw_method(left, right, percent, name, method, number)
@@ -223,7 +223,7 @@ def draw(numbers: Numbers) -> "Figure":
     left.set_yticks(ticks := [8, 10, 15, 20, 30, 40], [str(tick) for tick in ticks])
     left.minorticks_off()
     left.grid(alpha=0.3)
-    right.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xlabel="test points, the rare class in dark grey")
+    right.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xlabel="test points, the rare class in dark gray")
     right.set(title=f"separators with {100 * numbers['shown']:g} % rare, first trial")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
@@ -234,16 +234,16 @@ def _draw_method(
 ) -> None:
     means = [100 * fmean(errors) for errors in method["exact"]]
     halves = [100 * half_width(errors) for errors in method["exact"]]
-    colour = PRINT[number % len(PRINT)]
+    color = PRINT[number % len(PRINT)]
     size = max(2, 9 - number)  # smaller and smaller: some methods lie on top of each other
     left.errorbar(percent, means, halves, marker="osv^DPXo"[number % 8], markersize=size, linewidth=1.2,
-                  color=colour, label=name)  # fmt: skip
+                  color=color, label=name)  # fmt: skip
     w1, w2, b = method["separator"]
     # two points of the line w x + b = 0, beyond the axes, whatever its direction
     norm = (w1 * w1 + w2 * w2) ** 0.5
     x, y = -b * w1 / norm**2, -b * w2 / norm**2
     ends = [(x - t * w2 / norm, y + t * w1 / norm) for t in (-20, 20)]
-    right.plot([end[0] for end in ends], [end[1] for end in ends], color=colour, linewidth=1.4)
+    right.plot([end[0] for end in ends], [end[1] for end in ends], color=color, linewidth=1.4)
 
 
 FIGURE = PaperFigure(measure, draw)

@@ -120,13 +120,18 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:
-    """Require an integer ``1 <= k < num_classes`` (``<=`` with ``up_to``)."""
+def check_count(name: str, value: int) -> None:
+    """Require an integer ``>= 1``."""
     if torch.compiler.is_compiling():
         return
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {k!r}")
-    if num_classes is None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+
+
+def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:
+    """Require an integer ``1 <= k < num_classes`` (``<=`` with ``up_to``)."""
+    check_count(name, k)
+    if num_classes is None or torch.compiler.is_compiling():
         return
     if k > num_classes or (k == num_classes and not up_to):
         sign = "<=" if up_to else "<"

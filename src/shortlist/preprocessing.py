@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_count, check_number
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Preprocessing", "normalise", "pixels_of"]
+__all__ = ["Preprocessing", "normalize", "pixels_of"]
 
 _CHANNELS = {"RGB": 3, "L": 1}
 
 
-def normalise(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Bytes (..., channels, height, width) to float32 in units of the standard deviation, around the mean.
 
     Bytes are divided by 255 first; floating images are taken as they are.
 
     Example:
-        >>> normalise(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
+        >>> normalize(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
         2.0
     """
     scaled = images.float() / 255 if images.dtype == torch.uint8 else images.float()
@@ -43,12 +43,12 @@ class Preprocessing:
     Args:
         height: Height of the result.
         width: Width of the result.
-        resize: What the shorter side of the picture is resized to before the centre is cut out, at least
+        resize: What the shorter side of the picture is resized to before the center is cut out, at least
             ``height`` and ``width``; one resampling does both. ``None``: the whole picture is stretched to
             ``width`` x ``height``.
         mean: Subtracted from each channel, one entry per channel.
         std: Divides each channel then, one entry per channel, > 0.
-        color: What the picture is converted to: ``"RGB"``, 3 channels, or ``"L"``, 1 channel of grey levels.
+        color: What the picture is converted to: ``"RGB"``, 3 channels, or ``"L"``, 1 channel of gray levels.
         pixels: What mean and standard deviation are of: ``"unit"``, bytes divided by 255; ``"levels"``, bytes
             as they are, from 0 to 255. With ``"bytes"`` the result is the bytes themselves, uint8; ``mean``
             and ``std`` are empty then.
@@ -70,12 +70,12 @@ class Preprocessing:
     pixels: Literal["unit", "levels", "bytes"] = "unit"
 
     def __post_init__(self) -> None:
-        check_k(self.height, name="height")
-        check_k(self.width, name="width")
+        check_count("height", self.height)
+        check_count("width", self.width)
         check_choice("color", self.color, tuple(_CHANNELS))
         check_choice("pixels", self.pixels, ("unit", "levels", "bytes"))
         if self.resize is not None:
-            check_k(self.resize, name="resize")
+            check_count("resize", self.resize)
             if self.resize < max(self.height, self.width):
                 size = f"height and width ({self.height}, {self.width})"
                 raise ValueError(f"resize must be >= {size}, got {self.resize}")
@@ -103,7 +103,7 @@ class Preprocessing:
         if self.pixels == "bytes":
             return pixels
         pixels = pixels.float() if self.pixels == "levels" else pixels
-        return normalise(pixels, mean=self.mean, std=self.std)
+        return normalize(pixels, mean=self.mean, std=self.std)
 
     def _resized(self, image: "Image.Image") -> "Image.Image":
         from PIL import Image

@@ -172,7 +172,7 @@ def test_votes_are_not_overwritten(tmp_path):
     result = CliRunner().invoke(
         app, ["data", "votes", str(tmp_path / "votes.csv"), "-o", str(tmp_path / "x" / ".." / "votes.csv")]
     )
-    assert "--output must not be the file of votes itself" in str(result.exception)
+    assert "--out must not be the file of votes itself" in str(result.exception)
     assert (tmp_path / "votes.csv").read_text().startswith("item,user")
 
 

@@ -54,7 +54,7 @@ def pictures(tmp_path_factory):
     return train(make_recipe(RECIPE | changes), folder / "run", progress=silent)
 
 
-def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
+def test_from_a_file_to_metrics_in_a_real_shell(tmp_path):
     recipe = write_recipe(tmp_path)
     done = shell(
         "train", recipe, "--set", "epochs=1", "--set", "loss.k=3", "--out", tmp_path / "run", "--json"
@@ -74,7 +74,7 @@ def test_from_a_file_to_figures_in_a_real_shell(tmp_path):
     ("words", "message"),
     [
         (("train", "--set", "loss.kk=3"), "loss.kk: unknown key"),
-        (("train", "--set", "optimiser.lrr=3"), "optimiser.lrr: unknown key; did you mean 'lr'?"),
+        (("train", "--set", "optimizer.lrr=3"), "optimizer.lrr: unknown key; did you mean 'lr'?"),
         (("train", "nothing.yaml"), "nothing.yaml"),
         (("train", "--set", "epochs"), "--set wants KEY=VALUE"),
         (("train", "--resume", "nowhere"), "nowhere is not a run folder"),

@@ -17,8 +17,8 @@ from shortlist.compare import tables as compare_tables
 from shortlist.compare.comparison import Comparison, compare_runs
 from shortlist.compare.same_rows import on_same_rows
 from shortlist.compare.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
-from shortlist.metrics import Figure, Results, aggregate, evaluate
-from shortlist.metrics.names import format_figure, larger_is_better
+from shortlist.metrics import Estimate, Results, aggregate, evaluate
+from shortlist.metrics.names import format_metric, larger_is_better
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.finished import read_finished
 from shortlist.runs.groups import find_runs
@@ -150,11 +150,11 @@ def test_means_and_intervals_are_scipys(runs):
     for row in found.rows:
         for name in ("top1.micro", "top5.macro", "sets.two.coverage.micro", "nll"):
             results = [Results.load(runs / f"{row.label}-{seed}" / "results.json") for seed in range(3)]
-            values = [result.figures()[name].value for result in results]
+            values = [result.metrics()[name].value for result in results]
             mean, error = sum(values) / 3, stats.sem(values)
             low, high = stats.t.interval(0.95, 2, mean, error)
-            figure = row.figures[name]
-            assert (figure.value, figure.low, figure.high) == pytest.approx((mean, low, high))
+            metric = row.metrics[name]
+            assert (metric.value, metric.low, metric.high) == pytest.approx((mean, low, high))
 
 
 def test_best_is_significant_by_the_test_over_seeds(runs):
@@ -162,7 +162,7 @@ def test_best_is_significant_by_the_test_over_seeds(runs):
     for name in ("top1.micro", "nll"):
         values = [
             [
-                Results.load(runs / f"{label}-{seed}" / "results.json").figures()[name].value
+                Results.load(runs / f"{label}-{seed}" / "results.json").metrics()[name].value
                 for seed in range(3)
             ]
             for label in ("better", "plain")
@@ -192,15 +192,15 @@ def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
     found = compare_runs([runs, tmp_path], ["top1.micro", "sets.two.coverage.micro"], baseline="plain")
     assert found.differences.keys() == {"top1.micro", "sets.two.coverage.micro"}  # not the size
 
-    def values(name: str, figure: str) -> list[float]:
+    def values(name: str, metric: str) -> list[float]:
         folder = tmp_path if name == "near" else runs
         return [
-            read_finished(folder / f"{name}-{s}").results.figures()[figure].value or 0.0 for s in range(3)
+            read_finished(folder / f"{name}-{s}").results.metrics()[metric].value or 0.0 for s in range(3)
         ]
 
-    for figure, column in found.differences.items():
+    for metric, column in found.differences.items():
         assert column.keys() == {"better", "near"}
-        tests = {name: stats.ttest_rel(values(name, figure), values("plain", figure)) for name in column}
+        tests = {name: stats.ttest_rel(values(name, metric), values("plain", metric)) for name in column}
         small, large = sorted(tests, key=lambda name: tests[name].pvalue)
         p_values = {small: min(1, 2 * tests[small].pvalue)}
         p_values[large] = max(p_values[small], tests[large].pvalue)
@@ -229,7 +229,7 @@ def test_differences_of_single_runs_have_no_interval(runs):
     assert one.half_width is None
     assert one.test == f"McNemar's test over {ROWS} test rows"
     assert one.value == pytest.approx(
-        found.rows[0].figures["top1.micro"].value - found.rows[1].figures["top1.micro"].value
+        found.rows[0].metrics["top1.micro"].value - found.rows[1].metrics["top1.micro"].value
     )
 
 
@@ -255,7 +255,7 @@ def test_single_runs_are_tested_over_rows(runs):
         best = found.best[name]
         assert (best.row, best.test) == ("better", f"paired bootstrap over {ROWS} test rows")
         assert best.significant
-        values = [row.figures[name].value for row in found.rows]
+        values = [row.metrics[name].value for row in found.rows]
         assert best.difference == pytest.approx(values[0] - values[1])
 
 
@@ -290,9 +290,9 @@ def test_other_test_rows_are_not_compared(runs, tmp_path):
 
 def test_coverage_comes_with_sizes_that_are_never_best(runs):
     found = compare_runs([runs], ["sets.two.coverage.few"])
-    assert found.figures == ("sets.two.coverage.few", "sets.two.size.few")
+    assert found.metrics == ("sets.two.coverage.few", "sets.two.size.few")
     assert set(found.best) == {"sets.two.coverage.few"}
-    assert found.rows[0].figures["sets.two.size.few"].value == 2
+    assert found.rows[0].metrics["sets.two.size.few"].value == 2
 
 
 def test_sets_that_promise_coverage_have_no_best(tmp_path):
@@ -304,7 +304,7 @@ def test_sets_that_promise_coverage_have_no_best(tmp_path):
 
 
 def test_groups_of_one_name_are_told_apart(runs, tmp_path):
-    make_run(tmp_path / "a", overrides=("loss.label_smoothing=0.1", "optimiser.lr=0.2", "name=plain"))
+    make_run(tmp_path / "a", overrides=("loss.label_smoothing=0.1", "optimizer.lr=0.2", "name=plain"))
     make_run(tmp_path / "b", overrides=("loss=focal", "name=plain"))
     found = compare_runs([runs / "plain-0", runs / "plain-1", tmp_path / "a", tmp_path / "b"])
     assert [(row.label, len(row.runs)) for row in found.rows] == [
@@ -343,11 +343,11 @@ def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_p
     replace(results, scores=fewer).save(tmp_path / "other" / "results.json")
     found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
     assert [len(row.runs) for row in found.rows] == [3, 3]
-    assert "has other figures than" in found.left_out[str(tmp_path / "other")]
+    assert "has other metrics than" in found.left_out[str(tmp_path / "other")]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_infinite_figures_are_not_tested(runs, tmp_path, count):
+def test_infinite_metrics_are_not_tested(runs, tmp_path, count):
     """A model that gives the true class no chance at all has an infinite likelihood loss."""
     for name in [f"{label}-{seed}" for label in ("plain", "better") for seed in range(count)]:
         shutil.copytree(runs / name, tmp_path / name)
@@ -357,7 +357,7 @@ def test_infinite_figures_are_not_tested(runs, tmp_path, count):
         save_scores(run, "test", scores, target)
         evaluate_run(run)
     found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
-    assert found.rows[0].figures["nll"].value == math.inf
+    assert found.rows[0].metrics["nll"].value == math.inf
     assert found.best["nll"].test.startswith("no test: not a")
     assert found.differences["nll"]["better"].value is None
     assert found.best["top1.micro"].significant
@@ -492,21 +492,21 @@ def test_what_does_not_change_numbers_makes_no_other_method(runs, tmp_path):
     assert (row.label, row.seeds) == ("plain", (0, 7))
 
 
-def test_json_is_strict_where_a_figure_is_infinite(runs, tmp_path):
+def test_json_is_strict_where_a_metric_is_infinite(runs, tmp_path):
     shutil.copytree(runs / "plain-0", tmp_path / "plain")
     results = Results.load(tmp_path / "plain" / "results.json")
-    replace(results, scores=replace(results.scores, nll=Figure(math.inf))).save(
+    replace(results, scores=replace(results.scores, nll=Estimate(math.inf))).save(
         tmp_path / "plain" / "results.json"
     )
-    text = invoke(tmp_path / "plain", "--figures", "nll", "--json")
+    text = invoke(tmp_path / "plain", "--metrics", "nll", "--json")
     content = json.loads(text, parse_constant=pytest.fail)
-    assert content["rows"][0]["figures"]["nll"]["value"] == "inf"
+    assert content["rows"][0]["metrics"]["nll"]["value"] == "inf"
 
 
 @pytest.mark.errors
-def test_figures_must_be_named():
-    result = CliRunner().invoke(app, ["run", "--figures", " , "])
-    assert "--figures must name at least one" in str(result.exception)
+def test_metrics_must_be_named():
+    result = CliRunner().invoke(app, ["run", "--metrics", " , "])
+    assert "--metrics must name at least one" in str(result.exception)
 
 
 def test_a_table_that_is_none_of_a_suite_is_not_taken(runs, tmp_path):
@@ -521,7 +521,7 @@ def test_a_table_that_is_none_of_a_suite_is_not_taken(runs, tmp_path):
 def test_nothing_left_to_compare(tmp_path, runs):
     with pytest.raises(ValueError, match=r"at least one finished run, got none: .*no such folder"):
         compare_runs([tmp_path / "missing"])
-    with pytest.raises(ValueError, match=r"figures must be of those that the runs have .* got 'top7.micro'"):
+    with pytest.raises(ValueError, match=r"metrics must be of those that the runs have .* got 'top7.micro'"):
         compare_runs([runs], ["top7.micro"])
     result = CliRunner().invoke(app, [str(runs), "--json", "--latex"])
     assert "only one of --markdown, --latex and --json" in str(result.exception)
@@ -539,32 +539,32 @@ def test_folders_of_suites_give_the_runs_that_count(runs, tmp_path):
 
 
 def test_command_prints_tables(runs):
-    content = json.loads(invoke(runs, "--json", "--figures", "top1.micro, sets.two.coverage.micro"))
-    assert content["figures"] == ["top1.micro", "sets.two.coverage.micro", "sets.two.size.micro"]
+    content = json.loads(invoke(runs, "--json", "--metrics", "top1.micro, sets.two.coverage.micro"))
+    assert content["metrics"] == ["top1.micro", "sets.two.coverage.micro", "sets.two.size.micro"]
     assert [row["label"] for row in content["rows"]] == ["better", "plain"]
     results = [Results.load(runs / f"better-{seed}" / "results.json") for seed in range(3)]
-    expected = aggregate(results).figures["top1.micro"]
-    figure = content["rows"][0]["figures"]["top1.micro"]
-    assert (figure["value"], figure["low"], figure["high"]) == (expected.value, expected.low, expected.high)
+    expected = aggregate(results).metrics["top1.micro"]
+    metric = content["rows"][0]["metrics"]["top1.micro"]
+    assert (metric["value"], metric["low"], metric["high"]) == (expected.value, expected.low, expected.high)
     assert content["best"]["top1.micro"]["significant"]
-    text = format_figure("top1.micro", expected)
-    assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--figures", "top1.micro")
-    latex = invoke(runs, "--latex", "--figures", "top1.micro")
+    text = format_metric("top1.micro", expected)
+    assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--metrics", "top1.micro")
+    latex = invoke(runs, "--latex", "--metrics", "top1.micro")
     assert rf"better & 3 & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
     assert r"top1.micro (\%)" in latex
-    plain = invoke(runs, "--figures", "top1.micro")
+    plain = invoke(runs, "--metrics", "top1.micro")
     assert text in plain
     assert "top1.micro: better before plain, p = " in plain
     assert "sets.two" not in plain
 
 
-def test_missing_figures_are_dashes():
+def test_missing_metrics_are_dashes():
     scores = torch.eye(6)
     results = evaluate(scores, torch.arange(6), {}, TABLE, num_resamples=0)
-    assert results.figures()["top1.many"].value == 1
-    assert format_figure("top1.micro", Figure(None)) == "-"
-    assert format_figure("nll", Figure(1.234)) == "1.23"
-    assert format_figure("sets.x.size.micro", Figure(5.0, 4.9, 5.1)) == "5.00 ± 0.10"
+    assert results.metrics()["top1.many"].value == 1
+    assert format_metric("top1.micro", Estimate(None)) == "-"
+    assert format_metric("nll", Estimate(1.234)) == "1.23"
+    assert format_metric("sets.x.size.micro", Estimate(5.0, 4.9, 5.1)) == "5.00 ± 0.10"
     empty = Comparison(("top1.micro",), (), {})
     assert compare_tables.to_json(empty)["rows"] == []
 

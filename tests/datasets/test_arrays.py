@@ -14,7 +14,7 @@ from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt,
 from shortlist.datasets.embeddings import embeddings, save_embeddings
 from shortlist.datasets.idx import fashion_mnist, read_idx
 from shortlist.datasets.splits import TensorSplit
-from shortlist.datasets.transforms import BatchTransform, normalise, random_crop_and_flip
+from shortlist.datasets.transforms import BatchTransform, normalize, random_crop_and_flip
 from tests.datasets import trees
 
 
@@ -34,7 +34,7 @@ def test_cifar100_is_read_as_written(tmp_path):
     assert table.names[3] == "fine 3"
     assert table.parents["superclass"][:4] == ("coarse 0", "coarse 0", "coarse 1", "coarse 1")
     assert table.counts == (4,) * 10
-    # the image comes normalised: byte 7 of channel 2, by hand
+    # the image comes normalized: byte 7 of channel 2, by hand
     row = int((splits.test.targets == 7).nonzero()[0])
     pixel = splits.test[row][0][2, 5, 5]
     assert pixel.item() == pytest.approx((7 / 255 - 0.4409) / 0.2762, rel=1e-5)
@@ -273,4 +273,4 @@ def test_batch_transform_augments_only_when_asked_and_pickles():
     expected = (images.double() / 255 - 0.5) / 0.25
     torch.testing.assert_close(plain(images), expected.float())
     assert not torch.equal(BatchTransform(mean=[0.5], std=[0.25], augment=True)(images), plain(images))
-    torch.testing.assert_close(normalise(images.float() / 255, mean=[0.5], std=[0.25]), plain(images))
+    torch.testing.assert_close(normalize(images.float() / 255, mean=[0.5], std=[0.25]), plain(images))

@@ -95,13 +95,13 @@ def assert_same(estimate, simulated: float, n: int):
     assert estimate.standard_error < 0.003
 
 
-def test_bayes_figures_agree_with_drawn_labels(genera):
+def test_bayes_metrics_agree_with_drawn_labels(genera):
     limits = check_against_labels(genera, k=2, n=100_000, num_samples=20_000)
     assert limits.average_k.value > limits.topk.value
 
 
 @pytest.mark.slow
-def test_bayes_figures_of_the_default_set_agree_with_a_million_labels():
+def test_bayes_metrics_of_the_default_set_agree_with_a_million_labels():
     limits = check_against_labels(gaussian_genera(), k=2, n=1_000_000, num_samples=50_000)
     assert limits.topk.value == pytest.approx(0.878, abs=0.005)
     assert limits.average_k.value == pytest.approx(0.923, abs=0.005)
@@ -149,9 +149,9 @@ def test_two_gaussians_reach_their_balanced_error():
 def test_drawn_rows_of_two_gaussians():
     rows, target = draw_two_gaussians(20_000, rare_prior=0.3, generator=torch.Generator().manual_seed(0))
     assert target.double().mean() == pytest.approx(0.3, abs=0.02)
-    for c, centre in ((0, -1.0), (1, 1.0)):
+    for c, center in ((0, -1.0), (1, 1.0)):
         torch.testing.assert_close(
-            rows[target == c].mean(0), torch.full((2,), centre, dtype=torch.float64), rtol=0, atol=0.06
+            rows[target == c].mean(0), torch.full((2,), center, dtype=torch.float64), rtol=0, atol=0.06
         )
 
 

@@ -12,10 +12,10 @@ from shortlist.class_table import ClassTable
 from shortlist.curation.contact_sheet import contact_sheet
 from shortlist.datasets.glyphs import faces as _glyph_faces
 from shortlist.datasets.glyphs import folders as _glyph_folders
-from shortlist.datasets.glyphs import glyphs, glyphs_full, standardise
+from shortlist.datasets.glyphs import glyphs, glyphs_full, standardize
 from shortlist.datasets.glyphs.counts import long_tail_counts
 from shortlist.datasets.glyphs.faces import lineage, matplotlib_faces, wanted
-from shortlist.datasets.glyphs.folders import deal_lineages, faces_in, is_open_licence
+from shortlist.datasets.glyphs.folders import deal_lineages, faces_in, is_open_license
 from shortlist.datasets.glyphs.groups import choose_classes, look_alike_groups
 from shortlist.datasets.glyphs.render import make_plan, map_tasks, render
 from shortlist.datasets.glyphs.trace import Traces, find_bad, trace_face
@@ -90,7 +90,7 @@ def test_some_faces_are_seen_in_validation_and_test_only(full):
     held_out = {names[i] for i in seen["test"] - seen["train"]}
     assert held_out == {names[i] for i in seen["val"] - seen["train"]}
     assert "DejaVu Serif Bold Italic" in held_out and len(held_out) == 5
-    assert all(face["licence"] for face in full.report["faces"])
+    assert all(face["license"] for face in full.report["faces"])
     share = np.isin(full.faces["test"], list(seen["test"] - seen["train"])).mean()
     assert 0.2 < share < 0.3
 
@@ -101,19 +101,19 @@ def test_no_image_is_there_twice(full):
     assert images.std(1).min() > 3  # nor is one blank
 
 
-def test_batches_are_standardised(full):
+def test_batches_are_standardized(full):
     loader = DataLoader(full.train, batch_size=500, collate_fn=TensorSplit.collate)
     rows, target = next(iter(loader))
     assert rows.shape == (500, 1, 32, 32) and rows.dtype == torch.float32
     assert torch.equal(rows, (full.train.inputs[:500].float() - 47) / 39)
     assert torch.equal(target, full.train.targets[:500])
-    everything = standardise(full.train.inputs)
+    everything = standardize(full.train.inputs)
     assert abs(float(everything.mean())) < 0.05 and abs(float(everything.std()) - 1) < 0.05
 
 
 def test_nearest_class_mean_beats_chance_by_far(full):
     # the images must show what their class says: a raw classifier, by hand
-    train, test = standardise(full.train.inputs).flatten(1), standardise(full.test.inputs).flatten(1)
+    train, test = standardize(full.train.inputs).flatten(1), standardize(full.test.inputs).flatten(1)
     sums = torch.zeros(600, 1024).index_add_(0, full.train.targets, train)
     means = sums / full.class_table.class_counts[:, None]
     found = torch.cdist(test, means).argmin(1)
@@ -190,7 +190,7 @@ def test_drawings_that_are_not_the_character_are_dropped(drawings):
         order[row] = other
         mixed = traces.select(order)
         return Traces(
-            traces.face, traces.character, mixed.raster, mixed.placed, mixed.centred, mixed.stretched
+            traces.face, traces.character, mixed.raster, mixed.placed, mixed.centered, mixed.stretched
         )
 
     wrong = find_bad(swap(good, LETTERS.index("F"), LETTERS.index("J")))  # drawn so by the first face
@@ -259,7 +259,7 @@ def test_relatives(families, same):
 
 
 @pytest.mark.parametrize(
-    ("licence", "is_open"),
+    ("license", "is_open"),
     [
         ("This Font Software is licensed under the SIL Open Font License, Version 1.1.", True),
         ("http://www.gnu.org/copyleft/gpl.html GPL", True),
@@ -269,8 +269,8 @@ def test_relatives(families, same):
         ("", False),
     ],
 )
-def test_licences(licence, is_open):
-    assert is_open_licence(licence) == is_open
+def test_licenses(license, is_open):
+    assert is_open_license(license) == is_open
 
 
 @pytest.fixture
@@ -317,12 +317,12 @@ def test_fonts_of_a_folder(font_folder):
     }
 
 
-def test_licence_can_be_required(font_folder, monkeypatch):
-    monkeypatch.setattr(_glyph_folders, "OPEN_LICENCE", re.compile("dejavu", re.I))
+def test_license_can_be_required(font_folder, monkeypatch):
+    monkeypatch.setattr(_glyph_folders, "OPEN_LICENSE", re.compile("dejavu", re.I))
     faces, skipped = faces_in([font_folder])
     assert {face.family for face in faces} == {"DejaVu Sans", "DejaVu Sans Mono", "DejaVu Serif"}
-    assert sum(reason.startswith("no open licence: ") for _, reason in skipped) == 5
-    assert len(faces_in([font_folder], require_open_licence=False)[0]) == 7
+    assert sum(reason.startswith("no open license: ") for _, reason in skipped) == 5
+    assert len(faces_in([font_folder], require_open_license=False)[0]) == 7
 
 
 def test_styles_of_a_family_are_few(font_folder, monkeypatch):

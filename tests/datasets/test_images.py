@@ -43,7 +43,7 @@ def test_path_list_is_two_arrays_and_gives_back_what_it_got():
     assert sum(array.nbytes for array in vars(many).values()) < 1000 * 30
 
 
-def test_eval_transform_is_a_scaled_centre_cut():
+def test_eval_transform_is_a_scaled_center_cut():
     """A ramp from left to right: the cut's middle is the ramp's, and its slope that of the scale."""
     ramp = np.broadcast_to(np.linspace(0, 255, 320)[None, :, None], (160, 320, 3)).astype(np.uint8)
     out = EvalTransform(32, resize=40, mean=[0] * 3, std=[1] * 3)(Image.fromarray(ramp))
@@ -70,7 +70,7 @@ def test_train_transform_cuts_a_part_within_bounds():
     assert 0.17 < min(shares) < 0.25
     assert 0.43 < max(shares) < 0.55
     assert abs(mirrored - 50) < 25
-    # nothing of the wanted shape and area fits: the largest centred square
+    # nothing of the wanted shape and area fits: the largest centered square
     whole = TrainTransform(30, area=(1, 1), ratio=(1, 1), flip=False, mean=[0] * 3, std=[1 / 255] * 3)
     out = whole(Image.fromarray(grid))
     assert float(out[0].mean()) == pytest.approx(44.5, abs=0.6)

@@ -25,7 +25,7 @@ def general(name: str, **options) -> dict:
             delta[y, j] = {
                 "balanced": 0,
                 "ldam": margin[y],
-                "equalised": math.log(prior[j] ** options.get("tau", 1)),
+                "equalized": math.log(prior[j] ** options.get("tau", 1)),
                 "logit_adjusted": options.get("tau", 1) * math.log(prior[j] / prior[y]),
                 "adaptive": math.log(prior[j] / prior[y]) + prior[y] ** -0.25,
                 "two": options.get("tau_others", 1) * math.log(prior[j])

@@ -16,12 +16,12 @@ def test_golden(golden, kind):
             target,
             negative_weight=None if kind == "wan" else 1.0,
             label_smoothing=case["params"]["ls_coef"] or 0.0,
-            normalisation="original",
+            normalization="original",
         )
         assert_equals_case(loss, case, logits)
 
 
-def test_papers_normalisation():
+def test_papers_normalization():
     scores, _, target = heads()
     chance = torch.sigmoid(scores)
     true = chance[torch.arange(6), target]

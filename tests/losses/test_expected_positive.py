@@ -10,11 +10,11 @@ from tests.losses.batches import assert_equals_case, golden_single_positive, hea
 def test_golden(golden):
     for case, logits, target in golden_single_positive(golden, "epr"):
         k = case["params"]["expected_num_pos"]
-        loss = expected_positive_loss(logits, target, k=k, normalisation="original")
+        loss = expected_positive_loss(logits, target, k=k, normalization="original")
         assert_equals_case(loss, case, logits)
 
 
-def test_papers_normalisation():
+def test_papers_normalization():
     scores, _, target = heads()
     chance = torch.sigmoid(scores)
     true = chance[torch.arange(6), target]
@@ -53,7 +53,7 @@ def test_bad_input():
     for k in (0.5, float("nan")):
         with pytest.raises(ValueError, match="k must be"):
             expected_positive_loss(scores, target, k=k)
-    with pytest.raises(ValueError, match="normalisation must be one of paper, original, got 'both'"):
-        expected_positive_loss(scores, target, normalisation="both")
+    with pytest.raises(ValueError, match="normalization must be one of paper, original, got 'both'"):
+        expected_positive_loss(scores, target, normalization="both")
     with pytest.raises(ValueError, match="reduction must be one of mean, got 'sum'"):
         ExpectedPositiveLoss(reduction="sum")

@@ -94,15 +94,15 @@ def train_whole(rows: slice, parallel: bool, dtype=torch.float32, steps=3) -> tu
     target = torch.randint(C, (N,), generator=generator)
     model = Whole(target, dtype)
     wrapped = torch.nn.parallel.DistributedDataParallel(model) if parallel else model
-    optimisers = [
+    optimizers = [
         torch.optim.SGD(model.net.parameters(), lr=0.5, momentum=0.9),
         RowSGD([model.loss.estimates.parameter_group(lr=0.5)]),
     ]
     for _ in range(steps):
         wrapped.zero_grad()
         wrapped(features[rows], target[rows], ids[rows]).backward()
-        for optimiser in optimisers:
-            optimiser.step()
+        for optimizer in optimizers:
+            optimizer.step()
     return model.net.weight.detach(), model.loss.estimates.table.detach()
 
 

@@ -18,13 +18,13 @@ def test_start_look_up_and_learn():
     assert len(set(chance[~observed].tolist())) > 10
     loss = RoleLoss(estimates=estimates, k=1.5)
     model = torch.nn.Linear(3, 4)
-    optimiser = torch.optim.SGD([{"params": model.parameters()}, estimates.parameter_group(lr=0.1)], lr=0.1)
-    assert optimiser.param_groups[1]["lr"] == pytest.approx(1.0)
+    optimizer = torch.optim.SGD([{"params": model.parameters()}, estimates.parameter_group(lr=0.1)], lr=0.1)
+    assert optimizer.param_groups[1]["lr"] == pytest.approx(1.0)
     ids = torch.tensor([3, 1])
     before = estimates.table.detach().clone()
     loss(model(torch.randn(2, 3)), target[ids], ids).backward()
     assert estimates.table.grad.is_sparse
-    optimiser.step()
+    optimizer.step()
     moved = (estimates.table.detach() != before).any(1)
     assert moved.tolist() == [False, True, False, True, False]
     twin = pickle.loads(pickle.dumps(loss))
@@ -36,21 +36,21 @@ def test_parameter_group_takes_no_momentum_from_the_model():
     estimates, model = LabelEstimates(target, num_classes=5), torch.nn.Linear(4, 5)
     twin = copy.deepcopy(estimates)
     groups = [{"params": model.parameters()}, estimates.parameter_group(lr=0.1)]
-    optimiser = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
     loss = RoleLoss(estimates=estimates, k=2.0)
     for rows in torch.arange(60).repeat(3).split(20):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         logits = model(torch.randn(20, 4))
         loss(logits, target[rows], rows).backward()
         before = estimates.table.detach().clone()
-        optimiser.step()
+        optimizer.step()
         (gradient,) = torch.autograd.grad(
             role_loss(logits.detach(), twin(rows), target[rows], k=2.0), twin.table
         )
         torch.testing.assert_close(estimates.table.detach(), before - 1.0 * gradient.to_dense())
         twin.load_state_dict(estimates.state_dict())
-    assert optimiser.state[estimates.table].get("momentum_buffer") is None
-    assert optimiser.state[model.weight]["momentum_buffer"] is not None
+    assert optimizer.state[estimates.table].get("momentum_buffer") is None
+    assert optimizer.state[model.weight]["momentum_buffer"] is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -60,15 +60,15 @@ def test_row_sgd_is_sgd(dtype):
         LabelEstimates(target, num_classes=5, dtype=dtype, generator=torch.Generator().manual_seed(0))
         for _ in range(2)
     ]
-    optimisers = [
+    optimizers = [
         make([table.parameter_group(lr=0.2)])
         for make, table in zip((RowSGD, torch.optim.SGD), tables, strict=True)
     ]
     for ids in (torch.tensor([3, 1, 3]), torch.tensor([8, 0, 1])):  # an id may come twice
-        for table, optimiser in zip(tables, optimisers, strict=True):
-            optimiser.zero_grad()
+        for table, optimizer in zip(tables, optimizers, strict=True):
+            optimizer.zero_grad()
             (table(ids) ** 2).sum().backward()
-            optimiser.step()
+            optimizer.step()
     torch.testing.assert_close(tables[0].table, tables[1].table)
 
 
@@ -82,11 +82,11 @@ def test_a_bfloat16_table_follows_the_float32_one_on_average():
     def change(dtype, make):
         table = LabelEstimates(target, num_classes=c, dtype=dtype)
         table.table.data.copy_(start)
-        optimiser = make([table.parameter_group(lr=0.1)])
+        optimizer = make([table.parameter_group(lr=0.1)])
         for _ in range(steps):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (table(ids).float() * pull).sum().backward()
-            optimiser.step()
+            optimizer.step()
         return (table.table.detach().double() - start.double()) * -pull.sign()
 
     want = change(torch.float32, RowSGD)
@@ -104,28 +104,28 @@ def test_rounding_depends_on_seed_and_step_alone_and_survives_a_resume():
         if table is None:
             generator = torch.Generator().manual_seed(0)
             table = LabelEstimates(target, num_classes=50, dtype=torch.bfloat16, generator=generator)
-        optimiser = RowSGD([table.parameter_group(lr=1e-3)], seed=seed)
+        optimizer = RowSGD([table.parameter_group(lr=1e-3)], seed=seed)
         if state is not None:
-            optimiser.load_state_dict(state)
+            optimizer.load_state_dict(state)
         for _ in range(steps):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             table(torch.arange(6)).float().sum().backward()
-            optimiser.step()
-        return table, optimiser
+            optimizer.step()
+        return table, optimizer
 
     whole, _ = run(6)
     assert whole.table.equal(run(6)[0].table) and not whole.table.equal(run(6, seed=1)[0].table)
-    half, optimiser = run(3)
-    state = pickle.loads(pickle.dumps(optimiser.state_dict()))
+    half, optimizer = run(3)
+    state = pickle.loads(pickle.dumps(optimizer.state_dict()))
     assert run(3, state=state, table=half)[0].table.equal(whole.table)
 
 
 def test_not_finite_entries_stay_what_they_are():
     table = LabelEstimates(torch.tensor([0]), num_classes=3, dtype=torch.bfloat16)
     table.table.data.copy_(torch.tensor([[math.inf, -math.inf, math.nan]]))
-    optimiser = RowSGD([table.parameter_group(lr=1.0)])
+    optimizer = RowSGD([table.parameter_group(lr=1.0)])
     table(torch.tensor([0])).sum().backward()
-    optimiser.step()
+    optimizer.step()
     assert table.table[0].tolist()[:2] == [math.inf, -math.inf] and table.table[0, 2].isnan()
 
 
@@ -137,11 +137,11 @@ def test_half_storage_halves_the_memory():
     loss = RoleLoss(estimates=half, k=2.0)(torch.randn(3, 1081), target[:3], torch.arange(3))
     loss.backward()
     assert loss.dtype == torch.float32 and half.table.grad.dtype == torch.bfloat16
-    # gradient and optimiser hold the batch's rows, and no second table
+    # gradient and optimizer hold the batch's rows, and no second table
     assert half.table.grad._values().numel() == 3 * 1081
-    optimiser = RowSGD([half.parameter_group(lr=0.1)])
-    optimiser.step()
-    assert not optimiser.state
+    optimizer = RowSGD([half.parameter_group(lr=0.1)])
+    optimizer.step()
+    assert not optimizer.state
 
 
 @pytest.mark.errors

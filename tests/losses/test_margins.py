@@ -12,7 +12,7 @@ from shortlist.losses import (
     LDAMLoss,
     _margins,
     balanced_ce_loss,
-    equalised_loss,
+    equalized_loss,
     imbalanced_noised_topk_loss,
     ldam_loss,
     logit_adjusted_adaptive_loss,
@@ -27,7 +27,7 @@ each_member = pytest.mark.parametrize(
     [
         (balanced_ce_loss, "balanced", {}),
         (ldam_loss, "ldam", {"scale": 1.0, "max_margin": 0.7}),
-        (equalised_loss, "equalised", {"tau": 0.5}),
+        (equalized_loss, "equalized", {"tau": 0.5}),
         (logit_adjusted_loss, "logit_adjusted", {"tau": 1.5}),
         (logit_adjusted_adaptive_loss, "adaptive", {}),
         (two_parameter_margin_loss, "two", {"tau_true": 0.3, "tau_others": 1.2}),
@@ -108,15 +108,15 @@ JOINT = torch.tensor(
 JOINT = JOINT / JOINT.sum()
 
 
-def minimise(loss) -> torch.Tensor:
-    """Scores (x, y) that minimise the expected loss."""
+def minimize(loss) -> torch.Tensor:
+    """Scores (x, y) that minimize the expected loss."""
     scores = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [scores], max_iter=500, tolerance_grad=1e-10, tolerance_change=0, line_search_fn="strong_wolfe"
     )
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = (
             loss(scores.repeat_interleave(3, 0), torch.arange(3).repeat(4), reduction="none")
             @ JOINT.flatten()
@@ -124,7 +124,7 @@ def minimise(loss) -> torch.Tensor:
         value.backward()
         return value
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     return scores.detach()
 
 
@@ -149,10 +149,10 @@ def test_consistent_members_learn_the_balanced_decisions():
     assert not BALANCED_DECISION.equal(JOINT.argmax(1))  # it is another rule than the plain one
     for d in (torch.ones(3), PRIOR, PRIOR**0.5, torch.tensor([0.2, 3.0, 1.0])):
         d = d.double()
-        scores = minimise(general_loss(d / PRIOR, torch.log(d[None, :] / d[:, None])))
+        scores = minimize(general_loss(d / PRIOR, torch.log(d[None, :] / d[:, None])))
         assert scores.argmax(1).equal(BALANCED_DECISION)
     for loss in (balanced_ce_loss, logit_adjusted_loss):
-        scores = minimise(with_counts(loss))
+        scores = minimize(with_counts(loss))
         assert scores.argmax(1).equal(BALANCED_DECISION)
         torch.testing.assert_close(
             scores.softmax(1), (JOINT / PRIOR) / (JOINT / PRIOR).sum(1, True), atol=1e-5, rtol=0
@@ -170,11 +170,11 @@ def test_weights_change_what_is_learned_only_if_plain(weight):
         (two_parameter_margin_loss, {"tau_true": 1.0, "tau_others": 1.0}),
     ):
         for weighting, learned in (("consistent", balanced), ("plain", balanced * weight)):
-            scores = minimise(with_counts(loss, weight=weight, weighting=weighting, **options))
+            scores = minimize(with_counts(loss, weight=weight, weighting=weighting, **options))
             torch.testing.assert_close(
                 scores.softmax(1), learned / learned.sum(1, keepdim=True), atol=1e-5, rtol=0
             )
-        default = minimise(with_counts(loss, weight=weight, **options))
+        default = minimize(with_counts(loss, weight=weight, **options))
         assert default.argmax(1).equal(BALANCED_DECISION)
 
 
@@ -182,9 +182,9 @@ def test_other_members_do_not():
     for loss in (
         lambda s, t, reduction: cross_entropy(s, t, reduction=reduction),
         with_counts(ldam_loss, scale=1.0, max_margin=1.0),
-        with_counts(equalised_loss),
+        with_counts(equalized_loss),
     ):
-        assert not minimise(loss).argmax(1).equal(BALANCED_DECISION)
+        assert not minimize(loss).argmax(1).equal(BALANCED_DECISION)
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_cosine_warning_looks_again_now_and_then(not_warned):
 
 COUNTED = {
     "balanced_ce": balanced_ce_loss,
-    "equalised": equalised_loss,
+    "equalized": equalized_loss,
     "ldam": ldam_loss,
     "logit_adjusted": logit_adjusted_loss,
     "logit_adjusted_adaptive": logit_adjusted_adaptive_loss,

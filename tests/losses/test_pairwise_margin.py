@@ -25,18 +25,18 @@ def test_binary_condition():
     prior = joint.sum(0)
     decision = (joint / prior).argmax(1)
     for first, second in [(0.0, 0.0), (1.0, -0.5), (-0.7, 0.4), (2.0, 2.0)]:
-        # sigma(D): d loss / d score at equal scores, the slope that decides the zero of the minimiser
+        # sigma(D): d loss / d score at equal scores, the slope that decides the zero of the minimizer
         slope = torch.sigmoid(torch.tensor([first, second], dtype=torch.float64))
         right = torch.tensor([1.0, float(prior[0] / prior[1] * slope[0] / slope[1])], dtype=torch.float64)
         for factor, consistent in ((1.0, True), (1.6, False), (0.6, False)):
             alpha = right * torch.tensor([1.0, factor], dtype=torch.float64)
             scores = torch.zeros(len(joint), 2, dtype=torch.float64, requires_grad=True)
-            optimiser = torch.optim.LBFGS(
+            optimizer = torch.optim.LBFGS(
                 [scores], max_iter=400, tolerance_grad=1e-12, line_search_fn="strong_wolfe"
             )
 
-            def closure(scores=scores, alpha=alpha, optimiser=optimiser, first=first, second=second):
-                optimiser.zero_grad()
+            def closure(scores=scores, alpha=alpha, optimizer=optimizer, first=first, second=second):
+                optimizer.zero_grad()
                 rows = pairwise_margin_loss(
                     scores.repeat_interleave(2, 0),
                     torch.arange(2).repeat(len(joint)),
@@ -48,7 +48,7 @@ def test_binary_condition():
                 value.backward()
                 return value
 
-            optimiser.step(closure)
+            optimizer.step(closure)
             assert scores.argmax(1).equal(decision) == consistent
 
 

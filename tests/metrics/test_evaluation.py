@@ -1,4 +1,4 @@
-"""From scores to one file of figures, with intervals, and over several runs."""
+"""From scores to one file of metrics, with intervals, and over several runs."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from shortlist.class_table import ClassTable
 from shortlist.metrics import (
-    Figure,
+    Estimate,
     Results,
     aggregate,
     balanced_error,
@@ -64,8 +64,8 @@ def rows_of(n=80, seed=0):
     return scores, target
 
 
-def close(figure, value):
-    return figure.value == pytest.approx(float(value), abs=1e-12)
+def close(metric, value):
+    return metric.value == pytest.approx(float(value), abs=1e-12)
 
 
 @pytest.mark.parametrize("ties", ["against", "expected"])
@@ -147,7 +147,7 @@ def test_intervals_are_percentiles_of_rows_drawn_again():
     for rows in draws:
         s, t = scores[rows], target[rows]
         sets = PREDICTORS["tight"](s)
-        figures = {
+        metrics = {
             "top3.micro": topk_accuracy(s, t, k=3),
             "top3.macro": topk_accuracy(s, t, k=3, average="macro"),
             "top3.few": topk_accuracy(s, t, k=3, average="group", groups=groups)[0],
@@ -158,12 +158,12 @@ def test_intervals_are_percentiles_of_rows_drawn_again():
             "sets.tight.size.many": set_size(sets, t, average="group", groups=groups)[2],
             "sets.tight.empty_share": (~sets.any(1)).double().mean(),
         }
-        for name, value in figures.items():
+        for name, value in metrics.items():
             again.setdefault(name, []).append(float(value))
     for name, values in again.items():
         low, high = np.nanquantile(values, [0.025, 0.975])
-        figure = results.figures()[name]
-        assert (figure.low, figure.high) == pytest.approx((low, high), abs=1e-9), name
+        metric = results.metrics()[name]
+        assert (metric.low, metric.high) == pytest.approx((low, high), abs=1e-9), name
         assert low < high
     assert results.level == 0.95 and results.num_resamples == 200
     same = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=50)
@@ -179,10 +179,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         scores = torch.stack([right.float(), 1 - right.float()], dim=1)
         table = ClassTable(names="ab")
         target = torch.zeros(200, dtype=torch.int64)
-        figure = (
+        metric = (
             evaluate(scores, target, {}, table, num_resamples=400, generator=generator).scores.topk[1].micro
         )
-        inside += figure.low <= 0.7 <= figure.high
+        inside += metric.low <= 0.7 <= metric.high
     # 0.95 within 4 standard errors, 0.014 each, and a little less for the percentile method at 200 rows
     assert 0.90 <= inside / trials <= 0.99
 
@@ -201,10 +201,10 @@ def test_blocks_of_any_size_find_the_same(monkeypatch):
 
     parts = evaluate(scores, target, PREDICTORS | {"tight": watch}, TABLE, num_resamples=30)
     assert seen == [6] * 11 + [2]
-    ours, theirs = parts.figures(), whole.figures()
+    ours, theirs = parts.metrics(), whole.metrics()
     assert ours.keys() == theirs.keys()
-    for name, figure in ours.items():
-        assert figure.value == pytest.approx(theirs[name].value, rel=1e-12), name
+    for name, metric in ours.items():
+        assert metric.value == pytest.approx(theirs[name].value, rel=1e-12), name
     assert parts.class_rows == whole.class_rows
 
 
@@ -229,7 +229,7 @@ def test_ignored_rows_nan_and_infinity():
     assert close(got.scores.calibration_error, calibration_error(scores[2:60], target[2:60]))
     scores[5, target[5]] = -torch.inf
     got = evaluate(scores, target, {}, TABLE, num_resamples=20)
-    assert got.scores.nll == Figure(math.inf)
+    assert got.scores.nll == Estimate(math.inf)
     assert Results.from_json(got.to_json()) == got
 
 
@@ -240,16 +240,16 @@ def test_activations():
     assert by_none.nll.value == pytest.approx(by_softmax.nll.value)
     assert by_none.calibration_error.value == pytest.approx(by_softmax.calibration_error.value)
     by_sigmoid = evaluate(scores, target, {}, TABLE, num_resamples=9, activation="sigmoid").scores
-    assert by_sigmoid.nll == Figure(None)
+    assert by_sigmoid.nll == Estimate(None)
     assert close(by_sigmoid.calibration_error, calibration_error(scores, target, activation="sigmoid"))
 
 
-def test_without_counts_there_are_no_groups_and_an_empty_group_has_no_figure():
+def test_without_counts_there_are_no_groups_and_an_empty_group_has_no_metric():
     scores, target = rows_of()
     results = evaluate(scores, target, PREDICTORS, ClassTable(names=TABLE.names), num_resamples=5)
     assert results.groups == {} and results.scores.topk[1].groups == {}
     results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=5, few_below=1, many_above=1)
-    assert results.scores.topk[1].groups["few"] == Figure(None)  # the one class without training examples
+    assert results.scores.topk[1].groups["few"] == Estimate(None)  # the one class without training examples
     assert results.scores.topk[1].groups["many"] == results.scores.topk[1].macro
     assert results.groups["medium"].classes == 0
 
@@ -281,17 +281,17 @@ def test_mean_over_runs():
     runs = [evaluate(*rows_of(seed=seed), PREDICTORS, TABLE, num_resamples=0) for seed in range(4)]
     together = aggregate(runs)
     assert together.runs == 4 and together.level == 0.95
-    assert list(together.figures) == list(runs[0].figures())
+    assert list(together.metrics) == list(runs[0].metrics())
     for name in ("top1.macro", "sets.loose.under_covered", "sets.tight.size.few", "nll"):
-        values = [run.figures()[name].value for run in runs]
+        values = [run.metrics()[name].value for run in runs]
         interval = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
-        figure = together.figures[name]
-        assert figure.value == pytest.approx(np.mean(values))
-        assert (figure.low, figure.high) == pytest.approx(interval)
-    one = aggregate(runs[:1]).figures["top1.micro"]
-    assert one == Figure(runs[0].scores.topk[1].micro.value)
+        metric = together.metrics[name]
+        assert metric.value == pytest.approx(np.mean(values))
+        assert (metric.low, metric.high) == pytest.approx(interval)
+    one = aggregate(runs[:1]).metrics["top1.micro"]
+    assert one == Estimate(runs[0].scores.topk[1].micro.value)
     lost = evaluate(*rows_of(), PREDICTORS, TABLE, num_resamples=0, few_below=1, many_above=1)
-    assert aggregate([runs[0], lost]).figures["top1.few"] == Figure(None)
+    assert aggregate([runs[0], lost]).metrics["top1.few"] == Estimate(None)
 
 
 def test_the_page_runs():
@@ -321,7 +321,7 @@ def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="results must have at least one run, got 0"):
         aggregate([])
     runs = [evaluate(scores, target, p, TABLE, num_resamples=0) for p in (PREDICTORS, {})]
-    with pytest.raises(ValueError, match=r"same figures, got 'sets.loose.coverage.few' in only some of them"):
+    with pytest.raises(ValueError, match=r"same metrics, got 'sets.loose.coverage.few' in only some of them"):
         aggregate(runs)
     with pytest.raises(ValueError, match="level must be < 1, got 95"):
         aggregate(runs[:1], level=95)
@@ -338,7 +338,7 @@ def test_intervals_of_constants_are_the_constant():
     target = torch.randint(C, (197,), generator=generator)
     scores = 9 * torch.nn.functional.one_hot(target, C).double()
     results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=200)
-    figures = results.figures()
+    metrics = results.metrics()
     for name in ("top1.macro", "top1.few", "sets.loose.coverage.macro"):
-        assert figures[name] == Figure(1.0, 1.0, 1.0)
-    assert figures["balanced_error"] == Figure(0.0, 0.0, 0.0)
+        assert metrics[name] == Estimate(1.0, 1.0, 1.0)
+    assert metrics["balanced_error"] == Estimate(0.0, 0.0, 0.0)

@@ -75,17 +75,17 @@ def test_equal_the_functions():
         update(metrics, scores[rows], target[rows])
     got = {name: metric.compute() for name, metric in metrics.items()}
     for k in (1, 2, 5):
-        figures = got["topk"]
-        torch.testing.assert_close(figures[f"top{k}"], topk_accuracy(scores, target, k=k))
+        metrics = got["topk"]
+        torch.testing.assert_close(metrics[f"top{k}"], topk_accuracy(scores, target, k=k))
         macro = topk_accuracy(scores, target, k=k, average="macro")
-        torch.testing.assert_close(figures[f"macro_top{k}"], macro)
+        torch.testing.assert_close(metrics[f"macro_top{k}"], macro)
         own = topk_accuracy(scores, target, k=k, average="none")
-        torch.testing.assert_close(figures[f"class_top{k}"], own, equal_nan=True)
+        torch.testing.assert_close(metrics[f"class_top{k}"], own, equal_nan=True)
         by_group = topk_accuracy(scores, target, k=k, average="group", groups=GROUPS)
-        named = torch.stack([figures[f"{group}_top{k}"] for group in ("few", "medium", "many")])
+        named = torch.stack([metrics[f"{group}_top{k}"] for group in ("few", "medium", "many")])
         torch.testing.assert_close(named, by_group)
-    assert float(figures["balanced_error"]) == pytest.approx(1 - float(figures["macro_top1"]))
-    assert int(figures["absent_classes"]) == 1 and int(figures["nan_rows"]) == 2
+    assert float(metrics["balanced_error"]) == pytest.approx(1 - float(metrics["macro_top1"]))
+    assert int(metrics["absent_classes"]) == 1 and int(metrics["nan_rows"]) == 2
     assert "balanced_error" not in got["expected"]
     expected = topk_accuracy(scores, target, k=2, ties="expected")
     torch.testing.assert_close(got["expected"]["top2"], expected)
@@ -105,13 +105,13 @@ def test_sets_equal_the_functions():
     update(metrics, scores[:30], target[:30])
     update(metrics, scores[30:], target[30:])
     coverage, size = metrics["coverage"].compute(), metrics["size"].compute()
-    for figures, name, function in ((coverage, "coverage", set_coverage), (size, "size", set_size)):
-        torch.testing.assert_close(figures[name], function(sets, target))
-        torch.testing.assert_close(figures[f"macro_{name}"], function(sets, target, average="macro"))
+    for metrics, name, function in ((coverage, "coverage", set_coverage), (size, "size", set_size)):
+        torch.testing.assert_close(metrics[name], function(sets, target))
+        torch.testing.assert_close(metrics[f"macro_{name}"], function(sets, target, average="macro"))
         own = function(sets, target, average="none")
-        torch.testing.assert_close(figures[f"class_{name}"], own, equal_nan=True)
+        torch.testing.assert_close(metrics[f"class_{name}"], own, equal_nan=True)
         by_group = function(sets, target, average="group", groups=GROUPS)
-        torch.testing.assert_close(figures[f"many_{name}"], by_group[2])
+        torch.testing.assert_close(metrics[f"many_{name}"], by_group[2])
     sums = set_sums(sets, target)
     worst = worst_classes(sums.hits, sums.counts, num_worst=2)[1].mean()
     torch.testing.assert_close(coverage["worst_coverage"], worst)
@@ -157,15 +157,15 @@ def test_a_collection_keeps_metrics_apart_that_agree_on_the_first_batch():
     collection = sys.modules["torchmetrics"].MetricCollection(
         {
             "against": modules.TopKAccuracy(num_classes=3, k=(1, 2)),
-            "favour": modules.TopKAccuracy(num_classes=3, k=(1, 2), ties="favour"),
+            "favor": modules.TopKAccuracy(num_classes=3, k=(1, 2), ties="favor"),
             "more": modules.TopKAccuracy(num_classes=3, k=(1, 3)),
         }
     )
     collection.update(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
     collection.update(torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([0]))
-    figures = {name: float(value) for name, value in collection.compute().items()}
-    assert [figures[f"{name}_top1"] for name in ("against", "favour", "more")] == [0.5, 1, 0.5]
-    assert figures["against_top2"] == 0.5 and figures["more_top3"] == 1
+    metrics = {name: float(value) for name, value in collection.compute().items()}
+    assert [metrics[f"{name}_top1"] for name in ("against", "favor", "more")] == [0.5, 1, 0.5]
+    assert metrics["against_top2"] == 0.5 and metrics["more_top3"] == 1
 
 
 def test_state_is_sums_of_order_c_and_counts_stay_whole():

@@ -23,7 +23,7 @@ from shortlist.metrics import (
     true_ranks,
 )
 
-TIES = ("against", "favour", "expected")
+TIES = ("against", "favor", "expected")
 
 
 def rows_of(n, c, *, seed=0, ties=False):
@@ -42,7 +42,7 @@ def chance_of_hit(row, y, k, ties):
     tied = sum(s == row[y] for s in others)
     if ties == "against":
         return float(above + tied < k)
-    if ties == "favour":
+    if ties == "favor":
         return float(above < k)
     return sum(above + before < k for before in range(tied + 1)) / (tied + 1)
 
@@ -58,7 +58,7 @@ def test_golden(golden):
         exact = not case["inputs"]["p"].endswith("_tie")
 
         def check(value, tolerance=1e-12, exact=exact, k=k, scores=scores, target=target, **options):
-            low, high = (topk_accuracy(scores, target, k=k, ties=t, **options) for t in ("against", "favour"))
+            low, high = (topk_accuracy(scores, target, k=k, ties=t, **options) for t in ("against", "favor"))
             if exact:
                 torch.testing.assert_close(low, high, equal_nan=True)
             got, want = low.nan_to_num(), torch.as_tensor(value, dtype=torch.float64)
@@ -112,7 +112,7 @@ def test_grows_with_k_up_to_1(n, c, seed, ties):
             assert (curve.diff() >= -1e-12).all()
             assert float(curve[-1]) == pytest.approx(1)
         assert (curves["against"] <= curves["expected"] + 1e-12).all()
-        assert (curves["expected"] <= curves["favour"] + 1e-12).all()
+        assert (curves["expected"] <= curves["favor"] + 1e-12).all()
 
 
 @given(n=st.integers(2, 40), c=st.integers(2, 9), seed=st.integers(0, 99))
@@ -230,7 +230,7 @@ def test_bad_input():
         topk_accuracy(scores, target, k=0)
     with pytest.raises(ValueError, match="k must name at least one number of guesses"):
         topk_accuracy(scores, target, k=[])
-    with pytest.raises(ValueError, match="ties must be one of against, favour, expected, got 'best'"):
+    with pytest.raises(ValueError, match="ties must be one of against, favor, expected, got 'best'"):
         topk_accuracy(scores, target, ties="best")
     with pytest.raises(ValueError, match="average must be one of micro, macro, group, none, got 'all'"):
         topk_accuracy(scores, target, average="all")

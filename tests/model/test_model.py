@@ -55,7 +55,7 @@ def trained(kind: str = "linear", /, **parts) -> Model:
         name="small_cnn", options={"width": 4}, head=kind, scale=9.0, num_classes=6, input_shape=(1, 16, 16)
     )
     network = build_network(spec)
-    network(torch.randn(64, 1, 16, 16) * 2 + 1)  # statistics of the normalisation
+    network(torch.randn(64, 1, 16, 16) * 2 + 1)  # statistics of the normalization
     parts = {"score_map": adjusted_map(), "preprocessing": PREPARE, "spec": spec} | parts
     scores = Model.from_parts(network, SIX, **parts).scores(torch.randn(300, 1, 16, 16)).clone()
     target = torch.multinomial(scores.softmax(1), 1).squeeze(1)
@@ -190,10 +190,10 @@ def test_pictures_may_be_paths_pillow_images_or_tensors(tmp_path):
     model, paths = trained(), photos(tmp_path)
     batch = model.prepare(paths)
     assert batch.shape == (6, 1, 16, 16)
-    grey = Image.open(paths[1])  # of 50 x 40, the shorter side to 18, 16 of it
+    gray = Image.open(paths[1])  # of 50 x 40, the shorter side to 18, 16 of it
     half = 16 * 40 / 18 / 2
     box = (25 - half, 20 - half, 25 + half, 20 + half)
-    cut = grey.resize((16, 16), Image.Resampling.BILINEAR, box=box)
+    cut = gray.resize((16, 16), Image.Resampling.BILINEAR, box=box)
     wanted = (torch.from_numpy(np.array(cut)) / 255 - 0.5) / 0.25
     torch.testing.assert_close(batch[1, 0], wanted)
     assert torch.equal(model.prepare([Image.open(path) for path in paths]), batch)

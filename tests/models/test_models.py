@@ -82,13 +82,13 @@ def test_every_parameter_gets_a_gradient(name):
 @each
 def test_training_fits_a_few_images(name):
     model, x, target = build(name).train(), images(), torch.arange(N) % C
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(12):
         losses.append(cross_entropy(model(x), target))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         losses[-1].backward()
-        optimiser.step()
+        optimizer.step()
     assert losses[-1] < 0.5 * losses[0]
 
 

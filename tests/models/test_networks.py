@@ -30,7 +30,7 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d]:
 
 
 def unusual_statistics(model: nn.Module) -> None:
-    """Give normalisation layers values that show if one is left out."""
+    """Give normalization layers values that show if one is left out."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.weight.data, module.running_var):

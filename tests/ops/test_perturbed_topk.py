@@ -155,7 +155,7 @@ def test_exact_equals_a_million_draws(k, noise_std):
 
 @given(seed=st.integers(0, 999), k=st.integers(1, 7), noise_std=st.sampled_from([0.05, 0.5, 3.0]))
 def test_published_bounds(seed, k, noise_std):
-    """|top_k,eps - top_k| <= eps k sqrt(2 log L); the smoothed k-th lies between smoothed neighbours."""
+    """|top_k,eps - top_k| <= eps k sqrt(2 log L); the smoothed k-th lies between smoothed neighbors."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(4, 8, dtype=torch.float64, generator=generator)
     smooth = perturbed_topk(scores, k=k, noise_std=noise_std, **EXACT)

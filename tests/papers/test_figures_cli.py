@@ -54,7 +54,7 @@ def test_numbers_are_drawn_again_to_the_same_bytes(tmp_path):
     ("words", "message"),
     [
         (["level_set"], "name must be one of level_sets, .*, got 'level_set'"),
-        (["level_sets", "-o", "a.gif"], r"--output must end in .svg, .pdf or .png, got a.gif"),
+        (["level_sets", "-o", "a.gif"], r"--out must end in .svg, .pdf or .png, got a.gif"),
         (["level_sets", "runs/x"], "level_sets is not made from runs, got runs/x"),
         (["class_size"], "class_size is made from runs: name at least one run folder"),
         (["splitter_network", "--set", "m=3"], r"option must be one of n, k, got 'm'"),

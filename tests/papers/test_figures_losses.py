@@ -110,7 +110,7 @@ ORACLES = {
     "smooth_topk": smooth_loss,
     "sparse_top": sparse_row,
     "balanced_ce": lambda s, k: pairwise(s, (0, 0, 0), 1 / PI[0]),
-    "equalised": lambda s, k: pairwise(s, [math.log(p) for p in PI]),
+    "equalized": lambda s, k: pairwise(s, [math.log(p) for p in PI]),
     "focal": lambda s, k: (1 - math.exp(-pairwise(s, (0, 0, 0)))) ** 2 * pairwise(s, (0, 0, 0)),
     "ldam": lambda s, k: pairwise([30 * x / 2 for x in s], (0, 30 * 0.5, 30 * 0.5)),
     "logit_adjusted": lambda s, k: pairwise(s, [math.log(p / PI[0]) for p in PI]),

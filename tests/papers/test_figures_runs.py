@@ -328,8 +328,8 @@ def test_errors_in_a_slow_loop(folder):
             assert method["logit_adjustment"][part]["value"] == pytest.approx(expected)
 
 
-def test_weight_normalisation_is_that_of_the_layer(folder):
-    """The slow way: the features of each row through the normalised layer."""
+def test_weight_normalization_is_that_of_the_layer(folder):
+    """The slow way: the features of each row through the normalized layer."""
     figure = load_figure("error_against_tau")
     numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=2)
     layer = linear_layer(7).double()
@@ -340,13 +340,13 @@ def test_weight_normalisation_is_that_of_the_layer(folder):
         for tau in (0.0, 1.0, 2.0):
             scores = normalize_classifier(layer, tau=tau)(features).detach().numpy()
             curve.append(balanced_error(scores))
-        assert numbers["methods"][0]["weight_normalisation"][part]["value"] == pytest.approx(curve)
+        assert numbers["methods"][0]["weight_normalization"][part]["value"] == pytest.approx(curve)
 
 
 def test_tau_is_chosen_on_validation_rows(folder):
     figure = load_figure("error_against_tau")
     numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=8)
-    for name in ("logit_adjustment", "weight_normalisation"):
+    for name in ("logit_adjustment", "weight_normalization"):
         found = numbers["methods"][0][name]
         place = numbers["tau"].index(found["chosen"]["tau"][0])
         assert found["val"]["value"][place] == min(found["val"]["value"])
@@ -358,7 +358,7 @@ def test_error_against_tau_is_drawn(folder):
     numbers = round_trip(figure.measure(runs=paths(folder), steps=4))
     drawn = figure.draw(numbers)
     assert legend_texts(drawn)[:2] == ["plain", "one"]
-    for axes, name in zip(drawn.axes, ("logit_adjustment", "weight_normalisation"), strict=True):
+    for axes, name in zip(drawn.axes, ("logit_adjustment", "weight_normalization"), strict=True):
         assert len(axes.get_lines()) == 6  # of each method: test, validation, the choice
         for method in numbers["methods"]:
             xs, ys = line_data(axes, method["label"])
@@ -372,8 +372,8 @@ def test_runs_without_a_linear_classifier_are_adjusted_only(folder, tmp_path):
     for part in ("val", "test"):
         save_scores(run, part, *run.load_scores(part))  # without norms
     numbers = round_trip(figure.measure(runs=[run.path], steps=2))
-    assert numbers["methods"][0]["weight_normalisation"] is None
-    assert "needs the scores of a linear classifier" in numbers["methods"][0]["no_weight_normalisation"]
+    assert numbers["methods"][0]["weight_normalization"] is None
+    assert "needs the scores of a linear classifier" in numbers["methods"][0]["no_weight_normalization"]
     assert len(figure.draw(numbers).axes) == 1
 
 
@@ -404,7 +404,7 @@ def test_separators_and_errors_are_drawn():
     assert numbers["shown"] == 0.1 and sum(map(len, numbers["points"].values())) == 400
     left, right = figure.draw(numbers).axes
     assert len(left.containers) == 8
-    name = "equalised margin"
+    name = "equalized margin"
     errors = numbers["methods"][name]["exact"]
     (drawn,) = [container.lines[0] for container in left.containers if container.get_label() == name]
     assert list(drawn.get_xdata()) == [10, 30]
@@ -508,7 +508,7 @@ def test_the_suite_of_the_figure_can_be_planned():
     suite = load_suite(Path(__file__).parents[2] / "recipes" / "cpu" / "average_k_sensitivity.yaml")
     cells = plan_suite(suite)
     assert len(cells) == 3 * len(suite.methods)
-    assert load_figure("average_k_sensitivity").options()["metric"] in suite.figures
+    assert load_figure("average_k_sensitivity").options()["metric"] in suite.metrics
 
 
 @pytest.mark.parametrize(

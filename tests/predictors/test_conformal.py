@@ -88,16 +88,16 @@ def test_the_threshold_is_the_score_of_the_rank(rows):
 
 @pytest.mark.parametrize("spread", [0.3, 3.0, 30.0])
 @pytest.mark.parametrize(
-    ("score", "randomised"),
+    ("score", "randomized"),
     [(APS(), False), (APS(), True), (RAPS(penalty=1e-4, k_reg=9), True), (SAPS(step=1e-3), False)],
 )
-def test_sets_of_very_many_classes_are_found_around_their_ends(score, randomised, spread):
+def test_sets_of_very_many_classes_are_found_around_their_ends(score, randomized, spread):
     """From 16,384 classes on, a sample of them tells where to look."""
     logits = torch.randn(15, 20_000, dtype=torch.float64) * spread
     logits[:6] = logits[:6].round()  # with ties
     logits[6] = 0.0
     logits[7, 300:] = -math.inf
-    probs, uniform = logits.softmax(1), torch.rand(15, 1, dtype=torch.float64) if randomised else None
+    probs, uniform = logits.softmax(1), torch.rand(15, 1, dtype=torch.float64) if randomized else None
     scores = class_scores(score, probs, uniform=uniform)
     for share in (1e-6, 0.3, 0.9, 0.999):
         threshold = scores.quantile(share, dim=1).median()
@@ -122,11 +122,11 @@ def test_the_leading_places_are_enough_or_all_are_sorted(score, spread):
 @pytest.mark.parametrize("rule", ["marginal", "class_conditional", "clustered", "interpolated"])
 def test_streaming_and_merging_give_the_same_bits(name, rule):
     logits, target = torch.randn(2000, 6) * 2, torch.randint(6, (2000,))
-    randomised = issubclass(CONFORMITY_SCORES[name], OrderedScore)
+    randomized = issubclass(CONFORMITY_SCORES[name], OrderedScore)
 
     def predictor():
-        generator = torch.Generator().manual_seed(5) if randomised else None
-        return make(name, rule=rule, randomised=randomised, generator=generator)
+        generator = torch.Generator().manual_seed(5) if randomized else None
+        return make(name, rule=rule, randomized=randomized, generator=generator)
 
     whole = predictor().calibrate(logits, target)
     pieces = predictor()
@@ -134,7 +134,7 @@ def test_streaming_and_merging_give_the_same_bits(name, rule):
         pieces.update(rows, classes)
     pieces.finish()
     assert torch.equal(pieces.threshold, whole.threshold) and pieces.report == whole.report
-    if not randomised:
+    if not randomized:
         left, right = predictor(), predictor()
         left.update(logits[:500], target[:500])
         right.update(logits[500:], target[500:])
@@ -142,12 +142,12 @@ def test_streaming_and_merging_give_the_same_bits(name, rule):
         assert torch.equal(left.finish().threshold, whole.threshold)
 
 
-def test_randomised_sets_cover_less_than_fixed_ones_and_enough():
+def test_randomized_sets_cover_less_than_fixed_ones_and_enough():
     logits = torch.randn(20_000, 10)
     target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
     calibration, test = slice(0, 10_000), slice(10_000, None)
     fixed = Conformal(coverage=0.8, score="aps").calibrate(logits[calibration], target[calibration])
-    drawn = Conformal(coverage=0.8, score="aps", randomised=True, generator=torch.Generator().manual_seed(0))
+    drawn = Conformal(coverage=0.8, score="aps", randomized=True, generator=torch.Generator().manual_seed(0))
     drawn.calibrate(logits[calibration], target[calibration])
     # both cover 80 %: calibration sees to it; the draws let go of the last class now and then
     for predictor in (fixed, drawn):
@@ -331,7 +331,7 @@ def test_average_error_with_rows_in_the_worst_order():
             "priors must be given for the score 'prevalence_adj",
         ),
         (lambda: Conformal(priors=PRIORS), "priors must be None for the score 'lac'"),
-        (lambda: Conformal(randomised=True), "nothing to randomise"),
+        (lambda: Conformal(randomized=True), "nothing to randomize"),
         (lambda: Conformal().calibrate(torch.randn(20, 3)), "calibrated with labels: target must be given"),
         (lambda: Conformal().calibrate(torch.randn(20, 3), torch.full((20,), -100)), "at least 1 row"),
         (lambda: Conformal().calibrate(torch.randn(20, 3), torch.full((20,), 3)), r"in \[0, 3\)"),
@@ -372,7 +372,7 @@ def test_given_draws_of_rows_that_are_left_out_are_left_out_too():
 def test_given_draws_count_in_a_second_calibration_too():
     logits, draws = torch.randn(300, 6), torch.zeros(300)
     target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
-    predictor = Conformal(score="aps", randomised=True)
+    predictor = Conformal(score="aps", randomized=True)
     predictor.update(logits, target, uniform=draws)
     first = predictor.finish().threshold.clone()
     predictor.update(logits, target, uniform=draws)

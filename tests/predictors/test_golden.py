@@ -44,12 +44,12 @@ def test_conformal_quantiles_and_sets(golden):
         score = {"LAC": LAC(), "APS": APS()}.get(kind)
         score = score or RAPS(penalty=options["penalty"], k_reg=options["kreg"])
         predictor = Conformal(coverage=1 - options["alpha"], score=score)
-        randomised = options["randomized"]  # their draw is how much is left out, ours how much is in
-        draws = 1 - shared["U_cal"] if randomised else None
+        randomized = options["randomized"]  # their draw is how much is left out, ours how much is in
+        draws = 1 - shared["U_cal"] if randomized else None
         predictor.update(shared["cal_logits"], shared["cal_labels"], uniform=draws)
         predictor.finish()
         assert float(predictor.threshold) == pytest.approx(case["q_hat"], abs=1e-12)
-        draws = 1 - shared["U_test"] if randomised else None
+        draws = 1 - shared["U_test"] if randomized else None
         sets = predictor(shared["test_logits"], uniform=draws)
         assert lists(sets) == [sorted(row) for row in case["sets"]]
         hit = sets.gather(1, shared["test_labels"][:, None]).double()

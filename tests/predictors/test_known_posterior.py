@@ -1,4 +1,4 @@
-"""Sets from true probabilities reach the best possible figures."""
+"""Sets from true probabilities reach the best possible metrics."""
 
 import math
 
@@ -11,12 +11,12 @@ from shortlist.predictors import AverageK, Conformal, PointwiseError, TopK
 def problem(rows, seed, classes=30, dim=6):
     """Gaussian classes with Zipf priors: features, labels, exact log posterior, priors."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1.2
+    centers = torch.randn(classes, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1.2
     priors = 1 / torch.arange(1, classes + 1, dtype=torch.float64) ** 1.3
     priors /= priors.sum()
     target = torch.multinomial(priors, rows, replacement=True, generator=generator)
-    x = centres[target] + torch.randn(rows, dim, generator=generator, dtype=torch.float64)
-    logits = priors.log() - torch.cdist(x, centres).square() / 2
+    x = centers[target] + torch.randn(rows, dim, generator=generator, dtype=torch.float64)
+    logits = priors.log() - torch.cdist(x, centers).square() / 2
     return logits.log_softmax(1), target, priors
 
 
@@ -75,18 +75,18 @@ def test_pointwise_error_with_true_probabilities_keeps_its_error():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
 @pytest.mark.parametrize("score", ["lac", "aps", "raps", "saps"])
-@pytest.mark.parametrize("randomised", [False, True])
-def test_conformal_coverage_is_within_its_finite_sample_band(score, randomised):
+@pytest.mark.parametrize("randomized", [False, True])
+def test_conformal_coverage_is_within_its_finite_sample_band(score, randomized):
     """Mean coverage over many calibration sets lies in [1 - a, 1 - a + 1/(n + 1)], whatever the model."""
-    if randomised and score == "lac":
-        pytest.skip("nothing to randomise")
+    if randomized and score == "lac":
+        pytest.skip("nothing to randomize")
     n, repeats, fresh = 50, 1000, 100
     logits, target, _ = problem(repeats * (n + fresh), 6)
     logits = (0.6 * logits + 0.3 * torch.randn(logits.shape, dtype=torch.float64)).float()  # a poor model
     generator = torch.Generator().manual_seed(0)
     coverages = []
     for rows, classes in zip(logits.split(n + fresh), target.split(n + fresh), strict=True):
-        predictor = Conformal(coverage=0.8, score=score, randomised=randomised, generator=generator)
+        predictor = Conformal(coverage=0.8, score=score, randomized=randomized, generator=generator)
         predictor.calibrate(rows[:n], classes[:n])
         coverages.append(float(predictor(rows[n:]).gather(1, classes[n:, None]).double().mean()))
     mean = sum(coverages) / repeats

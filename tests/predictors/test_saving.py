@@ -135,7 +135,7 @@ def test_make_names_what_it_knows():
         make("conformal", {"score": {"name": "las"}})
 
 
-class Recogniser(nn.Module):
+class Recognizer(nn.Module):
     """Model, adjustment and predictor in one graph: images to scores and sets."""
 
     def __init__(self, predictor: SetPredictor) -> None:
@@ -155,7 +155,7 @@ class Recogniser(nn.Module):
 def test_export_and_onnx_give_the_same_sets(name, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     torch.manual_seed(1)
-    model = Recogniser(calibrated(name)).eval()
+    model = Recognizer(calibrated(name)).eval()
     images = torch.randn(64, 3, 4, 4)
     scores, sets = model(images)
     batch = torch.export.Dim("batch")

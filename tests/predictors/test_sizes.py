@@ -60,7 +60,7 @@ def test_average_k_equals_one_big_sort(n, c, k, rule, coarse, seed):
         assert int(expected.sum()) <= k * n
 
 
-def test_the_midpoint_of_neighbouring_floats_keeps_them_apart():
+def test_the_midpoint_of_neighboring_floats_keeps_them_apart():
     high = torch.tensor(0.5)
     low = torch.nextafter(high, torch.tensor(0.0))
     values = torch.stack([low, high])[None]

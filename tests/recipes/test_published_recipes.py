@@ -43,7 +43,7 @@ def published(name: str, variant: str | None = None) -> Recipe:
     return load_recipe(FOLDER / f"{name}.yaml", variant=variant)
 
 
-# The published settings, by hand: model, optimiser, rate, weight decay, epochs, batch, and the rate at chosen
+# The published settings, by hand: model, optimizer, rate, weight decay, epochs, batch, and the rate at chosen
 # epochs (or steps).
 SGD, NESTEROV, ADAM = ("sgd", 0.9, False), ("sgd", 0.9, True), ("adam",)
 DENSENET = (
@@ -93,12 +93,12 @@ SETTINGS["cifar100_lt_balanced"] = SETTINGS["cifar10_lt_balanced"]
 
 @each_recipe
 def test_settings_are_the_published_ones(name):
-    model, optimiser, lr, decay, epochs, batch, rates = SETTINGS[name]
+    model, optimizer, lr, decay, epochs, batch, rates = SETTINGS[name]
     recipe = published(name)
-    settings = recipe.optimiser
+    settings = recipe.optimizer
     assert recipe.name == name and recipe.model.name == model
     of_sgd = (settings.momentum, settings.nesterov) if settings.name == "sgd" else ()
-    assert (settings.name, *of_sgd) == optimiser
+    assert (settings.name, *of_sgd) == optimizer
     assert settings.lr == pytest.approx(lr) and settings.weight_decay == pytest.approx(decay)
     assert recipe.batch_size == batch
     assert (recipe.epochs, recipe.steps) == ((epochs, None) if epochs else (10, 120_000))
@@ -153,12 +153,12 @@ def test_losses_have_the_published_options(name, variant):
 
 
 def test_settings_that_change_with_the_loss():
-    smooth = published("imagenet_topk", "smooth_k1").optimiser
+    smooth = published("imagenet_topk", "smooth_k1").optimizer
     assert (smooth.lr, smooth.weight_decay) == (1.0, 2.5e-5)
-    assert published("imagenet_topk", "cross_entropy_k1").optimiser.weight_decay == 1e-4
-    assert published("cifar100_average5", "role").optimiser.estimates_factor == 1
-    assert published("plantnet300k_macro_topk", "smooth_k3").selection.figure == "macro_top3"
-    assert published("plantnet300k_average_k", "two_head_k2").selection.figure == "average2"
+    assert published("imagenet_topk", "cross_entropy_k1").optimizer.weight_decay == 1e-4
+    assert published("cifar100_average5", "role").optimizer.estimates_factor == 1
+    assert published("plantnet300k_macro_topk", "smooth_k3").selection.metric == "macro_top3"
+    assert published("plantnet300k_average_k", "two_head_k2").selection.metric == "average2"
     drw = published("cifar100_lt_balanced", "adaptive_drw")
     assert (drw.reweighting.after, drw.epochs, drw.steps) == (160, 200, None)
     factor = learning_rate_factor(drw, 10, 2000)
@@ -178,7 +178,7 @@ def test_where_validation_is_test_nothing_is_chosen_by_it():
         for recipe in (published(name), *(published(name, variant) for variant in VARIANTS[name])):
             if recipe.data.val_is_test or recipe.data.options.get("val_fraction") == 0:
                 found.append(name)
-                assert recipe.selection.figure == "last" and recipe.selection.patience is None
+                assert recipe.selection.metric == "last" and recipe.selection.patience is None
                 assert "fit" not in (recipe.adjust.tau, recipe.adjust.temperature)
     assert set(found) == {"cifar10_lt_balanced", "cifar100_lt_balanced", "inaturalist2018_balanced"}
 
@@ -189,7 +189,7 @@ def test_27_architectures_with_their_rates():
     slow = {"vgg11", "alexnet", "mobilenet_v3_small", "squeezenet"}
     for variant, recipe in found.items():
         efficient, transformer = variant.startswith("efficientnet"), variant == "vit"
-        assert recipe.optimiser.lr == (5e-4 if transformer else 1e-3 if variant in slow else 0.01)
+        assert recipe.optimizer.lr == (5e-4 if transformer else 1e-3 if variant in slow else 0.01)
         assert recipe.epochs == (20 if efficient or transformer else 30)
         assert recipe.schedule.milestones == ([15] if transformer else [10, 15] if efficient else [20, 25])
 
@@ -211,7 +211,7 @@ def test_every_variant_parses(name, variant):
 
 
 @each_recipe
-def test_about_states_command_cost_and_figures(name):
+def test_about_states_command_cost_and_metrics(name):
     about = published(name).about
     assert f"shortlist train recipes/{name}.yaml --set data.root=DIR" in about
     assert re.search(r"^Cost: ", about, re.M) and re.search(r"^Expected", about, re.M)
@@ -336,18 +336,18 @@ def test_a_step_of_every_baseline(variant, roots):
 
 
 STAGES = [("imagenet_lt_balanced", "retrain_classifier"), ("imagenet_lt_balanced", "weight_scaling")]
-NORMALISED = [("cifar10_lt_balanced", "weight_normalization")]
+NORMALIZED = [("cifar10_lt_balanced", "weight_normalization")]
 REWEIGHTED = [("cifar100_lt_balanced", "adaptive_drw")]
 
 
 @QUIET
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "variant"), [*((name, None) for name in NAMES), *STAGES, *NORMALISED, *REWEIGHTED]
+    ("name", "variant"), [*((name, None) for name in NAMES), *STAGES, *NORMALIZED, *REWEIGHTED]
 )
 def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_path):
     more = ["epochs=2"] if published(name, variant).steps is None else ["steps=3"]
-    more += ["optimiser.lr=1.0e-4", "schedule.warm_up=0"]  # 4 images do not bear the published
+    more += ["optimizer.lr=1.0e-4", "schedule.warm_up=0"]  # 4 images do not bear the published
     more += ["data.max_per_class=3"] if published(name).data.name == "cifar100" else []
     more += ["second_stage.epochs=1", "second_stage.lr=1.0e-4"] if (name, variant) in STAGES else []
     more += ["reweighting.after=1"] if (name, variant) in REWEIGHTED else []
@@ -360,12 +360,12 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     data = build_data(recipe)
     scores, target = run.load_scores("test")
     assert scores.shape == (len(data.test), len(data.class_table)) and target.equal(data.test.targets)
-    if (name, variant) in NORMALISED:
+    if (name, variant) in NORMALIZED:
         norms, offsets = run.load_norms()
         scores = (scores - offsets) / norms + offsets
     top1 = float((scores.argmax(1) == target).double().mean())
     results = Results.load(run.path / "results.json")
-    assert results.figures()["top1.micro"].value == pytest.approx(top1)
+    assert results.metrics()["top1.micro"].value == pytest.approx(top1)
 
 
 # docs/recipes.md
@@ -405,12 +405,12 @@ def test_every_key_is_documented_with_its_default():
         assert yaml.safe_load(shown.strip("`")) == place, key
 
 
-def test_every_recipe_and_loss_is_listed_with_the_same_figures():
+def test_every_recipe_and_loss_is_listed_with_the_same_metrics():
     text = DOCS.read_text()
     for loss in sections.LOSS_SECTIONS:
         assert f"`{loss}`" in text, loss
     for name in NAMES:
         (row,) = re.findall(rf"^\| `{name}` \|.*?\| (.*?) \|$", text, re.M)
-        figures = re.findall(r"\b\d\d\.\d+", row)
-        assert len(figures) >= 6 or name == "plantnet300k_baselines", name
-        assert set(figures) <= set(re.findall(r"\b\d\d\.\d+", published(name).about)), name
+        metrics = re.findall(r"\b\d\d\.\d+", row)
+        assert len(metrics) >= 6 or name == "plantnet300k_baselines", name
+        assert set(metrics) <= set(re.findall(r"\b\d\d\.\d+", published(name).about)), name

@@ -48,7 +48,7 @@ def test_no_data_set_takes_anything():
         ({"data": {"name": "cifar100"}}, "data.root: required"),
         ({"adjust": {"tau": math.nan}}, "adjust.tau"),
         ({"adjust": {"weight_normalization": math.inf}}, "adjust.weight_normalization: .*finite number"),
-        ({"optimiser": {"lr": math.inf}}, "optimiser.lr: Input should be a finite number"),
+        ({"optimizer": {"lr": math.inf}}, "optimizer.lr: Input should be a finite number"),
         ({"seed": 10**15}, "seed: Input should be less than 2147483648"),
         ({"epochs": True}, "epochs: must not be yes or no, got True"),
         ({"data": {"label_noise": True}}, "data.label_noise: must not be yes or no, got True"),
@@ -56,13 +56,13 @@ def test_no_data_set_takes_anything():
         ({"adjust": {"tau": False}}, "adjust.tau.*must not be yes or no, got False"),
         ({"predictors": {"a": {"name": "topk", "k": True}}}, "predictors.a.k: must not be yes or no"),
         ({"loss": {"label_smoothing": 5}}, "loss.label_smoothing: Input should be less than or equal to 1"),
-        ({"loss": "role", "optimiser": "adam"}, "must be sgd without clip_norm for the loss role.* got adam"),
-        ({"loss": "role", "optimiser": {"clip_norm": 1}}, "got sgd with clip_norm 1"),
+        ({"loss": "role", "optimizer": "adam"}, "must be sgd without clip_norm for the loss role.* got adam"),
+        ({"loss": "role", "optimizer": {"clip_norm": 1}}, "got sgd with clip_norm 1"),
         ({"validate_every": 0}, "validate_every: Input should be greater than or equal to 1, got 0"),
         ({"schedule": {"milestones": [20]}}, r"they are \[20\], the name is cosine"),
         ({"schedule": {"name": "milestones"}}, "they are none, the name is milestones"),
-        ({"selection": {"figure": "top0"}}, "selection.figure"),
-        ({"selection": {"figure": "last", "patience": 3}}, "patience must be left out .* got 3"),
+        ({"selection": {"metric": "top0"}}, "selection.metric"),
+        ({"selection": {"metric": "last", "patience": 3}}, "patience must be left out .* got 3"),
         ({"loggers": ["tensorbord"]}, "loggers must be csv, tensorboard or .* got 'tensorbord'"),
         ({"predictors": {"a/b": {"name": "topk", "k": 2}}}, "predictors.a/b"),
         ({"loss": "role", "reweighting": {"after": 1}}, "the loss role takes no class weights"),
@@ -128,7 +128,7 @@ def test_variants_that_are_not_there(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"image_size": 48}, {"eval_transform": {"name": "centre_crop", "size": 40, "resize": 44}}],
+    [{}, {"image_size": 48}, {"eval_transform": {"name": "center_crop", "size": 40, "resize": 44}}],
     ids=str,
 )
 def test_images_are_prepared_without_the_data_as_with_it(options, tmp_path):

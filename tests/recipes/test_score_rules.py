@@ -6,7 +6,7 @@ from shortlist.recipes.recipe import RecipeError, make_recipe
 
 MACRO = {"two": {"name": "topk", "k": 2, "macro": True}}
 TEST_ROWS = {"name": "cifar10_lt", "root": "x", "val_is_test": True}
-LAST = {"figure": "last"}
+LAST = {"metric": "last"}
 
 
 @pytest.mark.errors
@@ -66,8 +66,8 @@ LAST = {"figure": "last"}
         ),
         (
             {"data": TEST_ROWS},
-            "selection.figure must not be top1: the validation rows are the test rows .* Write "
-            "selection.figure: last",
+            "selection.metric must not be top1: the validation rows are the test rows .* Write "
+            "selection.metric: last",
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "fit"}},
@@ -91,7 +91,7 @@ LAST = {"figure": "last"}
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "loss": "average_k", "adjust": {"predict_from": "choose"}},
-            "adjust.predict_from: choose takes the head with the better selection.figure",
+            "adjust.predict_from: choose takes the head with the better selection.metric",
         ),
         (
             {"adjust": {"tau": "cross_fit", "temperature": 2}},
@@ -103,7 +103,7 @@ LAST = {"figure": "last"}
         ),
         (
             {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": LAST},
-            "adjust.predict_from: choose takes the head with the better selection.figure.*got 'last'",
+            "adjust.predict_from: choose takes the head with the better selection.metric.*got 'last'",
         ),
         (
             {"predictors": {"two": {"name": "average_k", "k": 2, "activation": "sigmoid"}}},
@@ -163,7 +163,7 @@ LAST = {"figure": "last"}
         (
             {
                 "data": TEST_ROWS,
-                "selection": {"figure": "top5"},
+                "selection": {"metric": "top5"},
                 "loss": "average_k",
                 "adjust": {"predict_from": "choose"},
             },
@@ -203,7 +203,7 @@ def test_what_would_go_wrong_in_silence_is_refused(content, message):
             "loss": "ldam",
             "predictors": {"one": {"name": "topk", "k": 1}},
         },
-        {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": {"figure": "average5"}},
+        {"loss": "average_k", "adjust": {"predict_from": "choose"}, "selection": {"metric": "average5"}},
         {
             "loss": "assume_negative",
             "adjust": {"temperature": 1},

@@ -10,13 +10,13 @@ from tests.datasets import trees
 
 
 def ramp(width: int, height: int) -> Image.Image:
-    """Red grows to the right and green downwards, by one grey level a pixel."""
+    """Red grows to the right and green downwards, by one gray level a pixel."""
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     return Image.fromarray(np.stack([across, down, 0 * down], 2).astype(np.uint8))
 
 
 def places(crop: torch.Tensor) -> tuple[float, float, float, float]:
-    """Left, right, top, bottom of a crop of the ramp, by the centres of its outer pixels."""
+    """Left, right, top, bottom of a crop of the ramp, by the centers of its outer pixels."""
     levels = crop * 255
     return levels[0, 0, 0].item(), levels[0, 0, -1].item(), levels[1, 0, 0].item(), levels[1, -1, 0].item()
 
@@ -60,7 +60,7 @@ def test_transforms_of_a_recipe_reach_the_images(tmp_path):
                 "name": "image_folder",
                 "root": str(tmp_path),
                 "train_transform": {"name": "random_crop", "size": 12, "flip": True},
-                "eval_transform": {"name": "centre_crop", "size": 10, "resize": 10},
+                "eval_transform": {"name": "center_crop", "size": 10, "resize": 10},
             }
         }
     )
@@ -77,7 +77,7 @@ def test_the_test_part_can_stand_in_for_validation(tmp_path):
     trees.cifar10(tmp_path, per_class=20)
     section = {"name": "cifar10_lt", "root": str(tmp_path)}
     assert len(build_data(make_recipe({"data": section})).val) == 0
-    nothing_chosen = {"selection": {"figure": "last"}}
+    nothing_chosen = {"selection": {"metric": "last"}}
     data = build_data(make_recipe({"data": section | {"val_is_test": True}, **nothing_chosen}))
     assert data.val is data.test and len(data.test) == 200
 
@@ -97,6 +97,6 @@ def test_unknown_transforms_are_named(transform, message):
 
 @pytest.mark.errors
 def test_transforms_are_for_image_files(tmp_path):
-    section = {"name": "cifar10", "root": str(tmp_path), "eval_transform": {"name": "centre_crop"}}
+    section = {"name": "cifar10", "root": str(tmp_path), "eval_transform": {"name": "center_crop"}}
     with pytest.raises(ValueError, match=r"data.eval_transform must be left out for cifar10"):
         build_data(make_recipe({"data": section}))

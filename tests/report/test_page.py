@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
 from shortlist.compare.comparison import Best, compare_runs
-from shortlist.metrics import Figure, aggregate
+from shortlist.metrics import Estimate, aggregate
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.report import page as page_module
@@ -136,7 +136,7 @@ def test_the_page_is_whole_and_loads_nothing(page):
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in checked.drawings)
     assert len(checked.drawings) == 2 + 2 + 2 * (2 + 1 + 1)
     assert checked.tags["script"] == 0
-    assert checked.tags["caption"] == checked.tags["table"] - 2 * 9  # the lists' tables are labelled
+    assert checked.tags["caption"] == checked.tags["table"] - 2 * 9  # the lists' tables are labeled
     assert len(checked.images) > 30
     assert all("alt" in image and image["src"].startswith("data:image/png") for image in checked.images)
 
@@ -177,16 +177,16 @@ def test_every_section_has_its_template_and_its_file():
         assert ("| safe" in path.read_text()) == (path.name == "page.html")  # its own style sheet
 
 
-def test_the_tables_hold_the_figures(runs, page):
+def test_the_tables_hold_the_metrics(runs, page):
     read, _ = read_runs(folders(runs))
     (experiment,) = experiments(read)
     assert [method.label for method in experiment.methods] == ["cross_entropy", "noised_topk"]
     assert [len(method.runs) for method in experiment.methods] == [2, 2]
     for method in experiment.methods:
-        assert method.figures == aggregate([run.results for run in method.runs]).figures
+        assert method.metrics == aggregate([run.results for run in method.runs]).metrics
         for name in ("top5.macro", "sets.conformal_80.coverage.few", "balanced_error"):
-            assert f">{100 * method.figures[name].value:.1f}<" in page
-        assert f">{method.figures['sets.average_2.size.micro'].value:.2f}<" in page
+            assert f">{100 * method.metrics[name].value:.1f}<" in page
+        assert f">{method.metrics['sets.average_2.size.micro'].value:.2f}<" in page
     assert page.count("recipe") > 1
     assert f">{read[0].info['versions']['torch']}<" in page
     assert "loss.noise_std" in page
@@ -241,7 +241,7 @@ def test_pictures_are_the_rows_own(runs):
     picture = Pictures(data).test(7, alt='a "b"')
     encoded = picture.source.partition("base64,")[2]
     image = numpy.array(Image.open(io.BytesIO(base64.b64decode(encoded))))
-    assert (image == data.test.inputs[7, 0].numpy()).all()  # uint8, as it is: not standardised
+    assert (image == data.test.inputs[7, 0].numpy()).all()  # uint8, as it is: not standardized
     assert (picture.alt, picture.is_small) == ('a "b"', True)
     small = Pictures(data, budget=len(encoded) + 100)
     assert small.test(7, alt="") is not None
@@ -253,7 +253,7 @@ def test_pictures_are_the_rows_own(runs):
     assert (numpy.array(image) == data.train.inputs[0, 0].numpy()).all()
 
 
-def test_colours_are_stretched_and_kept():
+def test_colors_are_stretched_and_kept():
     inputs = torch.tensor([[[0.0, 1.0]], [[0.5, 0.5]], [[1.0, 0.0]]])
     assert to_pixels(inputs).tolist() == [[[0, 128, 255], [255, 128, 0]]]
     assert to_pixels(torch.zeros(1, 2, 2)).tolist() == [[[0] * 3] * 2] * 2
@@ -355,7 +355,7 @@ def test_a_run_without_curves_stays(tmp_path):
     (simple_run(tmp_path / "a").path / "epochs.csv").unlink()
     html, outcome = make_page([tmp_path / "a"], pictures=False)
     assert outcome.runs == 1
-    assert "No run has figures by epoch." in html
+    assert "No run has metrics by epoch." in html
 
 
 @pytest.mark.errors
@@ -391,24 +391,24 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
     assert {"data-1", "data-2", "accuracy-2", "lists-1-3", "lists-2-1"} <= set(Checker(html).ids)
 
 
-def test_published_figures_stand_beside_ours(tmp_path):
+def test_published_metrics_stand_beside_ours(tmp_path):
     simple_run(tmp_path / "a", {"loss": {"name": "noised_topk", "k": 5}})
     (experiment,) = experiments(read_runs([tmp_path / "a"])[0])
     found = published_table(experiment)
     markup, sources = render("beside_published.html", section=found), found.sources
-    ours = 100 * experiment.methods[0].figures["top5.micro"].value
+    ours = 100 * experiment.methods[0].metrics["top5.micro"].value
     assert ">94.40<" in markup
     assert f">{ours - 94.4:+.1f}<" in markup
     assert "model.name small_cnn, there densenet40_40" in markup
     assert "ICML 2022" in sources[0]
-    assert "Beside published figures" in make_page([tmp_path / "a"], pictures=False)[0]
+    assert "Beside published results" in make_page([tmp_path / "a"], pictures=False)[0]
     simple_run(tmp_path / "b", {"data": {"name": "glyphs"}})
-    assert "Beside published figures" not in make_page([tmp_path / "b"], pictures=False)[0]
+    assert "Beside published results" not in make_page([tmp_path / "b"], pictures=False)[0]
 
 
-def method(label: str, runs=(), **figures: Figure) -> Group:
+def method(label: str, runs=(), **metrics: Estimate) -> Group:
     group = Group(label, runs)
-    group.__dict__["figures"] = figures
+    group.__dict__["metrics"] = metrics
     return group
 
 
@@ -418,7 +418,7 @@ class NoLimit:
 
 def test_sentences_say_what_the_test_says():
     def sentence(*values: tuple, test: Best | None = None) -> str:
-        methods = [method(name, [NoLimit()], top=Figure(*numbers)) for name, *numbers in values]
+        methods = [method(name, [NoLimit()], top=Estimate(*numbers)) for name, *numbers in values]
         return compare_sentence(methods, "top", "Top-1 accuracy", test)
 
     a, b, c = ("a", 0.5, 0.45, 0.55), ("b", 0.7, 0.6, 0.8), ("c", 0.52, 0.5, 0.61)
@@ -485,7 +485,7 @@ def test_a_clear_best_is_bold(tmp_path):
     assert "The difference is significant (+" in html
     assert "McNemar&#39;s test over 400 test rows" in html
     (experiment,) = experiments(read_runs([tmp_path / "cross_entropy", tmp_path / "focal"])[0])
-    ours = 100 * experiment.methods[1].figures["top1.micro"].value
+    ours = 100 * experiment.methods[1].metrics["top1.micro"].value
     assert f'<span class="best">{ours:.1f}</span>' in html
 
 
@@ -502,7 +502,7 @@ def test_scores_at_another_temperature_share_the_first_place(tmp_path):
     assert leader.second.label == "focal"
     assert leader.test.significant
     assert "b and c are highest with " in html
-    ours = 100 * experiment.methods[1].figures["top1.micro"].value
+    ours = 100 * experiment.methods[1].metrics["top1.micro"].value
     assert html.count(f'<span class="best">{ours:.1f}</span>') >= 2
 
 
@@ -541,10 +541,10 @@ def test_sentences_about_sets(runs):
     assert sentences["conformal_80"].startswith("promises that 80 % of the sets hold the true class. ")
     for name, text in sentences.items():
         for each in experiment.methods:
-            size = each.figures[f"sets.{name}.size.micro"].value
-            assert f"{each.label} {100 * each.figures[f'sets.{name}.coverage.micro'].value:.1f} %" in text
+            size = each.metrics[f"sets.{name}.size.micro"].value
+            assert f"{each.label} {100 * each.metrics[f'sets.{name}.coverage.micro'].value:.1f} %" in text
             assert f"with {size:.2f} classes" in text
-    low = [m for m in experiment.methods if m.figures["sets.conformal_80.coverage.micro"].value < 0.8]
+    low = [m for m in experiment.methods if m.metrics["sets.conformal_80.coverage.micro"].value < 0.8]
     assert ("All reach the promise" in sentences["conformal_80"]) == (not low)
     assert ("Below the promise" in sentences["conformal_80"]) == bool(low)
 
@@ -581,7 +581,7 @@ def test_the_command(runs, tmp_path, own_threads):
     assert "<h1>A &amp; B</h1>" in output.read_text()
     result = CliRunner().invoke(app, [paths[0], "-o", str(tmp_path / "report.pdf")])
     assert isinstance(result.exception, ValueError)
-    assert "--output must end in .html" in str(result.exception)
+    assert "--out must end in .html" in str(result.exception)
 
 
 @pytest.fixture(scope="module")
@@ -616,30 +616,30 @@ def test_in_a_browser(browser, page, tmp_path, width, scheme):
     )
     assert any(scrolled > 0 for scrolled, _ in heads) or width > 390
     assert all(abs(left) < 1 for _, left in heads)
-    figures = view.locator("figure")
-    assert figures.count() == 2 + 2 * len(FIGURES)
-    for i in range(figures.count()):
-        assert figures.nth(i).is_visible()
+    metrics = view.locator("figure")
+    assert metrics.count() == 2 + 2 * len(FIGURES)
+    for i in range(metrics.count()):
+        assert metrics.nth(i).is_visible()
     boxes = view.evaluate(
         "[...document.querySelectorAll('svg.plot')].map(s => [s.getBoundingClientRect().width, "
         "s.getBoundingClientRect().right, s.querySelectorAll('path[d^=M], rect').length])"
     )
     assert all(shown >= 250 and right <= width and marks > 0 for shown, right, marks in boxes)
     assert view.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    colours = view.evaluate(
+    colors = view.evaluate(
         "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
     )
-    assert contrast(*colours) >= 7
-    assert (luminance(colours[1]) < 0.2) == (scheme == "dark")
+    assert contrast(*colors) >= 7
+    assert (luminance(colors[1]) < 0.2) == (scheme == "dark")
     for selector in (".soft", "caption", ".interval", ".legend .s1", "tr.true th", "svg text.label"):
-        ink, paper = view.evaluate(SHOWN_COLOURS, selector)
+        ink, paper = view.evaluate(SHOWN_COLORS, selector)
         assert contrast(ink, paper) >= 4.5, selector
     assert troubles == []
     assert all(url.startswith(("file:", "data:")) for url in requests)
     context.close()
 
 
-SHOWN_COLOURS = """selector => {
+SHOWN_COLORS = """selector => {
     const element = document.querySelector(selector), style = getComputedStyle(element);
     let behind = element;
     while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
@@ -648,9 +648,9 @@ SHOWN_COLOURS = """selector => {
 }"""
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """As in the accessibility guidelines (WCAG 2)."""
-    levels = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+    levels = [int(number) / 255 for number in re.findall(r"\d+", color)[:3]]
     linear = [level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

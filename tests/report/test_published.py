@@ -13,11 +13,11 @@ CIFAR = {"name": "cifar100", "root": "."}
 
 
 def found(*, data=CIFAR, **sections) -> dict[str, dict[str, float]]:
-    """Percentages by experiment and figure."""
+    """Percentages by experiment and metric."""
     recipe = make_recipe({"data": data, **sections}).model_dump(mode="json")
     values: dict[str, dict[str, float]] = {}
     for value in find_published(recipe):
-        values.setdefault(value.experiment.name, {})[value.figure] = round(100 * value.value, 2)
+        values.setdefault(value.experiment.name, {})[value.metric] = round(100 * value.value, 2)
     return values
 
 
@@ -32,7 +32,7 @@ def test_every_row_is_complete_and_plausible():
     for experiment in experiments:
         assert experiment.source.count(":") == 1
         for row in experiment.rows:
-            assert len(row.values) == len(experiment.figures)
+            assert len(row.values) == len(experiment.metrics)
             assert all(0 < value < 100 and math.isfinite(value) for value in row.values)
             assert row.when["loss.name"] in LOSSES or row.when["loss.name"] == "cross_entropy"
             loss = {key.removeprefix("loss."): value for key, value in row.when.items() if key[:5] == "loss."}
@@ -112,12 +112,12 @@ def test_departures_from_the_setting_are_listed():
             "data": {"name": "plantnet300k", "root": "."},
             "loss": {"name": "noised_topk", "k": 5, "noise_std": 0.5, "num_samples": 5},
             "model": {"name": "timm:resnet50"},
-            "optimiser": {"lr": 0.002},
+            "optimizer": {"lr": 0.002},
             "epochs": 3,
             "batch_size": 32,
         }
     )
-    values = {value.figure: value.departures for value in find_published(recipe.model_dump(mode="json"))}
+    values = {value.metric: value.departures for value in find_published(recipe.model_dump(mode="json"))}
     shared = ("epochs 3, there 30", "schedule.milestones [], there [20, 25]", "pretrained False, there True")
     shared += ("loss.noise_std 0.5, there 1.0",)
     assert values == {
@@ -137,7 +137,7 @@ def test_departures_from_the_setting_are_listed():
         ("imagenet_lt_topk", "focal_k3", "focal"),
         ("cifar10_lt_balanced", "adaptive_drw", "adaptive margins, deferred re-weighting"),
         ("cifar100_lt_balanced", "adaptive", "adaptive margins"),
-        ("imagenet_lt_balanced", "weight_normalization", "weight normalisation, tau 1"),
+        ("imagenet_lt_balanced", "weight_normalization", "weight normalization, tau 1"),
         ("inaturalist2018_balanced", "post_hoc", "logit adjustment after training"),
         ("cifar100_ranked_topk", None, "sorting networks"),
         ("cifar100_ranked_topk", "networks_uniform", "sorting networks"),
@@ -156,7 +156,7 @@ def other_network(value) -> bool:
     return any(line.startswith("model.name ") for line in value.departures)
 
 
-def test_figures_of_the_same_network_come_first():
+def test_metrics_of_the_same_network_come_first():
     both = {"CIFAR-100, label noise 0": {"top5.micro": 94.2}}
     assert found(model={"name": "densenet40_40"}) == both | {
         "CIFAR-100, differentiable top-k": {"top1.micro": 61.27}

@@ -1,4 +1,4 @@
-"""Weight normalisation on saved scores, and calibration that is done whole or not at all."""
+"""Weight normalization on saved scores, and calibration that is done whole or not at all."""
 
 import json
 
@@ -48,7 +48,7 @@ def adjusted(run, part="test"):
     ("overrides", "layer"),
     [([], "head"), (["head.bias=false"], "head"), (["loss=average_k", "loss.k=2"], "head.set_head")],
 )
-def test_scores_are_those_of_the_normalised_classifier(overrides, layer, tau, tmp_path):
+def test_scores_are_those_of_the_normalized_classifier(overrides, layer, tau, tmp_path):
     changes = [f"adjust.weight_normalization={tau}", "adjust.normalized_offset=kept", *RAW]
     run = trained(tmp_path / "run", *overrides, *changes)
     data = build_data(run.recipe)
@@ -60,10 +60,10 @@ def test_scores_are_those_of_the_normalised_classifier(overrides, layer, tau, tm
     torch.testing.assert_close(adjusted(run), expected, rtol=1e-4, atol=1e-5)
     results = Results.load(run.path / "results.json")
     top1 = float((expected.argmax(1) == data.test.targets).double().mean())
-    assert results.figures()["top1.micro"].value == pytest.approx(top1)
+    assert results.metrics()["top1.micro"].value == pytest.approx(top1)
 
 
-def test_temperature_tau_and_predictors_follow_the_normalisation(plain, tmp_path):
+def test_temperature_tau_and_predictors_follow_the_normalization(plain, tmp_path):
     overrides = ["adjust.weight_normalization=1", "adjust.normalized_offset=kept", "adjust.tau=1.0"]
     run = trained(tmp_path / "run", *overrides)
     norms, offsets = class_norms(load_network(run))["set"]
@@ -122,7 +122,7 @@ def test_scaled_weights_have_scaled_norms(tmp_path):
     assert torch.equal(offsets, network.head.head.bias.detach())
 
 
-def test_a_trained_run_is_normalised_and_back_without_training(plain):
+def test_a_trained_run_is_normalized_and_back_without_training(plain):
     before = (plain.path / "results.json").read_text()
     calibrate_run(plain, make_recipe(plain.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     assert evaluate_run(plain).to_json() != before

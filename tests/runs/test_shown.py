@@ -63,7 +63,7 @@ def test_lists_are_in_the_order_that_is_measured(balanced, tmp_path):
         assert [c.index for c in candidates] == scores[row].topk(4).indices.tolist()
         assert [c.in_set for c in candidates] == [True, True, False, False]
     right = [c[0].index == true for c, true in zip(lists, data.test.targets.tolist(), strict=True)]
-    top1 = Results.load(balanced.path / "results.json").figures()["top1.micro"].value
+    top1 = Results.load(balanced.path / "results.json").metrics()["top1.micro"].value
     assert sum(right) / len(right) == pytest.approx(top1)
     falls = [a.probability >= b.probability for c in lists for a, b in itertools.pairwise(c)]
     assert not all(falls)  # the probabilities are of other priors than the order

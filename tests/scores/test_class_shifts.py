@@ -20,7 +20,7 @@ def shifted_rows(n: int = 300, c: int = 4, seed: int = 0):
     return log_posterior, levels, target, priors
 
 
-def penalised(x, scores, target, log_priors, offset, spread):
+def penalized(x, scores, target, log_priors, offset, spread):
     """The formula of the docstring, in numpy."""
     mapped = x[0] * scores + x[1] * log_priors + offset + x[2:]
     mapped = mapped - mapped.max(1, keepdims=True)
@@ -37,10 +37,10 @@ def test_fit_is_scipys_minimum(spread, own_priors, temperature):
     rows_priors = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64) if own_priors else None
     offset = numpy.zeros(4) if rows_priors is None else (rows_priors.log() - priors.log()).numpy()
     given = scores.numpy() / temperature, target.numpy(), priors.log().numpy(), offset, spread
-    best = optimize.minimize(penalised, [1.0, 0.0, *numpy.zeros(4)], args=given, method="BFGS", tol=1e-9)
+    best = optimize.minimize(penalized, [1.0, 0.0, *numpy.zeros(4)], args=given, method="BFGS", tol=1e-9)
     fit = fit_class_shifts(scores, target, priors=priors, rows_priors=rows_priors, spread=spread)
     found = numpy.array([temperature / fit.temperature, fit.exponent, *fit.shifts.tolist()])
-    assert penalised(found, *given) <= best.fun + 1e-8
+    assert penalized(found, *given) <= best.fun + 1e-8
     numpy.testing.assert_allclose(found, best.x, atol=1e-3)
     assert not fit.smoothed
 

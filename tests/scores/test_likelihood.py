@@ -215,10 +215,10 @@ def test_few_held_out_rows_of_many_classes_give_tau_1_on_average():
         generator = torch.Generator().manual_seed(seed)
         priors = 1 / torch.arange(1, 101, dtype=torch.float64) ** 1.5
         priors = priors / priors.sum()
-        centres = 0.9 * torch.randn(100, 16, generator=generator, dtype=torch.float64)
+        centers = 0.9 * torch.randn(100, 16, generator=generator, dtype=torch.float64)
         target = priors.multinomial(300, replacement=True, generator=generator)
-        features = centres[target] + torch.randn(300, 16, generator=generator, dtype=torch.float64)
-        logits = priors.log() - 0.5 * torch.cdist(features, centres) ** 2
+        features = centers[target] + torch.randn(300, 16, generator=generator, dtype=torch.float64)
+        logits = priors.log() - 0.5 * torch.cdist(features, centers) ** 2
         assert len(target.unique()) < 50
         taus.append(fit_temperature_and_tau(logits, target, source_priors=priors).tau)
     assert sum(taus) / 6 == pytest.approx(1, abs=0.2)  # 0.65 if absent classes competed

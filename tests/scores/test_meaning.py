@@ -1,4 +1,4 @@
-"""What the scores of each loss contain, as it declares it, and as its minimiser over free scores shows."""
+"""What the scores of each loss contain, as it declares it, and as its minimizer over free scores shows."""
 
 import pytest
 import torch
@@ -49,8 +49,8 @@ DECLARED = [
     ("ranked_topk", {"distribution": [0.5, 0.5]}, UNKNOWN),
     ("sparse_top", {}, UNKNOWN),
     ("balanced_ce", COUNTED, EVEN),
-    ("equalised", COUNTED, UNKNOWN),
-    ("equalised", {**COUNTED, "tau": 0.0}, TRAINED),
+    ("equalized", COUNTED, UNKNOWN),
+    ("equalized", {**COUNTED, "tau": 0.0}, TRAINED),
     ("focal", {}, UNKNOWN),
     ("focal", {"gamma": 0.0}, TRAINED),
     ("ldam", {**COUNTED, "scale": 30.0}, UNKNOWN),
@@ -130,10 +130,10 @@ def test_floored_counts_are_those_of_the_loss():
     torch.testing.assert_close(plain, class_priors(counts.double(), zero_counts="floor"))
 
 
-# against minimisers
+# against minimizers
 
 
-def minimise(loss, joint):
+def minimize(loss, joint):
     """Free scores (x, y) of the least expected loss, which is a sum over all x and y: no sampling error."""
     rows, target = len(joint), torch.arange(4).repeat(len(joint))
 
@@ -141,17 +141,17 @@ def minimise(loss, joint):
         return loss(scores.repeat_interleave(4, 0), target) @ joint.flatten()
 
     scores = torch.zeros(rows, 4, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [scores], max_iter=1000, tolerance_grad=1e-11, tolerance_change=0, line_search_fn="strong_wolfe"
     )
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = expected(scores)
         value.backward()
         return value
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     assert scores.grad.abs().max() < 1e-7
     return scores.detach()
 
@@ -167,7 +167,7 @@ MARGIN_LOSSES = [
     ("logit_adjusted", {"tau": 1.0}),
     ("logit_adjusted", {"tau": 1.5}),
     ("two_parameter_margin", {"tau_true": 0.7, "tau_others": 0.7}),
-    ("equalised", {"tau": 0.0}),
+    ("equalized", {"tau": 0.0}),
 ]
 KNOWN = [
     ("cross_entropy", {}),
@@ -199,9 +199,9 @@ def shown(value):
 
 @pytest.mark.parametrize("shares", [None, BALANCED], ids=["training rows", "balanced rows"])
 @pytest.mark.parametrize(("name", "options"), KNOWN, ids=shown)
-def test_map_of_a_loss_gives_the_posterior_of_its_minimiser(name, options, shares):
+def test_map_of_a_loss_gives_the_posterior_of_its_minimizer(name, options, shares):
     loss = build(name, **options, reduction="none")
-    scores = minimise(loss, as_seen(shares))
+    scores = minimize(loss, as_seen(shares))
     score_map = map_of_loss(loss, class_counts=COUNTS, class_shares=shares)
     torch.testing.assert_close(
         score_map.log_posterior(scores, priors=TRAINING), LOG_POSTERIOR, rtol=0, atol=1e-4
@@ -219,7 +219,7 @@ def test_map_of_a_loss_gives_the_posterior_of_its_minimiser(name, options, share
 def test_proposal_head_of_the_average_k_loss_learns_log_posteriors(weight):
     # k - 1 = c - k and scores of 0 from the set head: which classes are pseudo-positives makes no difference
     loss = AverageKLoss(k=2.5, weight=weight, reduction="none")
-    scores = minimise(lambda proposals, target: loss((torch.zeros_like(proposals), proposals), target), JOINT)
+    scores = minimize(lambda proposals, target: loss((torch.zeros_like(proposals), proposals), target), JOINT)
     score_map = map_of_loss(loss, class_counts=COUNTS, head="proposal")
     torch.testing.assert_close(
         score_map.log_posterior(scores, priors=TRAINING), LOG_POSTERIOR, rtol=0, atol=1e-4
@@ -231,7 +231,7 @@ def test_proposal_head_of_the_average_k_loss_learns_log_posteriors(weight):
     [
         ("cross_entropy", {"label_smoothing": 0.1}),
         ("focal", {"gamma": 2.0}),
-        ("equalised", {**COUNTED, "tau": 1.0}),
+        ("equalized", {**COUNTED, "tau": 1.0}),
         ("logit_adjusted_adaptive", COUNTED),
         ("two_parameter_margin", {**COUNTED, "tau_true": 0.3}),
         ("ldam", {**COUNTED, "scale": 1.0, "max_margin": 1.0}),
@@ -243,7 +243,7 @@ def test_scores_of_unknown_priors_are_no_log_posteriors_of_any(name, options):
     """If they contained one, scores minus log-posteriors would not depend on the input, but for a level."""
     loss = build(name, **options, reduction="none")
     assert map_of_loss(loss, class_counts=COUNTS).contains is None
-    difference = minimise(loss, JOINT) - LOG_POSTERIOR
+    difference = minimize(loss, JOINT) - LOG_POSTERIOR
     difference = difference - difference.mean(1, keepdim=True)
     assert (difference - difference[0]).abs().max() > 0.02
 

@@ -26,7 +26,7 @@ def test_plan_has_every_combination(tmp_path):
     assert run_name(cell, cell.points[1], 3) == "data.label_noise=0.2/size=small/ce/lr=0.1/seed-3"
     recipe = resolve(suite, cell, cell.points[1], 3)
     assert (recipe.data.label_noise, recipe.data.options["num_rows"], recipe.seed) == (0.2, 100, 3)
-    assert (recipe.optimiser.lr, recipe.name) == (0.1, "ce")
+    assert (recipe.optimizer.lr, recipe.name) == (0.1, "ce")
     total, done = SuiteState(suite, tmp_path).count()
     assert total == {"trained": 4 * (3 + 2), "of scores": 4 * (3 + 2)}
     assert sum(done.values()) == 0
@@ -37,7 +37,7 @@ def test_hash_is_of_what_matters():
     assert recipe_hash(recipe) == recipe_hash(make_recipe(BASE, ["name=other", "about=text"]))
     assert recipe_hash(recipe) != recipe_hash(make_recipe(BASE, ["seed=1"]))
     assert recipe_hash(recipe, seed=False) == recipe_hash(make_recipe(BASE, ["seed=1"]), seed=False)
-    assert recipe_hash(recipe) != recipe_hash(make_recipe(BASE, ["optimiser.lr=0.2"]))
+    assert recipe_hash(recipe) != recipe_hash(make_recipe(BASE, ["optimizer.lr=0.2"]))
 
 
 @pytest.mark.errors
@@ -60,8 +60,8 @@ def test_hash_is_of_what_matters():
             {"methods": {"ce": {}, "b": {"from": "ce", "overrides": ["epochs=3"]}}},
             r"methods.b takes the scores of ce, .* got another epochs",
         ),
-        ({"figures": ["top5.marco"]}, r"got 'top5.marco'; did you mean 'top5.macro'"),
-        ({"tune": {"figure": "sets.average3.coverage.micro"}}, r"got 'sets.average3.coverage.micro'"),
+        ({"metrics": ["top5.marco"]}, r"got 'top5.marco'; did you mean 'top5.macro'"),
+        ({"tune": {"metric": "sets.average3.coverage.micro"}}, r"got 'sets.average3.coverage.micro'"),
         ({"vary": {"data.label_noise": []}}, r"vary.data.label_noise must have at least one value"),
         ({"vary": {"seed": [0, 1]}}, r"vary.seed must be called otherwise"),
         ({"vary": {"method": {"a": []}}}, r"vary.method must be called otherwise"),
@@ -120,8 +120,8 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
 
 @pytest.mark.errors
 def test_nothing_is_chosen_on_test_rows():
-    base = {"data": {"name": "cifar10_lt", "root": "x", "val_is_test": True}, "selection": {"figure": "last"}}
-    suite = Suite(name="a", base=base, methods={"ce": Method(grid={"optimiser.lr": [0.1, 1.0]})})
+    base = {"data": {"name": "cifar10_lt", "root": "x", "val_is_test": True}, "selection": {"metric": "last"}}
+    suite = Suite(name="a", base=base, methods={"ce": Method(grid={"optimizer.lr": [0.1, 1.0]})})
     with pytest.raises(SuiteError, match=r"methods.ce has a grid of 2 points, but its validation rows are"):
         plan_suite(suite)
     plan_suite(Suite(name="a", base=base, methods={"ce": Method()}))

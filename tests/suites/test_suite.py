@@ -41,16 +41,16 @@ BASE |= {"predictors": {"average2": {"name": "average_k", "k": 2}}}
 SUITE = {
     "name": "tiny",
     "base": BASE,
-    "tune": {"figure": "top1.micro", "seeds": [0]},
+    "tune": {"metric": "top1.micro", "seeds": [0]},
     "seeds": [0, 1],
-    "grid": {"optimiser.lr": [0.001, 0.1]},
+    "grid": {"optimizer.lr": [0.001, 0.1]},
     "methods": {
         "ce": {},
         "ce_tau": {"from": "ce", "grid": {"adjust.tau": [0.5, 1.0]}},
-        "noised": {"overrides": ["loss=noised_topk", "loss.k=2"], "grid": {"optimiser.lr": [0.1]}},
+        "noised": {"overrides": ["loss=noised_topk", "loss.k=2"], "grid": {"optimizer.lr": [0.1]}},
         "limit": {"posterior": True},
     },
-    "figures": ["top1.micro", "sets.average2.coverage.micro"],
+    "metrics": ["top1.micro", "sets.average2.coverage.micro"],
     "baseline": "ce",
 }
 
@@ -101,7 +101,7 @@ def tuning(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_grid_point_with_the_best_validation_figure_is_chosen(finished):
+def test_the_grid_point_with_the_best_validation_metric_is_chosen(finished):
     rows = tuning(finished[1])
     assert [row["method"] for row in rows] == ["ce", "ce", "ce_tau", "ce_tau"]
     for row in rows:
@@ -117,7 +117,7 @@ def test_the_grid_point_with_the_best_validation_figure_is_chosen(finished):
         assert [row["chosen"] for row in own] == [str(row is best) for row in own]
 
 
-def test_table_has_the_chosen_runs_with_recipe_and_test_figures(finished):
+def test_table_has_the_chosen_runs_with_recipe_and_test_metrics(finished):
     rows = parquet.read_table(finished[1] / "results.parquet").to_pylist()
     assert [(row["method"], row["seed"]) for row in rows] == [
         (method, seed) for method in SUITE["methods"] for seed in (0, 1)
@@ -127,9 +127,9 @@ def test_table_has_the_chosen_runs_with_recipe_and_test_figures(finished):
         assert json.loads(row["recipe"]) == run.recipe.model_dump(mode="json")
         assert row["recipe_hash"] == recipe_hash(run.recipe)
         assert run.recipe.seed == row["seed"]
-        figures = Results.load(run.path / "results.json").figures()
-        assert row["top5.macro"] == figures["top5.macro"].value
-        assert row["sets.average2.size.micro"] == figures["sets.average2.size.micro"].value
+        metrics = Results.load(run.path / "results.json").metrics()
+        assert row["top5.macro"] == metrics["top5.macro"].value
+        assert row["sets.average2.size.micro"] == metrics["sets.average2.size.micro"].value
     with (finished[1] / "results.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["run"] for line in lines] == [row["run"] for row in rows]
@@ -146,7 +146,7 @@ def test_methods_of_other_scores_share_them(finished):
             assert os.path.samefile(source.path / name, run.path / name)
         assert not (run.path / "checkpoints").exists()
         assert (run.path / run.info()["scores_from"]).resolve() == source.path.resolve()
-        assert run.recipe.optimiser == source.recipe.optimiser
+        assert run.recipe.optimizer == source.recipe.optimizer
         assert Results.load(run.path / "results.json") != Results.load(source.path / "results.json")
 
 
@@ -204,15 +204,15 @@ def test_status_and_its_json(finished):
 def test_another_choice_of_the_source_makes_its_methods_again(finished, tmp_path):
     """A learning rate that is added and chosen: the runs made of the scores follow."""
     one = SUITE | {"methods": {"ce": {}, "ce_t": {"from": "ce", "overrides": ["adjust.temperature=fit"]}}}
-    one |= {"grid": {"optimiser.lr": [0.0001]}, "seeds": [0]}
+    one |= {"grid": {"optimizer.lr": [0.0001]}, "seeds": [0]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(one))
     run_suite(load_suite(tmp_path / "a.yaml"), tmp_path)
     path = tmp_path / "tiny" / "ce_t" / "default" / "seed-0"
-    assert Run.open(path).recipe.optimiser.lr == 0.0001
-    one["grid"] = {"optimiser.lr": [0.0001, 0.1]}
+    assert Run.open(path).recipe.optimizer.lr == 0.0001
+    one["grid"] = {"optimizer.lr": [0.0001, 0.1]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(one))
     run_suite(load_suite(tmp_path / "a.yaml"), tmp_path)
-    assert Run.open(path).recipe.optimiser.lr == 0.1
+    assert Run.open(path).recipe.optimizer.lr == 0.1
     assert Run.open(path).info()["scores_from"] == "../../../ce/lr=0.1/seed-0"
 
 
@@ -227,14 +227,14 @@ def test_runs_of_another_recipe_are_not_taken(finished):
 def test_a_failed_run_does_not_stop_the_others(tmp_path):
     """LDAM on classes without rows fails; its grid point is passed over."""
     methods = {
-        "ce": {"grid": {"optimiser.lr": [0.1]}},
+        "ce": {"grid": {"optimizer.lr": [0.1]}},
         "ldam": {
             "overrides": ["loss=ldam", "data.num_rows=50"],
-            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
+            "grid": {"optimizer.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
         },
         "never": {
             "overrides": ["loss=ldam", "data.num_rows=50"],
-            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error"]},
+            "grid": {"optimizer.lr": [0.1], "loss.zero_counts": ["error"]},
         },
     }
     file = write(tmp_path, methods=methods, seeds=[0])
@@ -266,7 +266,7 @@ def test_a_started_run_is_resumed(tmp_path):
     assert do_task(whole).failure is None
     stopped = Task("stopped", str(tmp_path / "stopped"), recipe)
 
-    def stop(what: str, done: int, total: int, figures: dict[str, float]) -> None:
+    def stop(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
         if what == "training" and done > total // 2:
             raise RuntimeError("stopped")
 
@@ -408,7 +408,7 @@ def test_status_knows_what_failed(tmp_path):
     methods = {
         "ldam": {
             "overrides": ["loss=ldam", "data.num_rows=50"],
-            "grid": {"optimiser.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
+            "grid": {"optimizer.lr": [0.1], "loss.zero_counts": ["error", "floor"]},
         }
     }
     file = write(tmp_path, methods=methods, seeds=[0], baseline=None)
@@ -428,22 +428,22 @@ def test_only_what_is_chosen_is_tested(finished, method):
         assert (path / "results.json").is_file() == (path.parent.name == chosen[method])
 
 
-def test_figures_that_are_not_there_yet_or_never(tmp_path):
+def test_metrics_that_are_not_there_yet_or_never(tmp_path):
     """Four classes have no top-5; that is known when all is trained."""
     data = DATA | {"num_classes": 4, "num_genera": 2}
     content = SUITE | {"base": BASE | {"data": data}, "methods": {"ce": {}}, "seeds": [0]}
-    del content["figures"]
+    del content["metrics"]
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
     result = CliRunner().invoke(
         suite_app, ["run", str(tmp_path / "a.yaml"), "--out", str(tmp_path), "--json"]
     )
     assert result.exit_code == 0, result.exception
-    assert json.loads(result.stdout)["tables"][0]["figures"] == ["top1.micro"]
+    assert json.loads(result.stdout)["tables"][0]["metrics"] == ["top1.micro"]
 
 
-def test_a_method_without_a_figure_to_choose_by_is_named(tmp_path):
+def test_a_method_without_a_metric_to_choose_by_is_named(tmp_path):
     """All classes have fewer than 20 training rows: there is no accuracy of those with many."""
-    file = write(tmp_path, methods={"ce": {}}, seeds=[0], tune={"figure": "top1.many", "seeds": [0]})
+    file = write(tmp_path, methods={"ce": {}}, seeds=[0], tune={"metric": "top1.many", "seeds": [0]})
     words = ["run", str(file), "--out", str(tmp_path)]
     result = CliRunner().invoke(suite_app, words)
     assert result.exit_code == 1
@@ -470,7 +470,7 @@ def test_a_run_of_scores_that_fails_leaves_nothing(finished, tmp_path):
 
 
 def test_a_trained_run_is_not_lost_to_one_made_of_scores(tmp_path):
-    grid = {"optimiser.lr": [0.1]}
+    grid = {"optimizer.lr": [0.1]}
     trained = {"ce": {"grid": grid}, "other": {"grid": grid, "overrides": ["loss=focal"]}}
     run_suite(load_suite(write(tmp_path, methods=trained, seeds=[0], grid={})), tmp_path)
     before = files_of(tmp_path / "tiny" / "other")

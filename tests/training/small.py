@@ -16,10 +16,10 @@ RECIPE: dict[str, Any] = {
     },
     "model": {"name": "mlp", "hidden": [16], "dropout_rate": 0.1},
     "loss": {"name": "noised_topk", "k": 2, "num_samples": 3},
-    "optimiser": {"lr": 0.05},
+    "optimizer": {"lr": 0.05},
     "epochs": 4,
     "batch_size": 64,
-    "selection": {"figure": "macro_average2"},
+    "selection": {"metric": "macro_average2"},
     "predictors": {
         "top2": {"name": "topk", "k": 2},
         "average2": {"name": "average_k", "k": 2},

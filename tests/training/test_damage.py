@@ -48,7 +48,7 @@ def test_what_a_kill_left_is_gone_when_the_run_goes_on(tmp_path):
     assert sorted(path.name for path in left.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
 
 
-def test_figures_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
+def test_metrics_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
     """At the end of an epoch the next one's is set already."""
     recipe = make_recipe(RECIPE, ["schedule={name: milestones, milestones: [2, 3]}"])
     run = train(recipe, tmp_path / "run", progress=silent)
@@ -58,7 +58,7 @@ def test_figures_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
 
 
 @pytest.mark.errors
-@pytest.mark.parametrize("changes", [{"epochs": 3}, {"batch_size": 32}, {"optimiser": {"name": "adam"}}])
+@pytest.mark.parametrize("changes", [{"epochs": 3}, {"batch_size": 32}, {"optimizer": {"name": "adam"}}])
 def test_a_training_does_not_go_on_by_another_recipe(changes, tmp_path):
     run = stopped_after(1, tmp_path / "run", [])
     file = run.path / "recipe.yaml"
@@ -178,10 +178,10 @@ def test_half_a_checkpoint_is_named(tmp_path):
 
 
 @pytest.mark.errors
-@pytest.mark.parametrize("figure", ["top1", "average2"])
-def test_a_training_that_diverged_says_so(figure, tmp_path):
-    changes = ["optimiser.lr=1e30", "loss=cross_entropy", "epochs=1", f"selection.figure={figure}"]
-    with pytest.raises(ValueError, match=r"the training diverged; try a smaller optimiser.lr"):
+@pytest.mark.parametrize("metric", ["top1", "average2"])
+def test_a_training_that_diverged_says_so(metric, tmp_path):
+    changes = ["optimizer.lr=1e30", "loss=cross_entropy", "epochs=1", f"selection.metric={metric}"]
+    with pytest.raises(ValueError, match=r"the training diverged; try a smaller optimizer.lr"):
         train(make_recipe(RECIPE, changes), tmp_path / "run", progress=silent)
 
 

@@ -33,7 +33,7 @@ class Stop(Exception):
 def stopped_after(epochs, path, overrides):
     """A run that fails in the middle of the epoch after so many."""
 
-    def report(what, done, total, figures):
+    def report(what, done, total, metrics):
         if what == "training" and done == STEPS * epochs + 4:
             raise Stop
 
@@ -58,11 +58,11 @@ def same_numbers(a, b):
     assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()
 
 
-# With this rate the figure falls from epoch to epoch: the best is an early one, where most scores are tied.
+# With this rate the metric falls from epoch to epoch: the best is an early one, where most scores are tied.
 FALLING = [
     "epochs=8",
-    "optimiser.lr=0.5",
-    "selection.figure=top1",
+    "optimizer.lr=0.5",
+    "selection.metric=top1",
     "predictors={top2: {name: topk, k: 2}}",
 ]
 
@@ -102,14 +102,14 @@ def test_a_resumed_run_is_validated_at_the_same_epochs(epochs, every_third, tmp_
     same_numbers(resume(run.path, progress=silent), every_third)
 
 
-@pytest.mark.parametrize("figure", ["last", "loss"])
-def test_only_validated_epochs_are_chosen(figure, tmp_path):
-    overrides = ["epochs=5", "validate_every=2", f"selection.figure={figure}"]
+@pytest.mark.parametrize("metric", ["last", "loss"])
+def test_only_validated_epochs_are_chosen(metric, tmp_path):
+    overrides = ["epochs=5", "validate_every=2", f"selection.metric={metric}"]
     run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
     lines = lines_of(run)
     assert [i for i, line in enumerate(lines) if line["val_top1"]] == [1, 3, 4]
     by_loss = min((1, 3, 4), key=lambda i: float(lines[i]["train_loss"]))
-    assert epoch_of(run, "best") == (4 if figure == "last" else by_loss)
+    assert epoch_of(run, "best") == (4 if metric == "last" else by_loss)
 
 
 @pytest.mark.parametrize("every", [1, 2])
@@ -181,8 +181,8 @@ def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_
     ("overrides", "message"),
     [
         (["loss.k=0"], "k must be an integer >= 1, got 0"),
-        (["selection.figure=top50"], "selection.figure must be for at most 12 classes, got top50"),
-        (["selection.figure=average0"], "selection.figure must be for at most 12 classes, got average0"),
+        (["selection.metric=top50"], "selection.metric must be for at most 12 classes, got top50"),
+        (["selection.metric=average0"], "selection.metric must be for at most 12 classes, got average0"),
         (["predictors.top2.k=50"], r"predictors.top2.k must be <= the number of classes \(12\), got 50"),
         (["predictors.conformal.coverage=2"], "predictors.conformal: coverage must be"),
         (["loss=average_k", "loss.k=2", "second_stage=weight_scaling"], "head must be .* got TwoHead"),
@@ -212,8 +212,8 @@ def test_a_new_folder_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["run"]
 
 
-def test_figures_may_have_any_number(tmp_path):
-    overrides = ["epochs=1", "selection.figure=macro_average2.50"]
+def test_metrics_may_have_any_number(tmp_path):
+    overrides = ["epochs=1", "selection.metric=macro_average2.50"]
     run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
     assert "val_macro_average2.50" in lines_of(run)[0]
     assert load_network(run) is not None

@@ -26,8 +26,8 @@ BASE = {
         "num_test_rows": 6000,
     },
     "model": {"name": "linear"},
-    "optimiser": {"lr": 0.3},
-    "selection": {"figure": "top3"},
+    "optimizer": {"lr": 0.3},
+    "selection": {"metric": "top3"},
     "epochs": 8,
     "loggers": [],
     "predictors": {
@@ -42,12 +42,12 @@ BASE = {
 NAMES = [name for name in TRAINABLE_LOSSES if not needs_of(name) & NOT_FROM_A_RECIPE.keys()]
 # what makes each of them learn in 8 epochs; nothing else is tuned
 OPTIONS = {
-    "assume_negative": ["optimiser.lr=3.0", "loss.negative_weight=1.0"],
-    "balanced_ce": ["optimiser.lr=0.002"],
-    "expected_positive": ["optimiser.lr=10.0", "loss.beta=0.1"],
+    "assume_negative": ["optimizer.lr=3.0", "loss.negative_weight=1.0"],
+    "balanced_ce": ["optimizer.lr=0.002"],
+    "expected_positive": ["optimizer.lr=10.0", "loss.beta=0.1"],
     "ranked_topk": ["loss.distribution=[0.5, 0, 0.5]", "loss.candidates=16", "loss.steepness=1.0"],
-    "role": ["optimiser.lr=30.0", "loss.size_weight=0.01"],
-    "smooth_topk": ["optimiser.lr=1.0"],
+    "role": ["optimizer.lr=30.0", "loss.size_weight=0.01"],
+    "smooth_topk": ["optimizer.lr=1.0"],
     "two_parameter_margin": ["loss.tau_others=0.5"],
 }
 

@@ -100,7 +100,7 @@ def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(loss, tmp_path, f
     overrides = [] if loss == "noised_topk" else [f"loss={loss}", "loss.k=2", "epochs=3"]
     whole = finished if not overrides else train(small(*overrides), tmp_path / "whole", progress=silent)
 
-    def stop_in_epoch_2(what, done, total, figures):
+    def stop_in_epoch_2(what, done, total, metrics):
         if done == 9 * 1 + 5:  # in the middle of the second epoch of 9 steps
             raise Stop
 
@@ -201,20 +201,20 @@ def test_folders_are_not_shared_by_accident(finished, tmp_path):
         ["reweighting.after=1"],
         ["sampler=class_balanced"],
         ["precision=bf16-mixed"],
-        ["optimiser=adamw", "optimiser.lr=0.01", "optimiser.clip_norm=1.0"],
+        ["optimizer=adamw", "optimizer.lr=0.01", "optimizer.clip_norm=1.0"],
         ["schedule=milestones", "schedule.milestones=[1]", "schedule.warm_up=0.5"],
         ["steps=10"],
-        ["selection.patience=1", "selection.figure=loss"],
+        ["selection.patience=1", "selection.metric=loss"],
         ["adjust={temperature: fit, tau: fit}"],
         ["adjust={temperature: 2.0, tau: fit}", "loss=cross_entropy"],
         ["adjust.tau=fit"],
         ["adjust.tau=cross_fit"],
         ["adjust.weight_normalization=1"],
         ["loggers=[csv, tensorboard]"],
-        ["loss=ldam", "optimiser.lr=0.05"],
+        ["loss=ldam", "optimizer.lr=0.05"],
         ["data.label_noise=0.4"],
-        ["selection.figure=last"],
-        ["data.max_per_class=5", "batch_size=8", "epochs=8", "optimiser.lr=0.01"],
+        ["selection.metric=last"],
+        ["data.max_per_class=5", "batch_size=8", "epochs=8", "optimizer.lr=0.01"],
     ],
     ids=lambda overrides: overrides[0],
 )
@@ -229,7 +229,7 @@ def test_settings_run(overrides, tmp_path):
         assert features and all(torch.equal(second[key], first[f"model.{key}"]) for key in features)
     if overrides[0] == "data.max_per_class=5":
         assert max(run.class_table.counts) == 5
-    if overrides[0] == "selection.figure=last":
+    if overrides[0] == "selection.metric=last":
         assert torch.load(run.path / "checkpoints/best.ckpt", weights_only=True)["epoch"] == 1
     if overrides[0] == "steps=10":
         assert (

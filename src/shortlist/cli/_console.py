@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from shortlist._json import strict_json
-from shortlist.metrics import Averages, Figure, Results
-from shortlist.metrics.names import format_figure, format_percent
+from shortlist.metrics import Averages, Estimate, Results
+from shortlist.metrics.names import format_metric, format_percent
 
-__all__ = ["figures_table", "print_json", "progress_report", "warnings_as_lines"]
+__all__ = ["metrics_table", "print_json", "progress_report", "warnings_as_lines"]
 
 
 @contextmanager
@@ -28,21 +28,21 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[figures]}"),
+        TextColumn("[dim]{task.fields[metrics]}"),
     )
     bars = Progress(*columns, console=console, disable=not console.is_terminal)
     tasks: dict[str, TaskID] = {}
     told: dict[str, int] = {}
 
-    def report(what: str, done: int, total: int, figures: dict[str, float]) -> None:
+    def report(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
         label = f"{title} {what}".strip()
         text = ", ".join(
-            f"{name.removeprefix('val_')} {format_percent(value)}" for name, value in figures.items()
+            f"{name.removeprefix('val_')} {format_percent(value)}" for name, value in metrics.items()
         )
         if console.is_terminal:
             if label not in tasks:
-                tasks[label] = bars.add_task(label, total=total, figures="")
-            bars.update(tasks[label], completed=done, total=total, figures=text)
+                tasks[label] = bars.add_task(label, total=total, metrics="")
+            bars.update(tasks[label], completed=done, total=total, metrics=text)
         elif total and (10 * done) // total > told.get(label, -1):
             told[label] = (10 * done) // total
             print(
@@ -74,12 +74,12 @@ def warnings_as_lines() -> Iterator[None]:
 
 def _values(averages: Averages) -> list[str]:
     """Over rows and classes with intervals, the groups without: the table has to fit."""
-    groups = [Figure(figure.value) for figure in averages.groups.values()]
+    groups = [Estimate(metric.value) for metric in averages.groups.values()]
     known = (averages.micro, averages.macro, *groups)
-    return [format_figure("coverage", figure, plus_minus=" ±") for figure in known]
+    return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
 
 
-def figures_table(results: Results, title: str) -> Table:
+def metrics_table(results: Results, title: str) -> Table:
     """Accuracy of the scores and coverage of the sets, over rows, over classes and by group."""
     groups = list(results.groups)
     table = Table(
@@ -101,7 +101,7 @@ def _caption(results: Results) -> str:
     parts = [f"Percent of {results.rows} rows with {100 * results.level:g} % intervals"]
     parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
     if results.absent_classes:
-        parts.append(f"{results.absent_classes} classes have no rows and no part in macro figures")
+        parts.append(f"{results.absent_classes} classes have no rows and no part in macro metrics")
     return "; ".join(parts) + "."
 
 

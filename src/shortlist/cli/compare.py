@@ -14,7 +14,7 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
     ],
-    figures: Annotated[
+    metrics: Annotated[
         str | None,
         typer.Option(
             help="Names, by commas: top5.macro, nll, sets.NAME.coverage.few, ...; with a coverage comes the "
@@ -30,7 +30,7 @@ def compare(
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX tabular.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Compare runs: mean and 95 % interval over seeds of each figure, runs of one recipe as one row.
+    """Compare runs: mean and 95 % interval over seeds of each metric, runs of one recipe as one row.
 
     The best is bold only if a paired test finds it different from the second best (p < 0.05): Student's over
     seeds if both have the same 3 or more, McNemar's or a bootstrap over the test rows otherwise. Runs that
@@ -41,9 +41,9 @@ def compare(
 
     if markdown + latex + as_json > 1:
         raise ValueError("only one of --markdown, --latex and --json can be given")
-    names = None if figures is None else [name.strip() for name in figures.split(",") if name.strip()]
+    names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     if names == []:
-        raise ValueError(f"--figures must name at least one, got {figures!r}")
+        raise ValueError(f"--metrics must name at least one, got {metrics!r}")
     found = compare_runs(runs, names, baseline=baseline)
     if as_json:
         typer.echo(strict_json(compare_tables.to_json(found), indent=2))

@@ -85,7 +85,7 @@ def build(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Labelled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
+            help="Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
             "with the columns path, label and, if wanted, genus."
         ),
     ],
@@ -98,7 +98,7 @@ def build(
     apply: Annotated[bool, typer.Option("--apply", "--yes", help="Do it; without this, only show.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a benchmark of your own labelled images, by the recipe of Pl@ntNet-300K.
+    """Make a benchmark of your own labeled images, by the recipe of Pl@ntNet-300K.
 
     Draws genera (groups of classes that look alike), keeps their classes with enough images, and divides
     each class into train, val and test. Images are linked, not copied, and the source is only read. Without
@@ -133,8 +133,8 @@ def votes(
     file: Annotated[
         Path, typer.Argument(help="A .csv or .parquet file with the columns item, user, label and author.")
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the labels here (.csv or .parquet).")
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the labels here (.csv or .parquet).")
     ] = None,
     theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
     b0: Annotated[
@@ -150,17 +150,17 @@ def votes(
     """
     from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus
 
-    if output is not None and output.suffix.lower() not in (".csv", ".parquet"):
-        raise ValueError(f"--output must end in .csv or .parquet, got {output}")
-    if output is not None and output.resolve() == file.resolve():
-        raise ValueError(f"--output must not be the file of votes itself, got {output}")
+    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
+        raise ValueError(f"--out must end in .csv or .parquet, got {out}")
+    if out is not None and out.resolve() == file.resolve():
+        raise ValueError(f"--out must not be the file of votes itself, got {out}")
     with _waiting("reading votes"):
         columns = read_votes(file)
     options = {} if b0 is None else {"b0": b0}
     with _waiting("weighing votes"):
         found = aggregate_votes(**columns, theta=theta, max_iterations=max_iterations, **options)
-        if output is not None:
-            save_consensus(output, found)
+        if out is not None:
+            save_consensus(out, found)
     rows = {
         "votes": len(columns["item"]),
         "users": len(found.users),
@@ -173,7 +173,7 @@ def votes(
         _print_json(rows)
     else:
         rows["converged"] = "yes" if found.converged else "no: the last state is given"
-        _print_table(f"Labels of {file}" + (f" in {output}" if output else ""), rows)
+        _print_table(f"Labels of {file}" + (f" in {out}" if out else ""), rows)
 
 
 @app.command()
@@ -237,7 +237,7 @@ def describe(
 ) -> None:
     """Show classes, parts, imbalance and how unevenly the training images are spread.
 
-    Groups: few is fewer than 20 training images, many is more than 100. The Gini figure is 0 if all classes
+    Groups: few is fewer than 20 training images, many is more than 100. The Gini index is 0 if all classes
     have as many images and nears 1 the more they are in a few classes; it is twice the area between the
     Lorenz curve (--figure) and the diagonal.
     """
@@ -267,7 +267,7 @@ def describe(
     rows |= {f"classes with {group} images": number for group, number in found.groups.items()}
     rows |= {"largest class": found.largest, "smallest class": found.smallest}
     rows |= {"classes without images": found.empty_classes, "imbalance": f"{found.imbalance:.1f}"}
-    rows |= {"Gini figure": f"{found.gini:.3f}", "classes with half the images": found.half_of_images}
+    rows |= {"Gini index": f"{found.gini:.3f}", "classes with half the images": found.half_of_images}
     _print_table(name_or_path, rows)
 
 

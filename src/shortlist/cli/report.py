@@ -14,7 +14,7 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write (.html).")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
@@ -22,7 +22,7 @@ def report(
         bool, typer.Option(help="Open the data sets for pictures of confused classes and short lists.")
     ] = True,
 ) -> None:
-    """Write one self-contained page about runs: figures, tables, confused classes, short lists, recipes.
+    """Write one self-contained page about runs: metrics, tables, confused classes, short lists, recipes.
 
     Runs of the same data are compared, and runs that differ only by their seed are taken together. Runs that
     are unfinished, damaged or from another version are named and left out. The page needs no network.
@@ -32,16 +32,16 @@ def report(
 
     from shortlist.report.page import write_page
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--output must end in .html, got {output}")
-    check_place(output)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out must end in .html, got {out}")
+    check_place(out)
     # blocks of rows are small: on a machine that trains at the same time, threads mostly wait for each other
     torch.set_num_threads(1)
     console = Console(stderr=True)
     with console.status("reading runs") as status:
         found = write_page(
             runs,
-            output,
+            out,
             title=title,
             pictures=pictures,
             progress=lambda what, done, total: status.update(f"{done} of {total} methods: {what}"),
@@ -50,4 +50,4 @@ def report(
         typer.echo(f"shortlist: left out {reason}", err=True)
     for remark in found.remarks:
         typer.echo(f"shortlist: {remark}", err=True)
-    typer.echo(f"{output}: {found.runs} run{'' if found.runs == 1 else 's'}, {output.stat().st_size:,} bytes")
+    typer.echo(f"{out}: {found.runs} run{'' if found.runs == 1 else 's'}, {out.stat().st_size:,} bytes")

@@ -34,8 +34,8 @@ def run(
 
     Finished runs are never repeated and started ones go on from their last epoch, so after a stop of any kind
     the same command continues. OUT/NAME gets results.csv and results.parquet (a line for each run that
-    counts) and tuning.csv (every grid point with its validation figure). Exit code 1 if a run failed or a
-    method's grid points have no figure to choose by.
+    counts) and tuning.csv (every grid point with its validation metric). Exit code 1 if a run failed or a
+    method's grid points have no metric to choose by.
     """
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite

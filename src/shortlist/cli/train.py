@@ -47,7 +47,7 @@ def train(
 
     Everything goes into one run folder. A run that was stopped, even by a kill, goes on with --resume.
     """
-    from shortlist.cli._console import figures_table, print_json, progress_report, warnings_as_lines
+    from shortlist.cli._console import metrics_table, print_json, progress_report, warnings_as_lines
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
@@ -82,7 +82,7 @@ def train(
         scores = run.score_map.words()
         print_json({"run": str(run.path), "scores": scores, "results": json.loads(results.to_json())})
         return
-    Console().print(figures_table(results, f"Test rows of {run.path}"))
+    Console().print(metrics_table(results, f"Test rows of {run.path}"))
     Console().print(run.score_map.words(), soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
 
@@ -90,7 +90,7 @@ def train(
 _DEFAULT = {
     "name": "glyphs",
     "epochs": 5,
-    "selection": {"figure": "macro_top5"},
+    "selection": {"metric": "macro_top5"},
     "predictors": {
         "top5": {"name": "topk", "k": 5},
         "top5_macro": {"name": "topk", "k": 5, "macro": True},
@@ -143,7 +143,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's scores and sets over rows, over classes, and for few-, medium- and many-shot ones."""
-    from shortlist.cli._console import figures_table, warnings_as_lines
+    from shortlist.cli._console import metrics_table, warnings_as_lines
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -156,4 +156,4 @@ def evaluate(
     if as_json:
         print(results.to_json())
     else:
-        Console().print(figures_table(results, f"{part} rows of {run_folder}"))
+        Console().print(metrics_table(results, f"{part} rows of {run_folder}"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shortlist.compare.paired import LEVEL, Difference, differences_to, tell_apart
 from shortlist.compare.rows import RowReader
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
 from shortlist.recipes.content import recipe_hash
 from shortlist.runs.groups import Group, group_runs, read_runs
@@ -16,18 +16,18 @@ __all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
 
 @dataclass(frozen=True)
 class Row:
-    """A group's figures: means over seeds with 95 % t-intervals; the interval over rows for a single run."""
+    """A group's metrics: means over seeds with 95 % t-intervals; the interval over rows for a single run."""
 
     label: str
     runs: tuple[str, ...]
     seeds: tuple[int, ...]
     recipe_hash: str
-    figures: Mapping[str, Figure]
+    metrics: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best row of a figure, and whether it differs from the second best.
+    """The best row of a metric, and whether it differs from the second best.
 
     Args:
         row: Label of the best.
@@ -35,7 +35,7 @@ class Best:
         test: Name of the test, or why there is none.
         difference: Mean difference of the two; None without a test.
         p_value: Two-sided; None without a test.
-        significant: Whether the p-value is below 0.05 and the difference in favour of the best.
+        significant: Whether the p-value is below 0.05 and the difference in favor of the best.
         level: Labels of others with the very value of the best, such as the same scores at another
             temperature; they share its place.
     """
@@ -56,12 +56,12 @@ class Best:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs by figures; ``left_out`` says why runs are not in it.
+    """Groups of runs by metrics; ``left_out`` says why runs are not in it.
 
-    With a baseline, ``differences`` has every other row's difference to it, by figure and label.
+    With a baseline, ``differences`` has every other row's difference to it, by metric and label.
     """
 
-    figures: tuple[str, ...]
+    metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     best: Mapping[str, Best]
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -70,40 +70,40 @@ class Comparison:
 
 
 def compare_runs(
-    paths: Sequence[str | Path], figures: Sequence[str] | None = None, *, baseline: str | None = None
+    paths: Sequence[str | Path], metrics: Sequence[str] | None = None, *, baseline: str | None = None
 ) -> Comparison:
     """Compare run folders; one that cannot be read is left out, and named.
 
     Args:
         paths: Run folders, folders of suites, or folders with runs below.
-        figures: As in :meth:`Results.figures`; by default top-1, top-5 and the coverage of every predictor.
+        metrics: As in :meth:`Results.metrics`; by default top-1, top-5 and the coverage of every predictor.
         baseline: Name of a row that every other is to be tested against.
 
     Raises:
-        ValueError: If no run is left, a figure is in none of them, or no row has the baseline's name.
+        ValueError: If no run is left, a metric is in none of them, or no row has the baseline's name.
     """
     runs, left_out = read_runs(paths)
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
     groups, others = group_runs(runs)
-    return compare_groups(groups, figures, baseline=baseline, left_out=left_out | others)
+    return compare_groups(groups, metrics, baseline=baseline, left_out=left_out | others)
 
 
 def compare_groups(
     groups: Sequence[Group],
-    figures: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
     *,
     baseline: str | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Means of groups of runs, and for each figure a test of the best against the second best.
+    """Means of groups of runs, and for each metric a test of the best against the second best.
 
     With a baseline also of every other group against that one.
     """
     rows = [_row(group) for group in groups]
-    known = list(dict.fromkeys(name for row in rows for name in row.figures))
-    shown = _shown(figures, known)
+    known = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    shown = _shown(metrics, known)
     best, read = {}, RowReader()
     for name in shown:
         found = _best(name, groups, rows, read)
@@ -115,31 +115,31 @@ def compare_groups(
 
 def _row(group: Group) -> Row:
     paths, seeds = (tuple(str(run.path) for run in group.runs), tuple(run.recipe.seed for run in group.runs))
-    return Row(group.label, paths, seeds, recipe_hash(group.runs[0].recipe, seed=False), group.figures)
+    return Row(group.label, paths, seeds, recipe_hash(group.runs[0].recipe, seed=False), group.metrics)
 
 
-def _shown(figures: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The figures asked for, each coverage followed by the size of its sets."""
-    if figures is None:
+def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """The metrics asked for, each coverage followed by the size of its sets."""
+    if metrics is None:
         plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in known]
-        figures = plain + [name for name in known if name.endswith("coverage.micro")]
-    for name in figures:
+        metrics = plain + [name for name in known if name.endswith("coverage.micro")]
+    for name in metrics:
         if name not in known:
             raise ValueError(
-                f"figures must be of those that the runs have ({', '.join(known)}), got {name!r}"
+                f"metrics must be of those that the runs have ({', '.join(known)}), got {name!r}"
             )
     shown: list[str] = []
-    for name in figures:
+    for name in metrics:
         size = size_of(name)
         shown += [name] if size in (None, name) else [name, str(size)]
     return list(dict.fromkeys(shown))
 
 
 def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowReader) -> Best | None:
-    """None where no row is better than another by the figure alone: sizes, and sets that promise coverage."""
+    """None where no row is better than another by the metric alone: sizes, and sets that promise coverage."""
     if size_of(name) == name or _promises(name, groups):
         return None
-    values = [value_of(row.figures, name) for row in rows]
+    values = [value_of(row.metrics, name) for row in rows]
     limit = [group.is_limit for group in groups]  # no method
     known = [i for i, value in enumerate(values) if value is not None and not limit[i]]
     if len(known) < 2:

@@ -18,12 +18,12 @@ LEVEL = 0.05  # of the tests
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's figure less that of the baseline.
+    """A method's metric less that of the baseline.
 
     Args:
         value: Mean over what is paired; None without a test.
         half_width: Half of its 95 % interval over seeds; None for tests over test rows.
-        p_value: Two-sided, multiplied after Holm for as many methods as the figure has; None without a test.
+        p_value: Two-sided, multiplied after Holm for as many methods as the metric has; None without a test.
         test: Name of the test, or why there is none.
         significant: Whether the p-value is below 0.05.
     """
@@ -62,7 +62,7 @@ def _test(
 
 
 def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
-    """A figure by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
+    """A metric by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
     every = (*first.runs, *second.runs)
     if len({run.results.class_rows for run in every}) > 1:
         return "no test: not the same test rows"
@@ -70,7 +70,7 @@ def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[fl
         return "no test: not the same data"
     by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
-    values = [[value_of(runs[seed].results.figures(), name) for seed in shared] for runs in by_seed]
+    values = [[value_of(runs[seed].results.metrics(), name) for seed in shared] for runs in by_seed]
     numbers = [[value for value in side if value is not None and math.isfinite(value)] for side in values]
     if len(shared) < 3:
         return None
@@ -80,9 +80,9 @@ def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[fl
 
 
 def differences_to(
-    baseline: str, groups: Sequence[Group], figures: Sequence[str], read: RowReader | None = None
+    baseline: str, groups: Sequence[Group], metrics: Sequence[str], read: RowReader | None = None
 ) -> dict[str, dict[str, Difference]]:
-    """For each figure but sizes, each other method's difference to the baseline's.
+    """For each metric but sizes, each other method's difference to the baseline's.
 
     Raises:
         ValueError: If no group is called so.
@@ -93,7 +93,7 @@ def differences_to(
     base = by_label.pop(baseline)
     return {
         name: _with_holm({label: _difference(name, group, base, read) for label, group in by_label.items()})
-        for name in figures
+        for name in metrics
         if size_of(name) != name
     }
 

@@ -20,7 +20,7 @@ __all__ = ["RowReader", "compare_over_rows"]
 
 
 class RowReader:
-    """Looks at the test rows of a run once, however many figures are tested."""
+    """Looks at the test rows of a run once, however many metrics are tested."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[RowNumbers, ClassTable]] = {}
@@ -35,9 +35,9 @@ class RowReader:
 def compare_over_rows(
     name: str, first: Sequence[Path], second: Sequence[Path], read: RowReader | None = None
 ) -> PairedTest | str:
-    """Test a figure of two groups of runs over their common test rows; the reason if that cannot be.
+    """Test a metric of two groups of runs over their common test rows; the reason if that cannot be.
 
-    Yes-or-no figures of one run each, over rows, go through McNemar's test; others through the bootstrap, on
+    Yes-or-no metrics of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
     """
     read = read or RowReader()
@@ -84,7 +84,7 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
-    """What a figure is the mean of, for each row (n,); None if it is none of the kind."""
+    """What a metric is the mean of, for each row (n,); None if it is none of the kind."""
     if name == "balanced_error":
         return topk_hits(rows.ranks, [1], ties="against")[:, 0]
     if name == "nll":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.metrics import average_rows
 from shortlist.metrics.aggregation import central_share
 from shortlist.metrics.bootstrap import resample
@@ -42,7 +42,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
-    """Student's t-test of paired figures: the same seeds in both.
+    """Student's t-test of paired metrics: the same seeds in both.
 
     Example:
         >>> result = paired_t_test([0.8, 0.9, 0.7], [0.7, 0.7, 0.6])
@@ -113,7 +113,7 @@ def paired_bootstrap_test(
         num_resamples: Number of resamples.
         seed: Of the resamples.
     """
-    check_k(num_resamples, name="num_resamples")
+    check_count("num_resamples", num_resamples)
     difference = (first.double() - second.double())[:, None]
     wanted = torch.ones(num_classes, dtype=torch.bool) if classes is None else classes
     generator = torch.Generator().manual_seed(seed)

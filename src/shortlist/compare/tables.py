@@ -6,15 +6,15 @@ from typing import Any
 
 from shortlist.compare.comparison import Comparison
 from shortlist.compare.paired import Difference
-from shortlist.metrics import Figure
-from shortlist.metrics.names import format_figure, is_share
+from shortlist.metrics import Estimate
+from shortlist.metrics.names import format_metric, is_share
 
 __all__ = ["footnotes", "to_json", "to_latex", "to_markdown", "to_rich", "wide_console"]
 
 Cells = list[tuple[str, bool]]
 """Texts, and whether each is bold."""
 
-_NONE = Figure(None)
+_NONE = Estimate(None)
 
 
 def _heading(name: str) -> str:
@@ -27,17 +27,17 @@ def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
 
 
 def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
-    """For each row its label, its number of runs, and its figures."""
+    """For each row its label, its number of runs, and its metrics."""
     return [
         (
             row.label,
             str(len(row.runs)),
             [
                 (
-                    format_figure(name, row.figures.get(name, _NONE), plus_minus=plus_minus),
+                    format_metric(name, row.metrics.get(name, _NONE), plus_minus=plus_minus),
                     _is_bold(comparison, row.label, name),
                 )
-                for name in comparison.figures
+                for name in comparison.metrics
             ],
         )
         for row in comparison.rows
@@ -102,7 +102,7 @@ def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
     table = Table(title=title, title_justify="left")
     table.add_column("method")
     table.add_column("runs", justify="right")
-    for name in comparison.figures:
+    for name in comparison.metrics:
         table.add_column(_heading(name).replace(".", ".\n"), justify="right", no_wrap=True)
     for label, runs, cells in _body(comparison, " ± "):
         table.add_row(escape(label), runs, *_marked(cells, "[bold]", "[/bold]"))
@@ -111,7 +111,7 @@ def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
         with_test = list(comparison.differences)
         for label, runs, cells in _differences(comparison, " ± "):
             texts = dict(zip(with_test, _marked(cells, "[bold]", "[/bold]"), strict=True))
-            shown = [texts.get(name, "") for name in comparison.figures]
+            shown = [texts.get(name, "") for name in comparison.metrics]
             table.add_row(escape(f"{label} - {comparison.baseline}"), runs, *shown)
     return table
 
@@ -130,7 +130,7 @@ def wide_console() -> Any:
 
 def to_markdown(comparison: Comparison) -> str:
     """A table in Markdown, one of differences if there is a baseline, and the notes below."""
-    head = ["method", "runs", *map(_heading, comparison.figures)]
+    head = ["method", "runs", *map(_heading, comparison.metrics)]
     lines = _pipe_table(head, _body(comparison, " ± "))
     if comparison.differences:
         head = [f"method - {comparison.baseline}", "", *map(_heading, comparison.differences)]
@@ -152,9 +152,9 @@ def _pipes(cells: Sequence[str]) -> str:
 
 def to_latex(comparison: Comparison) -> str:
     """A ``tabular`` with booktabs' rules, differences as its lower part, and the notes as comments."""
-    head = ["method", "runs", *map(_heading, comparison.figures)]
+    head = ["method", "runs", *map(_heading, comparison.metrics)]
     lines = [f"% {_escape(note)}" for note in footnotes(comparison)]
-    lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.figures)}}}", r"\toprule"]
+    lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.metrics)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     for label, runs, cells in _body(comparison, r" \pm "):
         lines.append(" & ".join([_escape(label), runs, *_in_math(cells)]) + r" \\")
@@ -162,7 +162,7 @@ def to_latex(comparison: Comparison) -> str:
         lines.append(r"\midrule")
         for label, runs, cells in _differences(comparison, r" \pm "):
             texts = dict(zip(comparison.differences, _in_math(cells), strict=True))
-            shown = [texts.get(name, "") for name in comparison.figures]
+            shown = [texts.get(name, "") for name in comparison.metrics]
             lines.append(" & ".join([_escape(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
@@ -178,16 +178,16 @@ def _escape(text: str) -> str:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Plain values, for ``json.dumps``: the shown figures of each row, tests, and what is left out."""
+    """Plain values, for ``json.dumps``: the shown metrics of each row, tests, and what is left out."""
     rows = []
     for row in comparison.rows:
-        figures = {name: asdict(row.figures.get(name, _NONE)) for name in comparison.figures}
+        metrics = {name: asdict(row.metrics.get(name, _NONE)) for name in comparison.metrics}
         rows.append(
             {"label": row.label, "runs": list(row.runs), "seeds": list(row.seeds)}
-            | {"recipe_hash": row.recipe_hash, "figures": figures}
+            | {"recipe_hash": row.recipe_hash, "metrics": metrics}
         )
     best = {name: asdict(found) for name, found in comparison.best.items()}
-    content = {"figures": list(comparison.figures), "rows": rows}
+    content = {"metrics": list(comparison.metrics), "rows": rows}
     differences = {
         name: {label: asdict(one) for label, one in found.items()}
         for name, found in comparison.differences.items()

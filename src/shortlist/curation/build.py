@@ -1,4 +1,4 @@
-"""A benchmark from one's own labelled images, by the recipe of Pl@ntNet-300K."""
+"""A benchmark from one's own labeled images, by the recipe of Pl@ntNet-300K."""
 
 import errno
 import json
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_count, check_number
 from shortlist._files import write_text
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import missing
@@ -134,7 +134,7 @@ def plan_benchmark(
     check_number("genus_fraction", genus_fraction, above=0.0)
     if genus_fraction > 1:
         raise ValueError(f"genus_fraction must be <= 1, got {genus_fraction!r}")
-    check_k(min_images, name="min_images")
+    check_count("min_images", min_images)
     check_number("held_out", held_out, above=0.0, below=0.5)
     if min_images < 3:
         raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")

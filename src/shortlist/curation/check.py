@@ -59,7 +59,7 @@ class _Finding(NamedTuple):
 
 
 def difference_hash(path: str | Path) -> int | None:
-    """64 bits, one per pair of neighbours in a row of the image shrunk to 9 x 8: is the right one brighter?
+    """64 bits, one per pair of neighbors in a row of the image shrunk to 9 x 8: is the right one brighter?
 
     Copies that were scaled, recompressed or slightly brightened differ in few bits. ``None`` for images of
     (nearly) one shade, which all look the same to it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
 from shortlist.datasets.splits import Split, TensorSplit
 
@@ -36,8 +36,8 @@ def contact_sheet(
     """Draw groups of classes as rows, with some images of each class and its id above them.
 
     Args:
-        split: Images, grey (1, h, w) or colour (3, h, w), uint8 or floating; floating ones are stretched to
-            the full range of grey levels.
+        split: Images, gray (1, h, w) or color (3, h, w), uint8 or floating; floating ones are stretched to
+            the full range of gray levels.
         class_table: Names and parents of the classes.
         level: The parents that make the groups.
         groups: Which groups; those with most classes by default.
@@ -56,8 +56,8 @@ def contact_sheet(
     from PIL import Image, ImageDraw, ImageFont
 
     for name, value in (("num_groups", num_groups), ("num_classes", num_classes), ("side", side)):
-        check_k(value, name=name)
-    check_k(num_images, name="num_images")
+        check_count(name, value)
+    check_count("num_images", num_images)
     rows = _rows(split.targets, class_table, level, groups, num_groups, num_classes)
     block = num_images * (side + GAP) + 3 * GAP
     row_height = side + 2 * LABEL_HEIGHT + 3 * GAP

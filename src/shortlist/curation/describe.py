@@ -1,4 +1,4 @@
-"""What a data set looks like in figures: classes, groups, imbalance, and how unevenly images are spread."""
+"""What a data set looks like in numbers: classes, groups, imbalance, and how unevenly images are spread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def gini(class_counts: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Description:
-    """Figures of a data set, from its training counts.
+    """Numbers of a data set, from its training counts.
 
     Attributes:
         num_classes: Classes in the table.
@@ -78,7 +78,7 @@ class Description:
 
 
 def describe(class_table: ClassTable, splits: "Splits | None" = None) -> Description:
-    """The figures of a data set; with ``splits``, also the sizes of its parts.
+    """The numbers of a data set; with ``splits``, also the sizes of its parts.
 
     Example:
         >>> describe(ClassTable(["oak", "ash"], counts=[150, 50])).imbalance
@@ -122,8 +122,8 @@ def plot_lorenz(axes: "Axes", curves: Mapping[str, tuple[Sequence[float], Sequen
     axes.plot([0, 100], [0, 100], color="0.6", linewidth=1, linestyle=":", label="all classes alike")
     for number, (label, shares) in enumerate(curves.items()):
         classes, images = ([100 * share for share in part] for part in shares)
-        colour, dash = PRINT[number % len(PRINT)], ("-", "--", "-.")[number % 3]
-        axes.plot(classes, images, color=colour, linestyle=dash, linewidth=2, label=label)
+        color, dash = PRINT[number % len(PRINT)], ("-", "--", "-.")[number % 3]
+        axes.plot(classes, images, color=color, linestyle=dash, linewidth=2, label=label)
     axes.set(xlabel="classes, from the rarest on (%)", ylabel="training images they have (%)", aspect="equal")
     axes.set(xlim=(0, 100), ylim=(0, 100))
     axes.grid(alpha=0.3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_number
 from shortlist._files import replacing
 from shortlist.datasets.lists import read_columns, tidy_column
 
@@ -147,7 +147,7 @@ def aggregate_votes(
     """
     check_number("theta", theta, low=0.0)
     check_number("b0", b0, low=0.0)
-    check_k(max_iterations, name="max_iterations")
+    check_count("max_iterations", max_iterations)
     ballot = _count(item, user, label, author)
     n_u, seen, iteration = ballot.proposed, set(), 0
     while True:

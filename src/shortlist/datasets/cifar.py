@@ -159,7 +159,7 @@ def cifar100(
             that the validation part left.
         rho: Imbalance of the long tail.
         seed: Of split, tail and noise; the rows of the parts do not depend on ``noise``.
-        augment: Crop (padding 4) and mirror training images at random. All images come normalised, float32.
+        augment: Crop (padding 4) and mirror training images at random. All images come normalized, float32.
 
     Raises:
         FileNotFoundError: A file is missing; the message says where to get it.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k, check_number
+from shortlist._checks import check_count, check_k, check_number
 from shortlist.class_table import ClassTable
 from shortlist.datasets._bayes import BayesAccuracy, Estimate, bayes_accuracy
 from shortlist.datasets.splits import Splits, TensorSplit
@@ -34,7 +34,7 @@ class GaussianSplits(Splits):
         val: Validation part.
         test: Test part.
         class_table: Names and training counts; ``genus`` groups classes that lie close together.
-        means: Centre of each class (c, d), float64.
+        means: Center of each class (c, d), float64.
         priors: Probability of each class (c,), float64.
     """
 
@@ -52,7 +52,7 @@ class GaussianSplits(Splits):
         self, num_rows: int, *, generator: torch.Generator, balanced: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Fresh rows (n, d), float64, and their classes (n,); ``balanced`` draws all classes alike."""
-        check_k(num_rows, name="num_rows")
+        check_count("num_rows", num_rows)
         weights = torch.ones_like(self.priors) if balanced else self.priors
         return _draw(num_rows, means=self.means, priors=weights, generator=generator)
 
@@ -64,7 +64,7 @@ class GaussianSplits(Splits):
             num_samples: Rows over which exact posteriors are averaged, at least 2.
             seed: Of these rows.
         """
-        check_k(num_samples, name="num_samples")
+        check_count("num_samples", num_samples)
         if num_samples < 2:
             raise ValueError(f"num_samples must be >= 2, got {num_samples}")
         generator = torch.Generator().manual_seed(seed)
@@ -100,9 +100,9 @@ def gaussian_genera(
     zipf_exponent: float = 1.0,
     seed: int = 0,
 ) -> GaussianSplits:
-    r"""Classes in groups of neighbours, some frequent and most rare, with exact probabilities.
+    r"""Classes in groups of neighbors, some frequent and most rare, with exact probabilities.
 
-    Class c of genus g is :math:`N(\mu_g + \delta_c, I)`, with genus centres
+    Class c of genus g is :math:`N(\mu_g + \delta_c, I)`, with genus centers
     :math:`\mu_g \sim N(0, a^2 I / d)` and offsets :math:`\delta_c \sim N(0, b^2 I / d)`; the priors are
     :math:`r^{-s} / \sum r^{-s}` with the ranks r in random order. With the defaults, the best sets of 2 hold
     the class in 87.8 % of the rows, those of 2 on average in 92.3 %.
@@ -115,7 +115,7 @@ def gaussian_genera(
         num_val_rows: Validation rows.
         num_test_rows: Test rows.
         genus_spread: Typical distance a of a genus from the origin.
-        class_spread: Typical distance b of a class from the centre of its genus.
+        class_spread: Typical distance b of a class from the center of its genus.
         zipf_exponent: s, 0 for equal priors.
         seed: Of everything.
 
@@ -123,9 +123,9 @@ def gaussian_genera(
         The parts, class table, means and priors.
     """
     for name, value in (("num_classes", num_classes), ("dim", dim), ("num_rows", num_rows)):
-        check_k(value, name=name)
+        check_count(name, value)
     for name, value in (("num_val_rows", num_val_rows), ("num_test_rows", num_test_rows)):
-        check_k(value, name=name)
+        check_count(name, value)
     check_k(num_genera, num_classes, name="num_genera", up_to=True)
     for name, value in (("genus_spread", genus_spread), ("class_spread", class_spread)):
         check_number(name, value, low=0)
@@ -133,8 +133,8 @@ def gaussian_genera(
     generator = torch.Generator().manual_seed(seed)
     genus = torch.arange(num_classes) * num_genera // num_classes
     normal = {"dtype": torch.float64, "generator": generator}
-    centres = torch.randn(num_genera, dim, **normal) * genus_spread / dim**0.5
-    means = centres[genus] + torch.randn(num_classes, dim, **normal) * class_spread / dim**0.5
+    centers = torch.randn(num_genera, dim, **normal) * genus_spread / dim**0.5
+    means = centers[genus] + torch.randn(num_classes, dim, **normal) * class_spread / dim**0.5
     weights = torch.arange(1, num_classes + 1, dtype=torch.float64) ** -zipf_exponent
     priors = (weights / weights.sum())[torch.randperm(num_classes, generator=generator)]
     place = torch.arange(num_classes) - torch.searchsorted(genus, genus)
@@ -169,7 +169,7 @@ def two_gaussians(
     check_number("rare_prior", rare_prior, above=0, below=1)
     sizes = (num_rows, num_val_rows, num_test_rows)
     for name, value in zip(("num_rows", "num_val_rows", "num_test_rows"), sizes, strict=True):
-        check_k(value, name=name)
+        check_count(name, value)
     table = ClassTable(names=("frequent", "rare"))
     means = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
     priors = torch.tensor([1 - rare_prior, rare_prior], dtype=torch.float64)

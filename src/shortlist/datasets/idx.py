@@ -66,7 +66,7 @@ def _find(root: Path, name: str) -> Path:
 
 
 def fashion_mnist(root: str | Path, *, val_size: int = 5000, seed: int = 0, augment: bool = False) -> Splits:
-    """Fashion-MNIST: 10 classes of clothes, grey images of 28 x 28, 60,000 to train on and 10,000 to test.
+    """Fashion-MNIST: 10 classes of clothes, gray images of 28 x 28, 60,000 to train on and 10,000 to test.
 
     On disk: the four IDX files, with or without ``.gz``, in ``<root>`` (or ``<root>/FashionMNIST/raw``, where
     torchvision puts them).
@@ -75,7 +75,7 @@ def fashion_mnist(root: str | Path, *, val_size: int = 5000, seed: int = 0, augm
         root: The folder.
         val_size: Validation images, equally many of each class, taken from the training images.
         seed: Of the draw.
-        augment: Crop (padding 4) and mirror training images at random. All images come normalised, float32.
+        augment: Crop (padding 4) and mirror training images at random. All images come normalized, float32.
 
     Raises:
         FileNotFoundError: A file is missing; the message says where to get it.

@@ -94,7 +94,7 @@ def read_image(path: str | Path) -> "Image.Image":
 def as_rgb(image: "Image.Image") -> "Image.Image":
     """A copy of an opened image in RGB, as :func:`read_image` gives it."""
     image = with_8_bits(image)
-    if "transparency" in image.info:  # a palette with transparent colours has to pass through RGBA
+    if "transparency" in image.info:  # a palette with transparent colors has to pass through RGBA
         return image.convert("RGBA").convert("RGB")
     return image.convert("RGB")
 
@@ -165,7 +165,7 @@ class ImageFiles(Dataset):
     Args:
         paths: One file per row.
         targets: Class index of each row (n,), int64.
-        transform: Makes a tensor of an RGB Pillow image; a centre cut of 224 pixels if left out. Must be
+        transform: Makes a tensor of an RGB Pillow image; a center cut of 224 pixels if left out. Must be
             picklable where workers are started afresh ("spawn").
         on_error: What to do with a file that cannot be read: ``"skip"`` or ``"raise"`` (see the module).
     """

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_class_vector, check_k, check_number
+from shortlist._checks import check_choice, check_class_vector, check_count, check_number
 from shortlist.datasets.partition import rank_within_class
 
 __all__ = ["Profile", "long_tailed_counts", "subset_by_counts"]
@@ -36,10 +36,10 @@ def long_tailed_counts(
         >>> long_tailed_counts(5, n_max=100, rho=100)
         tensor([100,  31,  10,   3,   1])
     """
-    check_k(num_classes, name="num_classes")
+    check_count("num_classes", num_classes)
     if num_classes < 2:
         raise ValueError(f"num_classes must be >= 2, got {num_classes}")
-    check_k(n_max, name="n_max")
+    check_count("n_max", n_max)
     check_number("rho", rho, low=1.0)
     check_choice("profile", profile, ("exp", "step"))
     if profile == "step":

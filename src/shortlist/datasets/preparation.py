@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from shortlist.datasets.glyphs.dataset import MEAN, STD, standardise
+from shortlist.datasets.glyphs.dataset import MEAN, STD, standardize
 from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.splits import ChangedSplit, TensorSplit
 from shortlist.datasets.transforms import BatchTransform, EvalTransform
@@ -23,7 +23,7 @@ def preprocessing_of(split: Any) -> Preprocessing | None:
             :class:`~shortlist.datasets.transforms.EvalTransform`. Images in memory, of bytes or of floating
             numbers from 0 to 1, have one if they go through
             :class:`~shortlist.datasets.transforms.BatchTransform`, through the glyphs' own
-            :func:`~shortlist.datasets.glyphs.dataset.standardise`, or through nothing.
+            :func:`~shortlist.datasets.glyphs.dataset.standardize`, or through nothing.
 
     Returns:
         The preprocessing; ``None`` where the rows are no images or go through something else.
@@ -58,6 +58,6 @@ def _of_tensors(split: TensorSplit) -> Preprocessing | None:
         return Preprocessing(**values, mean=(0.0,) * channels, std=(1.0,) * channels)
     if isinstance(transform, BatchTransform) and not transform.augment:
         return Preprocessing(**values, mean=transform.mean, std=transform.std)
-    if transform is standardise and of_bytes:
+    if transform is standardize and of_bytes:
         return Preprocessing(**values, mean=(MEAN,) * channels, std=(STD,) * channels, pixels="levels")
     return None

@@ -10,7 +10,7 @@ from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from shortlist._checks import check_class_vector, check_k
+from shortlist._checks import check_class_vector, check_count
 
 __all__ = ["ClassBalancedSampler", "DeferredReweighting", "deferred_weights"]
 
@@ -64,12 +64,12 @@ class ClassBalancedSampler(Sampler[int]):
     ) -> None:
         _check_labels(target, num_classes)
         if num_samples is not None:
-            check_k(num_samples, name="num_samples")
+            check_count("num_samples", num_samples)
         _check_integer("seed", seed)
         if (rank is None) != (world_size is None):
             raise ValueError(f"rank and world_size must go together, got {rank} and {world_size}")
         if rank is not None and world_size is not None:
-            check_k(world_size, name="world_size")
+            check_count("world_size", world_size)
             _check_integer("rank", rank, below=world_size)
         target = target.cpu()
         self._images = target.argsort(stable=True)  # those of the first class, of the second, ...
@@ -149,7 +149,7 @@ class ClassBalancedSampler(Sampler[int]):
 
     def _draw(self, length: int) -> Tensor:
         """The first ``length`` draws of the epoch."""
-        # hashed: with seed + epoch, runs of neighbouring seeds would share most of their epochs
+        # hashed: with seed + epoch, runs of neighboring seeds would share most of their epochs
         generator = torch.Generator().manual_seed(random.Random(f"{self.seed}, {self.epoch}").getrandbits(32))
         # one row per draw, so that more draws do not change the first ones
         uniform = torch.rand(length, 2, generator=generator, dtype=torch.float64)
@@ -239,7 +239,7 @@ def _check_labels(target: Tensor, num_classes: int | None) -> None:
         got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(f"target must be an integer tensor of shape (n,) with n >= 1, got {got}")
     if num_classes is not None:
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
     low, high = int(target.min()), int(target.max())
     if low < 0 or (num_classes is not None and high >= num_classes):
         bound = ">= 0" if num_classes is None else f"in [0, {num_classes})"

@@ -1,4 +1,4 @@
-"""Augmentation and normalisation: batches of small images in torch, single image files in Pillow.
+"""Augmentation and normalization: batches of small images in torch, single image files in Pillow.
 
 Nothing here needs torchvision; any callable may stand in for these.
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k, check_number
-from shortlist.preprocessing import Preprocessing, normalise, pixels_of
+from shortlist._checks import check_count, check_number
+from shortlist.preprocessing import Preprocessing, normalize, pixels_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,7 +22,7 @@ __all__ = [
     "BatchTransform",
     "EvalTransform",
     "TrainTransform",
-    "normalise",
+    "normalize",
     "random_crop_and_flip",
 ]
 
@@ -62,7 +62,7 @@ def random_crop_and_flip(
 
 
 class BatchTransform:
-    """For images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalise`.
+    """For images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalize`.
 
     Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
     """
@@ -83,15 +83,15 @@ class BatchTransform:
         """Transform a batch (n, channels, height, width)."""
         if self.augment:
             images = random_crop_and_flip(images, padding=self.padding, flip=self.flip)
-        return normalise(images, mean=self.mean, std=self.std)
+        return normalize(images, mean=self.mean, std=self.std)
 
 
 def image_to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    return normalise(pixels_of(image), mean=mean, std=std)
+    return normalize(pixels_of(image), mean=mean, std=std)
 
 
 class EvalTransform:
-    """A Pillow image resized by its shorter side, its centre cut out, as a normalised float tensor.
+    """A Pillow image resized by its shorter side, its center cut out, as a normalized float tensor.
 
     Args:
         size: Side of the square that is returned (3, size, size).
@@ -111,7 +111,7 @@ class EvalTransform:
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
     ) -> None:
-        check_k(size, name="size")
+        check_count("size", size)
         resize = resize or round(size / 0.875)
         if resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
@@ -123,10 +123,10 @@ class EvalTransform:
 
 
 class TrainTransform:
-    """A random part of a Pillow image, resized and perhaps mirrored, as a normalised float tensor.
+    """A random part of a Pillow image, resized and perhaps mirrored, as a normalized float tensor.
 
     The part has a random share of the area and a random shape, as is usual for training on photographs; if
-    ten draws do not fit into the image, it is the largest centred part of allowed shape. Draws from torch's
+    ten draws do not fit into the image, it is the largest centered part of allowed shape. Draws from torch's
     own generator, which a ``DataLoader`` seeds differently in each worker.
 
     Args:
@@ -148,7 +148,7 @@ class TrainTransform:
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
     ) -> None:
-        check_k(size, name="size")
+        check_count("size", size)
         if not 0 < area[0] <= area[1] <= 1:
             raise ValueError(f"area must be two shares in (0, 1], ascending, got {area}")
         if not 0 < ratio[0] <= ratio[1]:

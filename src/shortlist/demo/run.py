@@ -22,11 +22,11 @@ BASE: dict[str, Any] = {
     "name": "demo",
     "data": {"name": "glyphs", "max_classes": 150, "train_images": 6000},
     "model": {"name": "small_cnn"},
-    "optimiser": {"lr": 0.2},
+    "optimizer": {"lr": 0.2},
     "schedule": {"name": "cosine", "warm_up": 0.5},
     "epochs": 15,
     "batch_size": 128,
-    "selection": {"figure": "top5"},
+    "selection": {"metric": "top5"},
     "predictors": {
         "top5": {"name": "topk", "k": K},
         "top5_macro": {"name": "topk", "k": K, "macro": True},
@@ -76,7 +76,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     columns = []
     for run in runs.values():
         sets = run.results().sets
-        figures = [
+        metrics = [
             sets["top5"].coverage.micro,
             sets["top5"].coverage.macro,
             sets["top5_macro"].coverage.macro,
@@ -86,7 +86,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
             sets["conformal90"].coverage.micro,
         ]
         size = sets["conformal90"].size.micro.value
-        columns.append([*(format_percent(figure.value) for figure in figures), f"{size:.1f}"])
+        columns.append([*(format_percent(metric.value) for metric in metrics), f"{size:.1f}"])
     lines = [
         f"{K} classes",
         "  mean over classes",
@@ -143,7 +143,7 @@ def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool
 
 
 def demo_words(runs: dict[str, Run]) -> list[str]:
-    """What the figures show, each sentence with the comparison it rests on."""
+    """What the metrics show, each sentence with the comparison it rests on."""
     plain, two_heads, noisy, noised = runs.values()
     results = plain.results()
     conformal = results.sets["conformal90"]

@@ -11,7 +11,7 @@ from shortlist.losses.average_k import AverageKLoss, average_k_loss
 from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
 from shortlist.losses.calibrated_topk_hinge import CalibratedTopKHingeLoss, calibrated_topk_hinge_loss
 from shortlist.losses.convex_topk_hinge import ConvexTopKHingeLoss, convex_topk_hinge_loss
-from shortlist.losses.equalised import EqualisedLoss, equalised_loss
+from shortlist.losses.equalized import EqualizedLoss, equalized_loss
 from shortlist.losses.expected_positive import ExpectedPositiveLoss, expected_positive_loss
 from shortlist.losses.focal import FocalLoss, focal_loss
 from shortlist.losses.imbalanced_noised_topk import ImbalancedNoisedTopKLoss, imbalanced_noised_topk_loss
@@ -35,7 +35,7 @@ __all__ = [
     "BalancedCELoss",
     "CalibratedTopKHingeLoss",
     "ConvexTopKHingeLoss",
-    "EqualisedLoss",
+    "EqualizedLoss",
     "ExpectedPositiveLoss",
     "FocalLoss",
     "ImbalancedNoisedTopKLoss",
@@ -59,7 +59,7 @@ __all__ = [
     "calibrated_topk_hinge_loss",
     "convex_topk_hinge_loss",
     "create",
-    "equalised_loss",
+    "equalized_loss",
     "expected_positive_loss",
     "focal_loss",
     "imbalanced_noised_topk_loss",
@@ -86,7 +86,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "ranked_topk": RankedTopKLoss,
     "sparse_top": SparseTopLoss,
     "balanced_ce": BalancedCELoss,
-    "equalised": EqualisedLoss,
+    "equalized": EqualizedLoss,
     "focal": FocalLoss,
     "ldam": LDAMLoss,
     "logit_adjusted": LogitAdjustedLoss,

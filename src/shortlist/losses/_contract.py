@@ -23,7 +23,7 @@ from shortlist.priors import usable_counts
 __all__ = [
     "ClassLoss",
     "CountedLoss",
-    "Normalisation",
+    "Normalization",
     "Reduction",
     "RowFunction",
     "ScoreMeaning",
@@ -40,7 +40,7 @@ Reduction = Literal["mean", "sum", "none"]
 # of margin losses with class weights: margins that keep them consistent (Menon et al., theorem 1), or none
 Weighting = Literal["consistent", "plain"]
 # of losses of single positives: as the paper prints it, or as its authors' code has it
-Normalisation = Literal["paper", "original"]
+Normalization = Literal["paper", "original"]
 Options = ParamSpec("Options")
 # from scores and class indices (n,) to the loss of each row (n,), or from scores and probability targets
 # (n, c) to the loss of each row for each class taken as the true one (n, c)

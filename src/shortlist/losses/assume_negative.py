@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from shortlist._checks import check_choice, check_number, check_scores
 from shortlist.losses._contract import (
     ClassLoss,
-    Normalisation,
+    Normalization,
     Reduction,
     ScoreMeaning,
     class_loss,
@@ -27,7 +27,7 @@ def assume_negative_loss(
     *,
     negative_weight: float | None = None,
     label_smoothing: float = 0.0,
-    normalisation: Normalisation = "paper",
+    normalization: Normalization = "paper",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -44,7 +44,7 @@ def assume_negative_loss(
         target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
         negative_weight: Weight of each negative, ``1 / (c - 1)`` if not given.
         label_smoothing: Share in [0, 0.5) by which each label, 0 or 1, is moved towards the other.
-        normalisation: ``"paper"``, or ``"original"`` for the authors' code: a mean over n c entries, with
+        normalization: ``"paper"``, or ``"original"`` for the authors' code: a mean over n c entries, with
             -log(x + 1e-5) for each -log(x).
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target count for nothing.
@@ -64,11 +64,11 @@ def assume_negative_loss(
         E. Cole, O. Mac Aodha, T. Lorieul, P. Perona, D. Morris, N. Jojic, "Multi-Label Learning from Single
         Positive Labels", CVPR 2021, equations 4 and 5.
     """
-    _check_options(negative_weight, label_smoothing, normalisation)
+    _check_options(negative_weight, label_smoothing, normalization)
     check_scores(logits)
     c = logits.shape[1]
     each = 1 / max(1, c - 1) if negative_weight is None else negative_weight
-    original = c if normalisation == "original" else None
+    original = c if normalization == "original" else None
     positive = partial(_positive_loss, label_smoothing=label_smoothing, original_classes=original)
     negative = partial(_negative_loss, each=each, label_smoothing=label_smoothing, original_classes=original)
 
@@ -118,8 +118,8 @@ def _minus_log_no(logits: Tensor, original_classes: int | None) -> Tensor:
     return -torch.log(torch.sigmoid(-logits) + 1e-5) / original_classes
 
 
-def _check_options(negative_weight: float | None, label_smoothing: float, normalisation: str) -> None:
-    check_choice("normalisation", normalisation, ("paper", "original"))
+def _check_options(negative_weight: float | None, label_smoothing: float, normalization: str) -> None:
+    check_choice("normalization", normalization, ("paper", "original"))
     if negative_weight is not None:
         check_number("negative_weight", negative_weight, low=0.0)
     check_number("label_smoothing", label_smoothing, low=0.0, below=0.5)

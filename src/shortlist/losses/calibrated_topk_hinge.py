@@ -27,7 +27,7 @@ def calibrated_topk_hinge_loss(
 
     .. math:: \ell(s, y) = \max(0,\; m + \mathrm{top}_{k+1}(s) - s_y)
 
-    Minimising it minimises the top-k error (it is top-k calibrated), but a deep net does not learn with it:
+    Minimizing it minimizes the top-k error (it is top-k calibrated), but a deep net does not learn with it:
     the gradient reaches two classes only, and none where the true class is just the (k+1)-th.
     ``noised_topk_loss`` is this loss with the (k+1)-th score smoothed, which mends that; with ``noise_std=0``
     it is this loss.

@@ -1,4 +1,4 @@
-"""Expected positive regularisation: positives are fitted, the mean set size is held at k."""
+"""Expected positive regularization: positives are fitted, the mean set size is held at k."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Normalisation, ScoreMeaning, options_of
+from shortlist.losses._contract import ClassLoss, Normalization, ScoreMeaning, options_of
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of
 
 __all__ = ["ExpectedPositiveLoss", "expected_positive_loss"]
@@ -28,7 +28,7 @@ def expected_positive_loss(
     *,
     k: float = 5.0,
     beta: float = 1.0,
-    normalisation: Normalisation = "paper",
+    normalization: Normalization = "paper",
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Literal["mean"] = "mean",
@@ -38,18 +38,18 @@ def expected_positive_loss(
     .. math:: \ell = -\frac1N \sum_i \log \sigma(z_{i y_i}) + \beta (\hat K - k)^2, \qquad
         \hat K = \frac1N \sum_{ij} \sigma(z_{ij})
 
-    ``normalisation="original"`` is the authors' code: the first term is a mean over N c entries with
+    ``normalization="original"`` is the authors' code: the first term is a mean over N c entries with
     :math:`-\log(\sigma + 10^{-5})`, and the square is divided by :math:`c^2`. The mean over the batch is
     taken over the batch of all processes; it is collective, all processes of the default group must call it.
     Sweep ``beta`` (0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K, in the
-    paper's normalisation). With ``beta=0`` it is minus the mean log chance, which has no minimum.
+    paper's normalization). With ``beta=0`` it is minus the mean log chance, which has no minimum.
 
     Args:
         logits: Scores (n, c).
         target: Class indices (n,).
         k: Wanted number of positives of a row, a real number with ``1 <= k < c``.
         beta: Weight of the square, >= 0.
-        normalisation: ``"paper"`` or ``"original"``.
+        normalization: ``"paper"`` or ``"original"``.
         weight: Weight of each class (c,) in the first term.
         ignore_index: Rows with this target count for nothing.
         reduction: ``"mean"``: the square belongs to the batch, not to rows.
@@ -70,7 +70,7 @@ def expected_positive_loss(
     """
     check_scores(logits)
     c = logits.shape[1]
-    k = _check_options(k, beta, normalisation, reduction, c)
+    k = _check_options(k, beta, normalization, reduction, c)
     check_target(target, logits, ignore_index=ignore_index)
     if weight is not None:
         check_class_vector("weight", weight, num_classes=c)
@@ -78,7 +78,7 @@ def expected_positive_loss(
     counted = target != ignore_index
     target = torch.where(counted, target, 0)
     true = logits.gather(1, target[:, None]).squeeze(1)
-    rows = softplus(-true) if normalisation == "paper" else -torch.log(torch.sigmoid(true) + 1e-5)
+    rows = softplus(-true) if normalization == "paper" else -torch.log(torch.sigmoid(true) + 1e-5)
     row_weight = torch.ones_like(rows) if weight is None else weight.to(rows.dtype)[target]
     row_weight = torch.where(counted, row_weight, 0)
     count = global_count(counted).to(rows.dtype)
@@ -86,14 +86,14 @@ def expected_positive_loss(
     fit = global_mean(torch.where(counted, rows * row_weight, 0).sum(), total)
     expected = global_mean(torch.where(counted[:, None], torch.sigmoid(logits), 0).sum(), count)
     square = beta * (expected - k).square()
-    return fit + square if normalisation == "paper" else fit / c + square / c**2
+    return fit + square if normalization == "paper" else fit / c + square / c**2
 
 
 def _check_options(
-    k: float, beta: float, normalisation: str, reduction: str, num_classes: int | None = None
+    k: float, beta: float, normalization: str, reduction: str, num_classes: int | None = None
 ) -> float:
     check_number("beta", beta, low=0.0)
-    check_choice("normalisation", normalisation, ("paper", "original"))
+    check_choice("normalization", normalization, ("paper", "original"))
     check_choice("reduction", reduction, ("mean",))
     return check_average_size(k, num_classes)
 

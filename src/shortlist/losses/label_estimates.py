@@ -1,4 +1,4 @@
-"""The table of label estimates that ROLE learns, and an optimiser for it."""
+"""The table of label estimates that ROLE learns, and an optimizer for it."""
 
 import random
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from shortlist._checks import can_read_values, check_k, check_number
+from shortlist._checks import can_read_values, check_count, check_number
 
 __all__ = ["LabelEstimates", "RowSGD"]
 
@@ -24,7 +24,7 @@ class LabelEstimates(nn.Module):
     momentum, add nothing to that; ``SparseAdam`` holds two more tables. In bfloat16 only RowSGD learns: the
     others round most of their steps away.
 
-    Give the table an optimiser of its own, or put :meth:`parameter_group` into the model's SGD. Adam, and the
+    Give the table an optimizer of its own, or put :meth:`parameter_group` into the model's SGD. Adam, and the
     clipping of gradients by their norm, do not take sparse gradients: clip those of the model alone.
 
     **Across processes** the table must be inside of what ``DistributedDataParallel`` wraps, for example as a
@@ -60,7 +60,7 @@ class LabelEstimates(nn.Module):
             raise ValueError(
                 f"target must be int64 of shape (rows,), got {target.dtype} {tuple(target.shape)}"
             )
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
         if dtype not in _TYPES:
             raise ValueError(f"dtype must be one of {', '.join(map(str, _TYPES))}, got {dtype}")
         if len(target) and not (0 <= int(target.min()) and int(target.max()) < num_classes):
@@ -123,7 +123,7 @@ class RowSGD(torch.optim.Optimizer):
     computed in float32 at least. A bfloat16 table is rounded at random, up or down with the chances that make
     the expected result exact: steps far below the spacing of its numbers still count, on average. The draws
     depend on ``seed`` and the number of the step alone, so that all processes round alike, and a run that is
-    resumed from the optimiser's state does as well.
+    resumed from the optimizer's state does as well.
 
     Args:
         params: Parameters or groups, for example ``[estimates.parameter_group(lr=0.1)]``.
@@ -135,9 +135,9 @@ class RowSGD(torch.optim.Optimizer):
 
     Example:
         >>> estimates = LabelEstimates(torch.zeros(8, dtype=torch.int64), num_classes=3, dtype=torch.bfloat16)
-        >>> optimiser = RowSGD([estimates.parameter_group(lr=0.1)])
+        >>> optimizer = RowSGD([estimates.parameter_group(lr=0.1)])
         >>> estimates(torch.tensor([1, 5])).sum().backward()
-        >>> optimiser.step()
+        >>> optimizer.step()
 
     References:
         S. Gupta, A. Agrawal, K. Gopalakrishnan, P. Narayanan, "Deep Learning with Limited Numerical

@@ -30,7 +30,7 @@ def logit_adjusted_loss(
     .. math:: \ell(s, y) = \log \sum_j e^{s_j + \tau \log \pi_j} - (s_y + \tau \log \pi_y)
 
     :math:`\Delta_{yj} = \tau \log(\pi_j / \pi_y)`. With ``tau=1`` the scores it learns rank classes by
-    :math:`P(y|x) / \pi_y`: their argmax minimises the balanced error, and the top of their list the macro
+    :math:`P(y|x) / \pi_y`: their argmax minimizes the balanced error, and the top of their list the macro
     top-k error. ``tau=0``, or equal counts, is cross-entropy. Sweep ``tau`` from 0.5 to 2, or leave it at 1,
     where the loss is consistent.
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_class_vector, check_k, check_number
+from shortlist._checks import check_class_vector, check_count, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._noised_rows import perturbed_gap
 from shortlist.ops import perturbed_topk
@@ -104,7 +104,7 @@ def check_options(
     check_number("noise_std", noise_std, low=0.0)
     check_number("scale", scale, above=0.0)
     if num_samples is not None:
-        check_k(num_samples, name="num_samples")
+        check_count("num_samples", num_samples)
     if isinstance(margin, Tensor):
         check_class_vector("margin", margin, num_classes=num_classes)
     else:

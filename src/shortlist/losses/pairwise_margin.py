@@ -32,7 +32,7 @@ def pairwise_margin_loss(
     Consistent for the balanced error when :math:`\alpha_y = d_y / \pi_y` and
     :math:`\Delta_{yj} = \log(d_j / d_y)` for some d > 0. With no margins and factors it is cross-entropy. Its
     members with margins that follow from the class counts have functions of their own, which need no matrix:
-    ``balanced_ce``, ``ldam``, ``equalised``, ``logit_adjusted``, ``logit_adjusted_adaptive``,
+    ``balanced_ce``, ``ldam``, ``equalized``, ``logit_adjusted``, ``logit_adjusted_adaptive``,
     ``two_parameter_margin``.
 
     Args:

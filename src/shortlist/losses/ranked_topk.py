@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_k, check_number
+from shortlist._checks import can_read_values, check_choice, check_count, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
@@ -121,7 +121,7 @@ def _check_options(
     check_number("steepness", steepness, above=0.0)
     check_number("art_lambda", art_lambda, low=0.0, below=1.0)
     if candidates is not None:
-        check_k(candidates, name="candidates")
+        check_count("candidates", candidates)
 
 
 def _check_lengths(length: int, candidates: int | None, num_classes: int) -> None:

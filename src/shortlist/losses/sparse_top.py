@@ -60,7 +60,7 @@ def sparse_top_loss(
     change = weights - labels
     # Both add up to k, so that scores may be shifted by the threshold: nothing large cancels.
     value = torch.where(change == 0, 0, change * offset).sum(1) + 0.5 * (count - weights.square().sum(1))
-    # Envelope theorem: the maximiser is a constant for the gradient, which is the change.
+    # Envelope theorem: the maximizer is a constant for the gradient, which is the change.
     used = torch.where(change == 0, 0, change * logits).sum(1)
     rows = value + (used - used.detach()).nan_to_num(nan=0.0)
     if weight is None:

@@ -31,7 +31,7 @@ def two_parameter_margin_loss(
     .. math:: \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr), \qquad
         \Delta_{yj} = \tau_2 \log \pi_j - \tau_1 \log \pi_y
 
-    Equal strengths give ``logit_adjusted_loss``; ``tau_true=0`` gives ``equalised_loss``; both 0,
+    Equal strengths give ``logit_adjusted_loss``; ``tau_true=0`` gives ``equalized_loss``; both 0,
     cross-entropy. Consistent for the balanced error at ``tau_true = tau_others = 1``. Sweep both from 0 to
     1.5.
 

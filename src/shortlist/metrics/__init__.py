@@ -1,4 +1,4 @@
-"""Figures of scores and of predicted sets; ``shortlist.metrics.modules`` has them as torchmetrics."""
+"""Metrics of scores and of predicted sets; ``shortlist.metrics.modules`` has them as torchmetrics."""
 
 from shortlist.metrics.aggregation import Aggregate, aggregate
 from shortlist.metrics.calibration import (
@@ -31,7 +31,7 @@ from shortlist.metrics.ranks import (
 )
 from shortlist.metrics.results import (
     Averages,
-    Figure,
+    Estimate,
     GroupRows,
     ReliabilityBins,
     Results,
@@ -53,7 +53,7 @@ __all__ = [
     "Average",
     "Averages",
     "CalibrationSums",
-    "Figure",
+    "Estimate",
     "GroupRows",
     "Ranks",
     "ReliabilityBins",

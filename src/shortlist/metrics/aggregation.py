@@ -5,69 +5,71 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from shortlist._checks import check_k, check_number
-from shortlist.metrics.results import Figure, Results
+from shortlist._checks import check_count, check_number
+from shortlist.metrics.results import Estimate, Results
 
 __all__ = ["Aggregate", "aggregate", "central_share", "mean_with_interval", "student_t_quantile"]
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Mean over runs and its t-interval for each figure of :meth:`Results.figures`.
+    """Mean over runs and its t-interval for each metric of :meth:`Results.metrics`.
 
     Args:
         runs: Number of runs.
         level: Level of the intervals.
-        figures: By name, the mean with both ends of its interval; these are ``None`` for one run, and all is
-            ``None`` if a run does not have the figure.
+        metrics: By name, the mean with both ends of its interval; these are ``None`` for one run, and all is
+            ``None`` if a run does not have the metric.
     """
 
     runs: int
     level: float
-    figures: Mapping[str, Figure]
+    metrics: Mapping[str, Estimate]
 
 
 def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
-    """Mean of each figure over runs (seeds, say), with the interval of Student's t.
+    """Mean of each metric over runs (seeds, say), with the interval of Student's t.
 
     The interval is the mean plus and minus ``t * s / sqrt(runs)``, with s the standard deviation between runs
     and t the quantile for runs - 1 degrees of freedom. It tells how much the mean would change with other
     seeds on the same rows; for the part of the rows see the interval of each run.
 
     Args:
-        results: What :func:`evaluate` returned for each run, with the same figures in each.
+        results: What :func:`evaluate` returned for each run, with the same metrics in each.
         level: Level of the intervals, in (0, 1).
     """
     if not results:
         raise ValueError("results must have at least one run, got 0")
     check_number("level", level, above=0.0, below=1.0)
-    runs = [result.figures() for result in results]
+    runs = [result.metrics() for result in results]
     for run in runs[1:]:
         different = sorted(run.keys() ^ runs[0].keys())
         if different:
             raise ValueError(
-                f"results must all have the same figures, got {different[0]!r} in only some of them"
+                f"results must all have the same metrics, got {different[0]!r} in only some of them"
             )
-    figures = {}
+    metrics = {}
     for name in runs[0]:
         values = [run[name].value for run in runs]
         numbers = [value for value in values if value is not None]
-        figures[name] = Figure(None) if len(numbers) < len(runs) else mean_with_interval(numbers, level=level)
-    return Aggregate(len(runs), level, figures)
+        metrics[name] = (
+            Estimate(None) if len(numbers) < len(runs) else mean_with_interval(numbers, level=level)
+        )
+    return Aggregate(len(runs), level, metrics)
 
 
-def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Figure:
+def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Estimate:
     """Mean of at least one number with its t-interval; there is none for one number, or infinite ones.
 
     Example:
         >>> mean_with_interval([1.0, 3.0])  # 2 -+ 12.706 / 2 * 2
-        Figure(value=2.0, low=-10.706..., high=14.706...)
+        Estimate(value=2.0, low=-10.706..., high=14.706...)
     """
     mean = fmean(numbers)
     if len(numbers) == 1 or not all(map(math.isfinite, numbers)):
-        return Figure(mean)
+        return Estimate(mean)
     half = student_t_quantile((1 + level) / 2, len(numbers) - 1) * stdev(numbers) / math.sqrt(len(numbers))
-    return Figure(mean, mean - half, mean + half)
+    return Estimate(mean, mean - half, mean + half)
 
 
 def student_t_quantile(q: float, degrees: int) -> float:
@@ -85,7 +87,7 @@ def student_t_quantile(q: float, degrees: int) -> float:
         2.7764
     """
     check_number("q", q, low=0.5, below=1.0)
-    check_k(degrees, name="degrees")
+    check_count("degrees", degrees)
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if central_share(middle, degrees) < 2 * q - 1 else (low, middle)

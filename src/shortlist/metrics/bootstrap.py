@@ -1,4 +1,4 @@
-"""Confidence intervals by drawing the rows again, all figures from the same draws."""
+"""Confidence intervals by drawing the rows again, all metrics from the same draws."""
 
 import math
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def resample(
     resample lacks have no part in its means.
 
     Args:
-        values: One column for each figure, (n, m), float64.
+        values: One column for each metric, (n, m), float64.
         target: Class of each row (n,).
         groups: Group of each class (c,); a number >= ``num_groups`` is of no group.
         num_classes: Number of classes c.

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_k, check_scores, promote
+from shortlist._checks import can_read_values, check_choice, check_count, check_scores, promote
 from shortlist.metrics.ranks import Ties, topk_hits, true_ranks
 
 __all__ = [
@@ -64,7 +64,7 @@ def calibration_sums(
     ignore_index: int = -100,
 ) -> CalibrationSums:
     """All that the calibration error is made of; see :func:`calibration_error` for the arguments."""
-    check_k(bins, name="bins")
+    check_count("bins", bins)
     check_scores(scores, name="scores")
     ranks = true_ranks(scores, target, ties=ties, ignore_index=ignore_index)
     confidence = top_confidence(scores, activation=activation)

@@ -1,4 +1,4 @@
-"""From sums and counts of each class to one figure: over all rows, over classes, over groups of classes."""
+"""From sums and counts of each class to one metric: over all rows, over classes, over groups of classes."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_count, check_number
 from shortlist.class_table import GROUPS
 
 __all__ = [
@@ -132,7 +132,7 @@ def worst_classes(
         >>> index.tolist(), mean.tolist()
         ([1, 2], [0.0, 0.5])
     """
-    check_k(num_worst, name="num_worst")
+    check_count("num_worst", num_worst)
     means = average_classes(sums, counts, average="none")
     by_rows = counts.argsort(descending=True, stable=True)
     order = by_rows[means[by_rows].argsort(stable=True)]  # NaN sorts last

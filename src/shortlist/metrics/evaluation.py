@@ -1,4 +1,4 @@
-"""One call from scores to all figures of the scores and of every predictor's sets, with intervals."""
+"""One call from scores to all metrics of the scores and of every predictor's sets, with intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_k, check_scores, check_target
+from shortlist._checks import check_count, check_scores, check_target
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics.bootstrap import Resamples, interval, resample
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
@@ -21,7 +21,7 @@ from shortlist.metrics.class_means import (
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
 from shortlist.metrics.results import (
     Averages,
-    Figure,
+    Estimate,
     GroupRows,
     ReliabilityBins,
     Results,
@@ -57,18 +57,18 @@ def evaluate(
     ignore_index: int = -100,
     shown: Shown | None = None,
 ) -> Results:
-    """Figures of scores and of predicted sets, with 95 % bootstrap intervals.
+    """Metrics of scores and of predicted sets, with 95 % bootstrap intervals.
 
     The scores are looked at in blocks of rows, so that little memory is needed beside them: a predictor is
     called on some rows at a time. Intervals are percentiles over resamples of the rows, the same for all
-    figures; a class that a resample lacks has no part in its macro means.
+    metrics; a class that a resample lacks has no part in its macro means.
 
     Args:
         scores: Scores (n, c): what the predictors take.
         target: Class indices (n,).
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). One with an attribute
             ``coverage`` promises it: its shares of under-covered classes are counted.
-        class_table: The classes. With training counts there are figures by group.
+        class_table: The classes. With training counts there are metrics by group.
         ks: Numbers of guesses; those above c are left out.
         activation: What makes probabilities of the scores, for calibration error and likelihood only:
             ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
@@ -140,7 +140,7 @@ def _check_options(
     if isinstance(num_resamples, bool) or not isinstance(num_resamples, int) or num_resamples < 0:
         raise ValueError(f"num_resamples must be an integer >= 0, got {num_resamples!r}")
     for name, number in numbers.items():
-        check_k(number, name=name)
+        check_count(name, number)
     return tuple(k for k in dict.fromkeys(check_ks(ks, None)) if k <= c)
 
 
@@ -214,17 +214,19 @@ def _tabulate(
         draws = dict(zip(columns, found.micro.T, strict=True))
     averages = {
         name: Averages(
-            _figure(*(part.micro[i] for part in means)),
-            _figure(*(part.macro[i] for part in means)),
-            {group: _figure(*(part.groups[g, i] for part in means)) for g, group in enumerate(names)},
+            _estimate(*(part.micro[i] for part in means)),
+            _estimate(*(part.macro[i] for part in means)),
+            {group: _estimate(*(part.groups[g, i] for part in means)) for g, group in enumerate(names)},
         )
         for i, name in enumerate(columns)
     }
     return _Table(counts, dict(zip(columns, sums, strict=True)), averages, draws)
 
 
-def _figure(value: Tensor | float, low: Tensor | float = math.nan, high: Tensor | float = math.nan) -> Figure:
-    return Figure(*(None if math.isnan(number) else float(number) for number in (value, low, high)))
+def _estimate(
+    value: Tensor | float, low: Tensor | float = math.nan, high: Tensor | float = math.nan
+) -> Estimate:
+    return Estimate(*(None if math.isnan(number) else float(number) for number in (value, low, high)))
 
 
 def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
@@ -241,7 +243,7 @@ def _score_results(
     rows: RowNumbers, table: _Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
 ) -> ScoreResults:
     top1 = table.averages["top 1"].macro
-    error = Figure(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
+    error = Estimate(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
     histogram = histogram_of(rows.ranks, len(table.counts), ties=ties)
     calibration_error, reliability = _calibration(rows, bins)
     return ScoreResults(
@@ -249,31 +251,31 @@ def _score_results(
         balanced_error=error,
         topk_area=table.averages["area"].micro,
         calibration_error=calibration_error,
-        nll=_nll_figure(table),
+        nll=_nll(table),
         topk_curve=tuple(topk_curve(histogram, k_max=curve_max).tolist()),
         reliability=reliability,
         class_hits={k: _numbers(table.sums[f"top {k}"], whole=ties != "expected") for k in ks},
     )
 
 
-def _calibration(rows: RowNumbers, bins: int) -> tuple[Figure, ReliabilityBins]:
+def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins]:
     """Without an interval: noise in the bins only adds to the error, so resamples have more of it."""
     known = ~rows.confidence.isnan()
     sums = sums_of_bins(rows.confidence, rows.right, known, bins)
     counts = sums.counts.double()
     shares = [
-        tuple(_figure(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
+        tuple(_estimate(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
     ]
     error = error_of_bins(sums.counts, sums.correct, sums.confidence)
-    return _figure(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
+    return _estimate(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
 
 
-def _nll_figure(table: _Table) -> Figure:
+def _nll(table: _Table) -> Estimate:
     """Mean over the rows where it is known."""
     value = table.sums["nll"].sum() / table.sums["known"].sum()
     if not table.draws:
-        return _figure(value)
-    return _figure(value, *interval(table.draws["nll"] / table.draws["known"], _LEVEL))
+        return _estimate(value)
+    return _estimate(value, *interval(table.draws["nll"] / table.draws["known"], _LEVEL))
 
 
 def _set_results(

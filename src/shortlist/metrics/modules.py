@@ -1,7 +1,7 @@
 """The metrics as torchmetrics: states of O(classes) that are sums, so that processes add them up.
 
 The only file that imports torchmetrics (``pip install 'shortlist[metrics]'``). Each module computes a
-dictionary of figures, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
+dictionary of metrics, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
 scalars.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from shortlist._checks import check_choice, check_k
+from shortlist._checks import check_choice, check_count, check_k
 from shortlist.class_table import GROUPS
 from shortlist.metrics.calibration import ACTIVATIONS, Activation, calibration_sums, error_of_bins
 from shortlist.metrics.class_means import (
@@ -39,7 +39,7 @@ class _SumMetric(Metric):
         self, *, num_classes: int, groups: Tensor | None, ignore_index: int, counting: str = "", **options
     ) -> None:
         super().__init__(**options)
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
         if groups is not None:
             check_groups(groups, num_classes)
         self.num_classes, self.ignore_index = num_classes, ignore_index
@@ -66,17 +66,17 @@ class _SumMetric(Metric):
 
     def means(self, name: str, sums: Tensor, counts: Tensor, *, per_class: bool) -> dict[str, Tensor]:
         """Mean over rows, over classes, by group and by class, under their names."""
-        figures = {
+        metrics = {
             name: average_classes(sums, counts),
             f"macro_{name}": average_classes(sums, counts, average="macro"),
         }
         if self.groups is not None:
             of_groups = average_classes(sums, counts, average="group", groups=self.groups)
             for number, value in enumerate(of_groups):
-                figures[f"{_group_name(number, len(of_groups))}_{name}"] = value
+                metrics[f"{_group_name(number, len(of_groups))}_{name}"] = value
         if per_class:
-            figures[f"class_{name}"] = average_classes(sums, counts, average="none")
-        return figures
+            metrics[f"class_{name}"] = average_classes(sums, counts, average="none")
+        return metrics
 
 
 def _group_name(number: int, groups: int) -> str:
@@ -116,7 +116,7 @@ class TopKAccuracy(_SumMetric):
         ignore_index: int = -100,
         **options,
     ) -> None:
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
         check_choice("ties", ties, TIES)
         ks = check_ks(k, num_classes)
         super().__init__(
@@ -139,13 +139,13 @@ class TopKAccuracy(_SumMetric):
         self.add(**sums._asdict())
 
     def compute(self) -> dict[str, Tensor]:
-        """The figures by name."""
-        figures: dict[str, Tensor] = {}
+        """The metrics by name."""
+        metrics: dict[str, Tensor] = {}
         for k, hits in zip(self.ks, self.hits.T, strict=True):
-            figures |= self.means(f"top{k}", hits, self.counts, per_class=self.per_class)
-        if "macro_top1" in figures:
-            figures["balanced_error"] = 1 - figures["macro_top1"]
-        return figures | {"absent_classes": (self.counts == 0).sum(), "nan_rows": self.nan_rows.clone()}
+            metrics |= self.means(f"top{k}", hits, self.counts, per_class=self.per_class)
+        if "macro_top1" in metrics:
+            metrics["balanced_error"] = 1 - metrics["macro_top1"]
+        return metrics | {"absent_classes": (self.counts == 0).sum(), "nan_rows": self.nan_rows.clone()}
 
 
 class TopKCurve(_SumMetric):
@@ -235,7 +235,7 @@ class SetCoverage(_SumMetric):
         **options,
     ) -> None:
         super().__init__(num_classes=num_classes, groups=groups, ignore_index=ignore_index, **options)
-        check_k(num_worst, name="num_worst")
+        check_count("num_worst", num_worst)
         if coverage is not None:
             check_coverage(coverage)
         self.coverage, self.num_worst, self.per_class = coverage, num_worst, per_class
@@ -249,16 +249,16 @@ class SetCoverage(_SumMetric):
         self.add(hits=sums.hits, counts=sums.counts)
 
     def compute(self) -> dict[str, Tensor]:
-        """The figures by name."""
-        figures = self.means("coverage", self.hits, self.counts, per_class=self.per_class)
-        figures["worst_coverage"] = worst_classes(self.hits, self.counts, num_worst=self.num_worst)[1].mean()
+        """The metrics by name."""
+        metrics = self.means("coverage", self.hits, self.counts, per_class=self.per_class)
+        metrics["worst_coverage"] = worst_classes(self.hits, self.counts, num_worst=self.num_worst)[1].mean()
         if self.coverage is not None:
             for name, share in (
                 ("under_covered", under_covered_share),
                 ("coverage_shortfall", coverage_shortfall),
             ):
-                figures[name] = share(self.hits, self.counts, coverage=self.coverage)
-        return figures | {"absent_classes": (self.counts == 0).sum()}
+                metrics[name] = share(self.hits, self.counts, coverage=self.coverage)
+        return metrics | {"absent_classes": (self.counts == 0).sum()}
 
 
 class SetSize(_SumMetric):
@@ -307,18 +307,18 @@ class SetSize(_SumMetric):
         self.add(sizes=sums.sizes, counts=sums.counts, histogram=sums.histogram)
 
     def compute(self) -> dict[str, Tensor]:
-        """The figures by name."""
-        figures = self.means("size", self.sizes, self.counts, per_class=self.per_class)
+        """The metrics by name."""
+        metrics = self.means("size", self.sizes, self.counts, per_class=self.per_class)
         histogram = self.histogram.clone() if self.groups is None else self.histogram.sum(0)
-        figures["size_quantiles"] = size_quantiles(histogram, self.q)
-        figures["size_histogram"] = histogram
-        figures["empty_share"] = histogram[0] / histogram.sum().double()
+        metrics["size_quantiles"] = size_quantiles(histogram, self.q)
+        metrics["size_histogram"] = histogram
+        metrics["empty_share"] = histogram[0] / histogram.sum().double()
         if self.groups is not None:
             of_groups = zip(self.histogram, size_quantiles(self.histogram, self.q), strict=True)
             for number, (sizes, quantiles) in enumerate(of_groups):
                 group = _group_name(number, len(self.histogram))
-                figures |= {f"{group}_size_quantiles": quantiles, f"{group}_size_histogram": sizes.clone()}
-        return figures
+                metrics |= {f"{group}_size_quantiles": quantiles, f"{group}_size_histogram": sizes.clone()}
+        return metrics
 
 
 class CalibrationError(_SumMetric):
@@ -358,7 +358,7 @@ class CalibrationError(_SumMetric):
             counting=f"{activation} ties {ties}",
             **options,
         )
-        check_k(bins, name="bins")
+        check_count("bins", bins)
         self.activation: Activation = activation
         self.ties: Ties = ties
         self.bins = bins

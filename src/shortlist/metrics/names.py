@@ -1,15 +1,15 @@
-"""Names of figures, as in ``Results.figures()``: which direction is better, and how they are written."""
+"""Names of metrics, as in ``Results.metrics()``: which direction is better, and how they are written."""
 
 import difflib
 import re
 from collections.abc import Collection, Mapping
 
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 
 __all__ = [
-    "check_figure",
-    "default_figures",
-    "format_figure",
+    "check_metric",
+    "default_metrics",
+    "format_metric",
     "format_percent",
     "format_points",
     "is_share",
@@ -24,12 +24,12 @@ _PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
 _OF_SETS = ("empty_share", "under_covered", "shortfall")
 
 
-def default_figures() -> list[str]:
+def default_metrics() -> list[str]:
     """What is shown if nothing else is asked for."""
     return ["top1.micro", "top5.micro", "top5.macro"]
 
 
-def check_figure(name: str, predictors: Collection[str]) -> None:
+def check_metric(name: str, predictors: Collection[str]) -> None:
     """Require a name that results with these predictors can have."""
     known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*_PLAIN]
     for predictor in predictors:
@@ -39,13 +39,13 @@ def check_figure(name: str, predictors: Collection[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"figures must be such as top5.macro, nll or sets.NAME.coverage.micro with NAME of "
+            f"metrics must be such as top5.macro, nll or sets.NAME.coverage.micro with NAME of "
             f"({', '.join(sorted(predictors)) or 'no predictors here'}), got {name!r}{hint}"
         )
 
 
 def larger_is_better(name: str) -> bool:
-    """Whether more of a figure is better.
+    """Whether more of a metric is better.
 
     Example:
         >>> larger_is_better("top5.macro"), larger_is_better("nll")
@@ -56,7 +56,7 @@ def larger_is_better(name: str) -> bool:
 
 
 def size_of(name: str) -> str | None:
-    """The size figure that goes with a coverage, or a size itself; None for figures that are not of sets.
+    """The size metric that goes with a coverage, or a size itself; None for metrics that are not of sets.
 
     Example:
         >>> size_of("sets.average_5.coverage.macro")
@@ -67,7 +67,7 @@ def size_of(name: str) -> str | None:
 
 
 def predictor_of(name: str) -> str | None:
-    """The predictor whose sets a figure is of.
+    """The predictor whose sets a metric is of.
 
     Example:
         >>> predictor_of("sets.average_5.empty_share")
@@ -78,7 +78,7 @@ def predictor_of(name: str) -> str | None:
 
 
 def is_share(name: str) -> bool:
-    """Whether a figure is a share in [0, 1], written in percent."""
+    """Whether a metric is a share in [0, 1], written in percent."""
     return name != "nll" and size_of(name) != name
 
 
@@ -102,22 +102,22 @@ def format_points(difference: float) -> str:
     return f"{100 * difference:+.1f}"
 
 
-def format_figure(name: str, figure: Figure, *, plus_minus: str = " ± ") -> str:
+def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> str:
     """Mean and half the interval, in percent for shares.
 
     Example:
-        >>> format_figure("top5.macro", Figure(0.5, 0.49, 0.51))
+        >>> format_metric("top5.macro", Estimate(0.5, 0.49, 0.51))
         '50.0 ± 1.0'
     """
-    if figure.value is None:
+    if metric.value is None:
         return "-"
     factor, digits = (100, 1) if is_share(name) else (1, 2)
-    text = f"{factor * figure.value:.{digits}f}"
-    if figure.low is None or figure.high is None:
+    text = f"{factor * metric.value:.{digits}f}"
+    if metric.low is None or metric.high is None:
         return text
-    return f"{text}{plus_minus}{factor * (figure.high - figure.low) / 2:.{digits}f}"
+    return f"{text}{plus_minus}{factor * (metric.high - metric.low) / 2:.{digits}f}"
 
 
-def value_of(figures: Mapping[str, Figure], name: str) -> float | None:
+def value_of(metrics: Mapping[str, Estimate], name: str) -> float | None:
     """The number under a name; None if it is not there or not defined."""
-    return figures[name].value if name in figures else None
+    return metrics[name].value if name in metrics else None

@@ -28,8 +28,8 @@ __all__ = [
     "true_ranks",
 ]
 
-Ties = Literal["against", "favour", "expected"]
-TIES = ("against", "favour", "expected")
+Ties = Literal["against", "favor", "expected"]
+TIES = ("against", "favor", "expected")
 
 
 class Ranks(NamedTuple):
@@ -72,7 +72,7 @@ def true_ranks(
         scores: Any values that rank the classes (n, c).
         target: Class indices (n,).
         ties: Where the true class stands among those that score the same: ``"against"`` it, last;
-            ``"favour"``, first; ``"expected"``, anywhere with equal chance.
+            ``"favor"``, first; ``"expected"``, anywhere with equal chance.
         ignore_index: Rows with this target do not count.
 
     Returns:
@@ -81,7 +81,7 @@ def true_ranks(
 
     Example:
         >>> scores, target = torch.tensor([[3.0, 2.0, 2.0, 2.0]]), torch.tensor([1])
-        >>> [true_ranks(scores, target, ties=t)[:2] for t in ("against", "favour")]
+        >>> [true_ranks(scores, target, ties=t)[:2] for t in ("against", "favor")]
         [(tensor([4]), tensor([4])), (tensor([2]), tensor([2]))]
         >>> true_ranks(scores, target, ties="expected")[:2]
         (tensor([2]), tensor([4]))
@@ -94,7 +94,7 @@ def true_ranks(
     lost = true[:, 0].isnan() | ~counted
     c = scores.shape[1]
     # what is not below it stands above it: a NaN, and the true class itself
-    last = c - _count(torch.lt, scores, true) if ties != "favour" else None
+    last = c - _count(torch.lt, scores, true) if ties != "favor" else None
     first = c + 1 - _count(torch.le, scores, true) if ties != "against" else last
     assert first is not None
     first = first.masked_fill(lost, c + 1)
@@ -183,7 +183,7 @@ def topk_accuracy(
             rows.
         groups: Group of each class (c,), as from ``ClassTable.groups()``, for ``average="group"``.
         ties: Whether a class that scores the same as the true one stands before it (``"against"``), after it
-            (``"favour"``), or either with equal chance (``"expected"``).
+            (``"favor"``), or either with equal chance (``"expected"``).
         ignore_index: Rows with this target do not count.
 
     Returns:

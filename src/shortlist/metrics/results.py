@@ -9,13 +9,13 @@ from typing import Any
 from shortlist._files import write_text
 from shortlist._json import strict_json
 
-__all__ = ["Averages", "Figure", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
+__all__ = ["Averages", "Estimate", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
 
 _FORMAT = "shortlist results 1"
 
 
 @dataclass(frozen=True)
-class Figure:
+class Estimate:
     """A number with its confidence interval; ``None`` for what is not defined or was not computed."""
 
     value: float | None
@@ -27,9 +27,9 @@ class Figure:
 class Averages:
     """The mean over rows, over the classes that have rows, and over those of each group ("few", ...)."""
 
-    micro: Figure
-    macro: Figure
-    groups: Mapping[str, Figure] = field(default_factory=dict)
+    micro: Estimate
+    macro: Estimate
+    groups: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ReliabilityBins:
 
 @dataclass(frozen=True)
 class ScoreResults:
-    """Figures of the scores themselves.
+    """Metrics of the scores themselves.
 
     Args:
         topk: Top-K accuracy by K.
@@ -66,10 +66,10 @@ class ScoreResults:
     """
 
     topk: Mapping[int, Averages]
-    balanced_error: Figure
-    topk_area: Figure
-    calibration_error: Figure
-    nll: Figure
+    balanced_error: Estimate
+    topk_area: Estimate
+    calibration_error: Estimate
+    nll: Estimate
     topk_curve: tuple[float, ...]
     reliability: ReliabilityBins
     class_hits: Mapping[int, tuple[int, ...] | tuple[float, ...]]
@@ -77,7 +77,7 @@ class ScoreResults:
 
 @dataclass(frozen=True)
 class SetResults:
-    """Figures of the sets of one predictor.
+    """Metrics of the sets of one predictor.
 
     Args:
         coverage: Share of rows whose set holds the true class.
@@ -97,7 +97,7 @@ class SetResults:
 
     coverage: Averages
     size: Averages
-    empty_share: Figure
+    empty_share: Estimate
     size_quantiles: Mapping[str, int]
     group_size_quantiles: Mapping[str, Mapping[str, int]]
     size_histogram: tuple[int, ...]
@@ -126,8 +126,8 @@ class Results:
         num_resamples: Resamples they come from, 0 for no intervals.
         groups: Classes and rows of each group; empty if the class table has no training counts.
         class_rows: Rows of each class.
-        scores: Figures of the scores.
-        sets: Figures of each predictor's sets.
+        scores: Metrics of the scores.
+        sets: Metrics of each predictor's sets.
     """
 
     rows: int
@@ -144,9 +144,9 @@ class Results:
     scores: ScoreResults
     sets: Mapping[str, SetResults]
 
-    def figures(self) -> dict[str, Figure]:
-        """Every figure under one name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""
-        named: dict[str, Figure] = {}
+    def metrics(self) -> dict[str, Estimate]:
+        """Every metric under one name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""
+        named: dict[str, Estimate] = {}
         for k, averages in self.scores.topk.items():
             named |= _named(f"top{k}", averages)
         for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
@@ -156,8 +156,8 @@ class Results:
             named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
             named[f"{start}.empty_share"] = sets.empty_share
             if sets.promised is not None:
-                named[f"{start}.under_covered"] = Figure(sets.under_covered)
-                named[f"{start}.shortfall"] = Figure(sets.shortfall)
+                named[f"{start}.under_covered"] = Estimate(sets.under_covered)
+                named[f"{start}.shortfall"] = Estimate(sets.shortfall)
         return named
 
     def to_json(self) -> str:
@@ -191,9 +191,9 @@ class Results:
             raise ValueError(f"{path} is not a file of results written by shortlist: {error}") from error
 
 
-def _named(start: str, averages: Averages) -> dict[str, Figure]:
-    figures = {"micro": averages.micro, "macro": averages.macro, **averages.groups}
-    return {f"{start}.{name}": figure for name, figure in figures.items()}
+def _named(start: str, averages: Averages) -> dict[str, Estimate]:
+    metrics = {"micro": averages.micro, "macro": averages.macro, **averages.groups}
+    return {f"{start}.{name}": metric for name, metric in metrics.items()}
 
 
 def _numbers(value: Any) -> Any:
@@ -206,8 +206,8 @@ def _numbers(value: Any) -> Any:
 
 
 def _averages(content: dict[str, Any]) -> Averages:
-    groups = {name: Figure(**figure) for name, figure in content["groups"].items()}
-    return Averages(Figure(**content["micro"]), Figure(**content["macro"]), groups)
+    groups = {name: Estimate(**metric) for name, metric in content["groups"].items()}
+    return Averages(Estimate(**content["micro"]), Estimate(**content["macro"]), groups)
 
 
 def _score_results(content: dict[str, Any]) -> ScoreResults:
@@ -215,12 +215,12 @@ def _score_results(content: dict[str, Any]) -> ScoreResults:
     content |= {"class_hits": {int(k): hits for k, hits in content["class_hits"].items()}}
     content |= {"reliability": ReliabilityBins(**content["reliability"])}
     for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
-        content[name] = Figure(**content[name])
+        content[name] = Estimate(**content[name])
     return ScoreResults(**content)
 
 
 def _set_results(content: dict[str, Any]) -> SetResults:
     for name in ("coverage", "size"):
         content[name] = _averages(content[name])
-    content["empty_share"] = Figure(**content["empty_share"])
+    content["empty_share"] = Estimate(**content["empty_share"])
     return SetResults(**content)

@@ -1,4 +1,4 @@
-"""Figures of predicted sets: how often they hold the true class, and how large they are."""
+"""Metrics of predicted sets: how often they hold the true class, and how large they are."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import shortlist.model.files as files
-from shortlist._checks import check_choice, check_k, promote
+from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
@@ -223,7 +223,7 @@ class Model:
             UnknownPriorError: If nobody knows what the scores mean.
             ValueError: If there is no such predictor, or an image cannot be read.
         """
-        check_k(batch_size, name="batch_size")
+        check_count("batch_size", batch_size)
         self._check_known()
         self._predictor(predictor)
         lists = []

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 
 __all__ = ["Network", "check_images", "check_sizes", "draw_he_normal"]
 
@@ -35,7 +35,7 @@ class Network(nn.Module, ABC):
 def check_sizes(**sizes: int) -> None:
     """Require integers >= 1."""
     for name, size in sizes.items():
-        check_k(size, name=name)
+        check_count(name, size)
 
 
 def check_images(images: Tensor, *, in_channels: int, smallest: int) -> None:

@@ -72,7 +72,7 @@ def freeze_features(model: Model, *, name: str | None = None, reset: bool = Fals
     """Freeze all but the classifier, to train it again on class-balanced batches (classifier retraining).
 
     Parameters outside the classifier stop asking for gradients; those inside are left as they are. Batch
-    normalisation outside the classifier uses its running statistics from now on and no longer updates them,
+    normalization outside the classifier uses its running statistics from now on and no longer updates them,
     also in train mode: a hook puts each of these layers into evaluation mode before it runs, so that
     ``model.train()`` does not undo it. Dropout is left as it is.
 

@@ -46,20 +46,20 @@ class ConvNet(Network):
 
 def _convolution(in_channels: int, out_channels: int, *, pool: bool) -> nn.Sequential:
     parts = OrderedDict[str, nn.Module](conv=nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False))
-    if pool:  # before the normalisation, which then has a quarter of the work
+    if pool:  # before the normalization, which then has a quarter of the work
         parts["pool"] = nn.MaxPool2d(2)
     return nn.Sequential(parts | {"norm": nn.BatchNorm2d(out_channels), "relu": nn.ReLU(inplace=True)})
 
 
 def small_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> ConvNet:
-    """Four convolutions, each followed by max-pooling, normalisation and ReLU; then the mean of the map.
+    """Four convolutions, each followed by max-pooling, normalization and ReLU; then the mean of the map.
 
     The first convolution, the only one at full height and width, has ``width / 2`` channels, the others 2,
     4 and 8 times ``width``. Convolutions start from a normal of variance 2 / fan-in.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images: 1 for grey, 3 for colour.
+        in_channels: Channels of the images: 1 for gray, 3 for color.
         width: Even; the cost grows about with its square.
 
     Returns:
@@ -78,14 +78,14 @@ def small_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> Con
 
 
 def deep_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> ConvNet:
-    """Eight convolutions with normalisation and ReLU: 1, 2, 2 and 3 of them with max-pooling in between.
+    """Eight convolutions with normalization and ReLU: 1, 2, 2 and 3 of them with max-pooling in between.
 
     The stages have as many channels as the convolutions of :func:`small_cnn`; ``width=8`` costs about as
     much as that one with 16.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images: 1 for grey, 3 for colour.
+        in_channels: Channels of the images: 1 for gray, 3 for color.
         width: Even; the cost grows about with its square.
 
     Returns:

@@ -30,7 +30,7 @@ class DenseLayer(nn.Module):
 
 
 class NormConv(nn.Module):
-    """Normalisation, ReLU and convolution, in this order."""
+    """Normalization, ReLU and convolution, in this order."""
 
     def __init__(self, in_channels: int, out_channels: int, *, kernel_size: int) -> None:
         super().__init__()

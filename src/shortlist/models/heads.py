@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist._checks import check_k, check_number, promote
+from shortlist._checks import check_count, check_number, promote
 
 __all__ = [
     "CosineHead",
@@ -73,8 +73,8 @@ class CosineHead(nn.Module):
 
     .. math:: s_c = \gamma\, \frac{w_c \cdot x}{\lVert w_c \rVert\, \lVert x \rVert}
 
-    Features of zero give scores of zero. Half precision is normalised and multiplied in float32, and so are
-    the scores; under autocast the product has autocast's type, after a normalisation in float32.
+    Features of zero give scores of zero. Half precision is normalized and multiplied in float32, and so are
+    the scores; under autocast the product has autocast's type, after a normalization in float32.
 
     A loss with a scale of its own (LDAM, noised top-k with margins) wants ``scale=1``; a fixed scale is
     usually from 10 to 60. A learned scale starts at ``scale`` and is learned as its logarithm, so that it
@@ -272,8 +272,8 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def _check_sizes(in_features: int, num_classes: int) -> None:
-    check_k(in_features, name="in_features")
-    check_k(num_classes, name="num_classes")
+    check_count("in_features", in_features)
+    check_count("num_classes", num_classes)
 
 
 def _check_features(features: Tensor, in_features: int) -> None:

@@ -94,7 +94,7 @@ def mlp(
         in_channels: Length of the vectors, or channels of the images.
         image_size: Height and width of the images; ``None`` for vectors.
         hidden: Lengths of the hidden layers; none gives :func:`linear`.
-        norm: Whether each hidden layer is normalised over the batch.
+        norm: Whether each hidden layer is normalized over the batch.
         dropout_rate: Of each hidden layer.
 
     Returns:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_count, check_number
 from shortlist.models import MODELS
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
@@ -71,11 +71,11 @@ class NetworkSpec:
         for name in ("small_stem", "bias", "learn_scale", "scaled_head"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        check_k(self.num_classes, name="num_classes")
+        check_count("num_classes", self.num_classes)
         check_choice("head", self.head, ("linear", "cosine", "two_head"))
         check_number("scale", self.scale, above=0.0)
         for length in self.input_shape:
-            check_k(length, name="input_shape")
+            check_count("input_shape", length)
         object.__setattr__(self, "input_shape", tuple(self.input_shape))
         object.__setattr__(self, "options", _plain(self.options))
 

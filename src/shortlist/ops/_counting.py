@@ -3,7 +3,7 @@
 Coefficient i of the product over j is the chance that exactly i of the events happen (a Poisson-binomial
 distribution). All terms are products and sums of non-negative numbers, so nothing cancels and every
 coefficient has full relative accuracy. The factors are multiplied in pairs, then pairs of pairs: O(m k) work
-for m factors and k coefficients in about log2(m) vectorised steps. Coefficients come first in every shape, so
+for m factors and k coefficients in about log2(m) vectorized steps. Coefficients come first in every shape, so
 that each step runs over long contiguous stretches.
 """
 

@@ -35,12 +35,12 @@ def softsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tens
 
 
 def _squash(scores: Tensor, masked: Tensor) -> Tensor:
-    """Standardised, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks."""
+    """Standardized, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks."""
     counted = (~masked).to(scores.dtype)
     count = counted.sum(-1, keepdim=True).clamp_min(1)
-    centred = (scores - (scores * counted).sum(-1, keepdim=True) / count) * counted
-    spread = (centred.square().sum(-1, keepdim=True) / count + _SPREAD_FLOOR**2).sqrt()
-    bent = torch.sigmoid(centred / spread)
+    centered = (scores - (scores * counted).sum(-1, keepdim=True) / count) * counted
+    spread = (centered.square().sum(-1, keepdim=True) / count + _SPREAD_FLOOR**2).sqrt()
+    bent = torch.sigmoid(centered / spread)
     low = bent.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
     high = bent.masked_fill(masked, -torch.inf).amax(-1, keepdim=True)
     return ((bent - low) / (high - low + _SPREAD_FLOOR)).masked_fill(masked, -1)

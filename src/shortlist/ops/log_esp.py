@@ -1,4 +1,4 @@
-"""Logarithms of elementary symmetric polynomials, the normalisers of distributions over k-subsets."""
+"""Logarithms of elementary symmetric polynomials, the normalizers of distributions over k-subsets."""
 
 import torch
 from jaxtyping import Float

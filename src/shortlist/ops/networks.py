@@ -16,7 +16,7 @@ __all__ = ["NETWORKS", "comparator_layers", "network_depth", "pair_layers", "wir
 
 
 def _odd_even(n: int, k: int) -> list[Tensor]:
-    """As many layers as wires; they compare neighbours, by turns from the first and the second wire on."""
+    """As many layers as wires; they compare neighbors, by turns from the first and the second wire on."""
     if n == 1:
         return []
     layers = [torch.stack([torch.arange(first, n - 1, 2), torch.arange(first + 1, n, 2)]) for first in (0, 1)]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_k, check_number, check_scores, promote
+from shortlist._checks import can_read_values, check_count, check_k, check_number, check_scores, promote
 from shortlist.ops._cpu import draws as cpu
 from shortlist.ops._noisy_draws import kth_of_draws, kth_of_given
 from shortlist.ops.expected_topk import expected_topk
@@ -79,7 +79,7 @@ def perturbed_topk(
     """
     draws = {"num_samples": num_samples, "noise": noise, "generator": generator}
     scores, places = noisy_places(scores, k=k, noise_std=noise_std, tolerance=tolerance, **draws)
-    check_k(num_nodes, name="num_nodes")
+    check_count("num_nodes", num_nodes)
     if places is None:
         return _expected(scores, k, noise_std, tolerance, num_nodes)
     index, drawn = places
@@ -107,7 +107,7 @@ def noisy_places(
     check_number("noise_std", noise_std, low=0.0)
     check_number("tolerance", tolerance, above=0.0, below=0.5)
     if num_samples is not None:
-        check_k(num_samples, name="num_samples")
+        check_count("num_samples", num_samples)
     if noise is not None and (noise.ndim != 3 or noise.shape[1:] != scores.shape or not len(noise)):
         shape = ", ".join(map(str, scores.shape))
         raise ValueError(f"noise must have shape (m, {shape}), got {tuple(noise.shape)}")

@@ -20,18 +20,18 @@ def weighted_k_means(
     """
     device = points.device
     points, weights = points.cpu(), weights.cpu()
-    centres = points[torch.multinomial(weights, 1, generator=generator)]
-    while len(centres) < num_clusters:
-        distance = weights * torch.cdist(points, centres).amin(1).square()
+    centers = points[torch.multinomial(weights, 1, generator=generator)]
+    while len(centers) < num_clusters:
+        distance = weights * torch.cdist(points, centers).amin(1).square()
         if float(distance.sum()) == 0:  # fewer different points than clusters
             break
-        centres = torch.cat([centres, points[torch.multinomial(distance, 1, generator=generator)]])
-    cluster = torch.cdist(points, centres).argmin(1)
+        centers = torch.cat([centers, points[torch.multinomial(distance, 1, generator=generator)]])
+    cluster = torch.cdist(points, centers).argmin(1)
     for _ in range(max_steps):
-        mass = torch.zeros(len(centres), dtype=points.dtype).index_add_(0, cluster, weights)
-        sums = torch.zeros_like(centres).index_add_(0, cluster, weights[:, None] * points)
-        centres = torch.where(mass[:, None] > 0, sums / mass.clamp_min(1e-300)[:, None], centres)
-        moved = torch.cdist(points, centres).argmin(1)
+        mass = torch.zeros(len(centers), dtype=points.dtype).index_add_(0, cluster, weights)
+        sums = torch.zeros_like(centers).index_add_(0, cluster, weights[:, None] * points)
+        centers = torch.where(mass[:, None] > 0, sums / mass.clamp_min(1e-300)[:, None], centers)
+        moved = torch.cdist(points, centers).argmin(1)
         if torch.equal(moved, cluster):
             break
         cluster = moved

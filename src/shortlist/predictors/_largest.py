@@ -23,7 +23,7 @@ class RowsOutOfOrderError(ValueError):
 def at_least(values: Tensor, bound: float) -> Tensor:
     """The values (m,) of a tensor that are >= bound, in no order.
 
-    Few are, as a rule: the maxima of groups tell where to look, in one vectorised pass.
+    Few are, as a rule: the maxima of groups tell where to look, in one vectorized pass.
     """
     flat = values.reshape(-1)
     if bound == -math.inf:

@@ -26,7 +26,7 @@ class Places(NamedTuple):
     cumulative: Tensor  # sum of the probabilities down to this class, itself included
     rank: Tensor  # 1 for the most likely class; floating, as the probabilities
     best: Tensor  # probability of the most likely class
-    uniform: Tensor | float = 1.0  # in [0, 1]; 1 when nothing is randomised
+    uniform: Tensor | float = 1.0  # in [0, 1]; 1 when nothing is randomized
 
 
 Inside = Callable[[Places], Tensor]

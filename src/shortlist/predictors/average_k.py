@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number, check_scores
+from shortlist._checks import check_choice, check_count, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
@@ -74,7 +74,7 @@ class AverageK(SetPredictor):
         k = check_number("k", k, above=0.0)
         check_choice("rule", rule, ("midpoint", "strict"))
         if max_rows is not None:
-            check_k(max_rows, name="max_rows")
+            check_count("max_rows", max_rows)
         self.k, self.rule, self.max_rows = k, rule, max_rows
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._seen = LargestValues()

@@ -42,7 +42,7 @@ class Conformal(SetPredictor):
             :mod:`shortlist.predictors.thresholds`.
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``.
-        randomised: Draw one uniform number a row, so that scores with cumulative probabilities reach the
+        randomized: Draw one uniform number a row, so that scores with cumulative probabilities reach the
             coverage and not more. The same row may then get another set the next time.
         generator: For these draws; the default one if ``None``. Not saved.
         activation: How scores become probabilities.
@@ -67,7 +67,7 @@ class Conformal(SetPredictor):
         rule: str | ThresholdRule = "marginal",
         priors: Tensor | None = None,
         scores_priors: Tensor | None = None,
-        randomised: bool = False,
+        randomized: bool = False,
         generator: torch.Generator | None = None,
         activation: Activation = "softmax",
     ) -> None:
@@ -80,9 +80,9 @@ class Conformal(SetPredictor):
             need = "must be given" if self.score.weighted else "must be None"
             raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}")
         self.adds_probabilities = isinstance(self.score, OrderedScore)
-        if randomised and not self.adds_probabilities:
-            raise ValueError("randomised must be False: this score has nothing to randomise, got True")
-        self.randomised, self.generator = randomised, generator
+        if randomized and not self.adds_probabilities:
+            raise ValueError("randomized must be False: this score has nothing to randomize, got True")
+        self.randomized, self.generator = randomized, generator
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._rows = ScoredRows()
 
@@ -92,7 +92,7 @@ class Conformal(SetPredictor):
             "coverage": self.coverage,
             "score": _options(self.score, CONFORMITY_SCORES),
             "rule": _options(self.rule, THRESHOLD_RULES),
-            "randomised": self.randomised,
+            "randomized": self.randomized,
             "activation": self.activation,
         }
 
@@ -101,12 +101,12 @@ class Conformal(SetPredictor):
 
         Args:
             scores: Scores (n, c).
-            uniform: The draws (n, 1), or (n, c) by rank, of a randomised score, if they are given.
+            uniform: The draws (n, 1), or (n, c) by rank, of a randomized score, if they are given.
         """
         self._check_ready(scores)
         if uniform is not None:
             self._check_uniform(uniform, (len(scores), 1), tuple(scores.shape))
-        if uniform is None and self.randomised:
+        if uniform is None and self.randomized:
             uniform = self._draw(scores)[:, None]
         return sets_in_chunks(scores, self._sets, uniform)
 
@@ -122,7 +122,7 @@ class Conformal(SetPredictor):
 
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
-        """Take in a batch of calibration rows, and the draws (n,) of a randomised score, if given."""
+        """Take in a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
         if uniform is not None:
             check_scores(scores, name="scores")
             self._check_uniform(uniform, (len(scores),))
@@ -131,7 +131,7 @@ class Conformal(SetPredictor):
         if counted is not None:
             scores, target = scores[counted], target[counted]
             uniform = None if uniform is None else uniform[counted]
-        if uniform is None and self.randomised:
+        if uniform is None and self.randomized:
             uniform = self._draw(scores)
         self._rows.add(true_class_scores(self.score, self._values(scores), target, uniform=uniform), target)
 

@@ -161,7 +161,7 @@ def aps_scores(probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None) ->
 
     Args:
         probs: Probabilities (n, c).
-        uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomised score: the share of the class's
+        uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomized score: the share of the class's
             own probability that counts. All of it if ``None``.
 
     Example:
@@ -203,7 +203,7 @@ def class_scores(
     Args:
         score: The formula.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
-        uniform: Draws (n, 1), or (n, c) by rank, of a randomised score.
+        uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
     check_scores(probs, name="probs")
     if isinstance(score, ValueScore):
@@ -226,7 +226,7 @@ def true_class_scores(
         score: The formula.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
         target: True classes (n,).
-        uniform: Draws (n,) of a randomised score.
+        uniform: Draws (n,) of a randomized score.
     """
     if isinstance(score, ValueScore):
         return score(probs.gather(1, target[:, None]).squeeze(1))
@@ -246,7 +246,7 @@ def sets_within(
         score: The formula.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
         threshold: One for all classes, or one for each (c,).
-        uniform: Draws (n, 1), or (n, c) by rank, of a randomised score.
+        uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
     if isinstance(score, ValueScore) or threshold.ndim:
         return class_scores(score, probs, uniform=uniform) <= threshold

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number
+from shortlist._checks import check_choice, check_count, check_number
 from shortlist.predictors._base import CalibrationWarning
 from shortlist.predictors._clusters import weighted_k_means
 
@@ -174,7 +174,7 @@ class Clustered(ThresholdRule):
 
     def __post_init__(self) -> None:
         if self.num_clusters is not None:
-            check_k(self.num_clusters, name="num_clusters")
+            check_count("num_clusters", self.num_clusters)
         if self.share is not None:
             object.__setattr__(self, "share", check_number("share", self.share, above=0.0, below=1.0))
 

@@ -1,4 +1,4 @@
-"""From a recipe to its parts: data, model, loss, optimiser, schedule."""
+"""From a recipe to its parts: data, model, loss, optimizer, schedule."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ __all__ = [
     "build_data",
     "build_loss",
     "build_model",
-    "build_optimiser",
+    "build_optimizer",
     "build_predictor",
     "learning_rate_factor",
     "network_spec",
@@ -123,11 +123,11 @@ def _head_name(recipe: Recipe) -> str:
     return chosen
 
 
-def build_optimiser(
+def build_optimizer(
     recipe: Recipe, model: nn.Module, loss: nn.Module, *, lr: float | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser over all parameters that learn, with a group of its own for a loss's label estimates."""
-    settings = recipe.optimiser
+    """The optimizer over all parameters that learn, with a group of its own for a loss's label estimates."""
+    settings = recipe.optimizer
     rate = settings.lr if lr is None else lr
     plain, undecayed = [], []
     for name, parameter in model.named_parameters():

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _FILE_NAME = r"^[\w.\-]+$"
-_NAMED = {"data", "model", "head", "loss", "optimiser", "schedule", "sampler", "second_stage"}
+_NAMED = {"data", "model", "head", "loss", "optimizer", "schedule", "sampler", "second_stage"}
 
 
 class RecipeError(ValueError):
@@ -39,7 +39,7 @@ class RecipeError(ValueError):
 
 
 class Recipe(s.Section):
-    """A run from data to figures; see ``docs/recipes.md``."""
+    """A run from data to metrics; see ``docs/recipes.md``."""
 
     name: str = Field("run", pattern=_FILE_NAME, description="of the run folder")
     about: str = ""
@@ -47,7 +47,7 @@ class Recipe(s.Section):
     model: s.ModelSection = s.ModelSection()
     head: s.HeadSection = s.HeadSection()
     loss: Any = None
-    optimiser: s.OptimiserSection = s.OptimiserSection()
+    optimizer: s.OptimizerSection = s.OptimizerSection()
     schedule: s.ScheduleSection = s.ScheduleSection()
     sampler: s.SamplerSection = s.SamplerSection()
     reweighting: s.ReweightingSection | None = None
@@ -137,11 +137,11 @@ class Recipe(s.Section):
             if not weighs or self.loss.class_balanced is not None:
                 why = "has class_balanced weights from the start" if weighs else "takes no class weights"
                 raise ValueError(f"reweighting must be left out: the loss {self.loss.name} {why}")
-        optimiser, clip = self.optimiser.name, self.optimiser.clip_norm
-        if self.loss.name == "role" and (optimiser != "sgd" or clip is not None):
+        optimizer, clip = self.optimizer.name, self.optimizer.clip_norm
+        if self.loss.name == "role" and (optimizer != "sgd" or clip is not None):
             raise ValueError(
-                "optimiser must be sgd without clip_norm for the loss role: its table has sparse gradients, "
-                f"got {optimiser} with clip_norm {clip}"
+                "optimizer must be sgd without clip_norm for the loss role: its table has sparse gradients, "
+                f"got {optimizer} with clip_norm {clip}"
             )
         for name in self.loggers:
             if name not in ("csv", "tensorboard") and ":" not in name:

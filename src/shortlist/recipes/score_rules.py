@@ -120,11 +120,11 @@ def _head_faults(recipe: "Recipe") -> Iterator[str]:
     if head != "set" and needed_head(recipe.loss.name) != "two_head":
         one = f"the loss {recipe.loss.name}, which has one head"
         yield f"adjust.predict_from must be left out for {one}, got {head!r}"
-    if head == "choose" and recipe.selection.figure in ("last", "loss"):
+    if head == "choose" and recipe.selection.metric in ("last", "loss"):
         yield (
-            "adjust.predict_from: choose takes the head with the better selection.figure on the validation "
-            "rows: selection.figure must be one of these rows, such as average5, "
-            f"got {recipe.selection.figure!r}"
+            "adjust.predict_from: choose takes the head with the better selection.metric on the validation "
+            "rows: selection.metric must be one of these rows, such as average5, "
+            f"got {recipe.selection.metric!r}"
         )
 
 
@@ -138,9 +138,9 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
             )
     if recipe.adjust.predict_from == "choose":
         yield f"adjust.predict_from must not be choose: {why}. Write set or proposal"
-    if recipe.selection.figure not in ("last", "loss"):
+    if recipe.selection.metric not in ("last", "loss"):
         yield (
-            f"selection.figure must not be {recipe.selection.figure}: {why}. Write selection.figure: last, "
+            f"selection.metric must not be {recipe.selection.metric}: {why}. Write selection.metric: last, "
             f"or loss for the least training loss"
         )
     for key, section in recipe.predictors.items():

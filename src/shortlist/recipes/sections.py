@@ -25,7 +25,7 @@ __all__ = [
     "HeadSection",
     "ModelSection",
     "NamedSection",
-    "OptimiserSection",
+    "OptimizerSection",
     "PredictorSection",
     "ReweightingSection",
     "SamplerSection",
@@ -133,7 +133,7 @@ class HeadSection(Section):
     learn_scale: bool = False
 
 
-class OptimiserSection(Section):
+class OptimizerSection(Section):
     """SGD, Adam or AdamW."""
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -184,19 +184,19 @@ class SecondStageSection(Section):
 
 
 class SelectionSection(Section):
-    """The figure that chooses the best epoch, and when to stop waiting for a better one.
+    """The metric that chooses the best epoch, and when to stop waiting for a better one.
 
-    Figures: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5) on the validation
+    Metrics: ``top5``, ``macro_top5``, ``average5``, ``macro_average5`` (any number for 5) on the validation
     rows, ``loss`` (of the training), ``last`` (the last epoch). Of epochs without validation none is chosen,
     and they do not count as waiting.
     """
 
-    figure: Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")] = "top1"
+    metric: Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")] = "top1"
     patience: Count | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "SelectionSection":
-        if self.figure == "last" and self.patience is not None:
+        if self.metric == "last" and self.patience is not None:
             raise ValueError(f"patience must be left out where the last epoch is kept, got {self.patience}")
         return self
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.datasets.transforms import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -22,7 +22,7 @@ __all__ = ["TRANSFORMS", "RandomCrop"]
 
 
 class RandomCrop:
-    """A Pillow image resized by its shorter side, a random square cut out, as a normalised float tensor.
+    """A Pillow image resized by its shorter side, a random square cut out, as a normalized float tensor.
 
     Unlike :class:`~shortlist.datasets.transforms.TrainTransform` it keeps the scale and the shape of things.
     Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
@@ -44,7 +44,7 @@ class RandomCrop:
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
     ) -> None:
-        check_k(size, name="size")
+        check_count("size", size)
         self.size, self.resize, self.flip = size, resize or round(size / 0.875), flip
         if self.resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
@@ -68,5 +68,5 @@ class RandomCrop:
 TRANSFORMS: dict[str, Callable[..., Callable]] = {
     "random_resized_crop": TrainTransform,
     "random_crop": RandomCrop,
-    "centre_crop": EvalTransform,
+    "center_crop": EvalTransform,
 }

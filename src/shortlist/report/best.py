@@ -21,7 +21,7 @@ class Leader:
 
 def find_leaders(experiment: Experiment, names: Sequence[str]) -> dict[str, Leader]:
     """Find the best by each metric that two methods or more have; the data's own probabilities are none."""
-    known = [name for name in names if any(name in method.figures for method in experiment.methods)]
+    known = [name for name in names if any(name in method.metrics for method in experiment.methods)]
     methods = {method.label: method for method in experiment.methods}
     return {
         name: Leader([methods[row] for row in found.rows], methods[found.second], found)

@@ -50,4 +50,4 @@ def _cell(method: Group, column: Column, leaders: Mapping[str, Leader]) -> Cell:
     _, name, share = column
     leader = leaders.get(name)
     best = leader is not None and leader.test.significant and any(method is one for one in leader.first)
-    return metric_cell(method.figures.get(name), share=share, best=best)
+    return metric_cell(method.metrics.get(name), share=share, best=best)

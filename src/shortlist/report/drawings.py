@@ -1,7 +1,7 @@
 """Where the lines, bars and labels of a small drawing lie; ``templates/_plot.html`` writes them as SVG.
 
-Drawings on the page are made by hand, unlike all others, for one reason: matplotlib writes fixed colours
-into its files. Here a mark has a number (``s0``, ``s1``, ...), and the page's style gives it the colour for
+Drawings on the page are made by hand, unlike all others, for one reason: matplotlib writes fixed colors
+into its files. Here a mark has a number (``s0``, ``s1``, ...), and the page's style gives it the color for
 light or for dark paper, as the reader's browser asks for.
 """
 
@@ -17,7 +17,7 @@ __all__ = [
     "Plot",
     "Series",
     "bar_plot",
-    "colour_of",
+    "color_of",
     "dash_of",
     "describe",
     "line_plot",
@@ -39,7 +39,7 @@ class Series:
         label: Name.
         xs: Places of the values; not looked at for bars.
         ys: Values; None leaves a gap.
-        style: Number of its colour and dashes.
+        style: Number of its color and dashes.
         radii: Radius of the mark at each point; no marks if left out.
     """
 
@@ -127,13 +127,13 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
 
 
-def colour_of(style: int) -> str:
-    """Choose the class of the page's style that has the colour."""
+def color_of(style: int) -> str:
+    """Choose the class of the page's style that has the color."""
     return f"s{style % len(LIGHT)}"
 
 
 def dash_of(style: int) -> str:
-    """Choose dashes: they tell apart lines of similar colours, and those after the last colour."""
+    """Choose dashes: they tell apart lines of similar colors, and those after the last color."""
     return _DASHES[(style // 2 + style // len(LIGHT)) % len(_DASHES)]
 
 
@@ -214,7 +214,7 @@ def line_plot(
         x_log: Whether x is drawn by its logarithm.
         x_ticks: Places and labels on the x axis; round numbers if left out.
         y_range: Lowest and highest y; of the values if left out.
-        percent: Whether y values are shares, labelled in percent.
+        percent: Whether y values are shares, labeled in percent.
         diagonal: Whether to draw where y equals x.
         level: Where to draw a dashed horizontal line, such as a promised coverage.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics import ReliabilityBins
 
@@ -64,7 +64,7 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
         >>> [(pair.classes, pair.mistakes) for pair in confused_pairs(guess, target, num_classes=3)]
         [((0, 1), 3), ((0, 2), 1)]
     """
-    check_k(limit, name="limit")
+    check_count("limit", limit)
     rows = target.bincount(minlength=num_classes)
     wrong = guess != target
     codes, counts = (target[wrong] * num_classes + guess[wrong]).unique(return_counts=True)
@@ -204,7 +204,7 @@ def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
         >>> easy_to_hard(torch.tensor([0.5, 0.9, 0.1, 0.7, 0.3]), limit=3)
         [1, 0, 2]
     """
-    check_k(limit, name="limit")
+    check_count("limit", limit)
     known = (~true_probability.isnan()).nonzero().flatten()
     order = known[true_probability[known].argsort(descending=True, stable=True)].tolist()
     if len(order) <= limit:

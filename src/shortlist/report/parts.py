@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_percent
 from shortlist.report.drawings import Plot
 
@@ -74,14 +74,14 @@ class Drawing:
     is_half: bool = False
 
 
-def interval_ends(metric: Figure, *, share: bool = True) -> tuple[float, float] | None:
+def interval_ends(metric: Estimate, *, share: bool = True) -> tuple[float, float] | None:
     """Cut the interval to what a share or a size can be; return None if there is none."""
     if metric.low is None or metric.high is None:
         return None
     return max(0.0, metric.low), min(1.0, metric.high) if share else metric.high
 
 
-def metric_cell(metric: Figure | None, *, share: bool = True, best: bool = False) -> Cell:
+def metric_cell(metric: Estimate | None, *, share: bool = True, best: bool = False) -> Cell:
     """Write a metric with its interval below it: in percent if it is a share."""
     if metric is None or metric.value is None:
         return Cell("-")

@@ -43,7 +43,7 @@ def to_pixels(inputs: Tensor) -> Tensor:
 def _image(split: Split, row: int) -> "Image":
     from PIL import Image
 
-    if isinstance(split, ImageFiles):  # the file itself has its true colours
+    if isinstance(split, ImageFiles):  # the file itself has its true colors
         return read_image(split.paths[row])
     inputs = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
     return Image.fromarray(to_pixels(inputs).numpy())
@@ -54,7 +54,7 @@ def _encode(image: "Image", side: int) -> tuple[str, bool]:
     small = max(image.size) <= _PIXELATED
     buffer = io.BytesIO()
     if small:
-        image = image.convert("L") if _is_grey(image) else image
+        image = image.convert("L") if _is_gray(image) else image
         image.save(buffer, "PNG", optimize=True)
     else:
         image.thumbnail((side, side))
@@ -63,9 +63,9 @@ def _encode(image: "Image", side: int) -> tuple[str, bool]:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small
 
 
-def _is_grey(image: "Image") -> bool:
-    colours = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8).view(-1, 3)
-    return bool((colours == colours[:, :1]).all())
+def _is_gray(image: "Image") -> bool:
+    colors = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8).view(-1, 3)
+    return bool((colors == colors[:, :1]).all())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from shortlist.recipes.content import flatten
 
 __all__ = ["PublishedExperiment", "PublishedRow", "PublishedValue", "find_published", "load_published"]
 
-_FORMAT = "shortlist published figures 1"
+_FORMAT = "shortlist published results 1"
 # what must be as it is by default unless a row says otherwise: each makes another method or other data
 _PLAIN: dict[str, Any] = {
     "loss.class_balanced": None,
@@ -55,7 +55,7 @@ class PublishedExperiment:
         source: The paper.
         data: What the data section of a recipe must say.
         setting: What the paper trained with.
-        figures: Names as in ``Results.figures``; ``average5.micro`` is the coverage of sets of 5 on average.
+        metrics: Names as in ``Results.metrics``; ``average5.micro`` is the coverage of sets of 5 on average.
         runs: Runs whose mean is given, if the paper says.
         note: What else to know.
         rows: The methods.
@@ -65,7 +65,7 @@ class PublishedExperiment:
     source: str
     data: Mapping[str, Any]
     setting: Mapping[str, Any]
-    figures: tuple[str, ...]
+    metrics: tuple[str, ...]
     runs: int | None
     note: str
     rows: tuple[PublishedRow, ...]
@@ -78,15 +78,15 @@ class PublishedValue:
     Args:
         experiment: The table it is from.
         method: The row.
-        figure: As in ``PublishedExperiment.figures``.
-        name: Its name in ``Results.figures`` of the run.
+        metric: As in ``PublishedExperiment.metrics``.
+        name: Its name in ``Results.metrics`` of the run.
         value: As a share, not in percent.
         departures: How the run's setting is not the paper's, in words.
     """
 
     experiment: PublishedExperiment
     method: str
-    figure: str
+    metric: str
     name: str
     value: float
     departures: tuple[str, ...]
@@ -100,7 +100,7 @@ def load_published() -> tuple[PublishedExperiment, ...]:
     experiments = []
     for entry in content["experiments"]:
         rows = tuple(PublishedRow(**row | {"values": tuple(row["values"])}) for row in entry["rows"])
-        more = {"rows": rows, "figures": tuple(entry["figures"])}
+        more = {"rows": rows, "metrics": tuple(entry["metrics"])}
         experiments.append(
             PublishedExperiment(**entry | more | {"source": content["sources"][entry["source"]]})
         )
@@ -133,17 +133,17 @@ def find_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
             if not all(_agrees(_lookup(flat, key, _default(key)), value) for key, value in asked.items()):
                 continue
             departures = _departures(flat, {**experiment.setting, **row.setting})
-            for figure, value in zip(experiment.figures, row.values, strict=True):
-                name = _own_name(recipe, figure)
+            for metric, value in zip(experiment.metrics, row.values, strict=True):
+                name = _own_name(recipe, metric)
                 if name is not None:
-                    more = _other_k(flat, figure)
+                    more = _other_k(flat, metric)
                     found.append(
                         PublishedValue(
-                            experiment, row.method, figure, name, value / 100, (*departures, *more)
+                            experiment, row.method, metric, name, value / 100, (*departures, *more)
                         )
                     )
-    same_model = {value.figure for value in found if not _other_model(value)}
-    return [value for value in found if not _other_model(value) or value.figure not in same_model]
+    same_model = {value.metric for value in found if not _other_model(value)}
+    return [value for value in found if not _other_model(value) or value.metric not in same_model]
 
 
 def _other_model(value: PublishedValue) -> bool:
@@ -192,11 +192,11 @@ def _shown(value: Any) -> str:
     return "not set" if value is None else str(value)
 
 
-def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:
+def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
     """Return the name of a published metric in the run's results, None if the run cannot have it."""
-    average = re.fullmatch(r"average(\d+)\.(\w+)", figure)
+    average = re.fullmatch(r"average(\d+)\.(\w+)", metric)
     if average is None:
-        return figure if re.fullmatch(r"top\d+\.\w+|balanced_error", figure) else None
+        return metric if re.fullmatch(r"top\d+\.\w+|balanced_error", metric) else None
     for key, section in (recipe.get("predictors") or {}).items():
         plain = not section.get("macro") and section.get("priors") is None
         if section["name"] == "average_k" and section.get("k") == int(average[1]) and plain:
@@ -204,7 +204,7 @@ def _own_name(recipe: Mapping[str, Any], figure: str) -> str | None:
     return None
 
 
-def _other_k(flat: Mapping[str, Any], figure: str) -> list[str]:
+def _other_k(flat: Mapping[str, Any], metric: str) -> list[str]:
     """Note a loss made for another K than the metric's: the papers train one network for each."""
-    k, own = re.match(r"(?:top|average)(\d+)\.", figure), flat.get("loss.k")
+    k, own = re.match(r"(?:top|average)(\d+)\.", metric), flat.get("loss.k")
     return [f"loss.k {own}, there {k[1]}"] if k and own is not None and own != int(k[1]) else []

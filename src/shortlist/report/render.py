@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shortlist.metrics.names import format_percent
-from shortlist.report.drawings import FRAME, colour_of, dash_of
+from shortlist.report.drawings import FRAME, color_of, dash_of
 from shortlist.report.words import count
 
 __all__ = ["page_style", "render"]
@@ -18,7 +18,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"colour": colour_of, "count": count, "dash": dash_of, "percent": format_percent}
+_TEMPLATES.filters |= {"color": color_of, "count": count, "dash": dash_of, "percent": format_percent}
 _TEMPLATES.globals |= {"frame": FRAME}
 
 

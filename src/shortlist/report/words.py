@@ -1,6 +1,6 @@
 """Small words of the page: numbers with nouns, metrics with intervals."""
 
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_percent
 from shortlist.report.parts import interval_ends
 
@@ -17,11 +17,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def with_interval(metric: Figure) -> str:
+def with_interval(metric: Estimate) -> str:
     """Write a share in percent with its interval.
 
     Example:
-        >>> with_interval(Figure(0.5, 0.45, 0.55))
+        >>> with_interval(Estimate(0.5, 0.45, 0.55))
         '50.0 % (45.0 to 55.0)'
     """
     ends = interval_ends(metric)

@@ -15,7 +15,7 @@ from shortlist.datasets.sampling import ClassBalancedSampler
 from shortlist.models.classifiers import classifier_name
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
-from shortlist.recipes.build import build_data, build_loss, build_optimiser, learning_rate_factor
+from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
 from shortlist.recipes.loss_use import call_loss
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import trains_balanced
@@ -116,7 +116,7 @@ def _train_classifier(
         loss: Any = build_loss(recipe, data)
         if weight is not None:
             loss.weight = weight
-        optimizer = build_optimiser(recipe, classifier, loss)
+        optimizer = build_optimizer(recipe, classifier, loss)
         steps_per_epoch = max(1, len(targets) // recipe.batch_size)
         total = _EPOCHS * steps_per_epoch
         factor = learning_rate_factor(

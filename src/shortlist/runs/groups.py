@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shortlist.metrics import Figure, aggregate
+from shortlist.metrics import Estimate, aggregate
 from shortlist.recipes.content import differing_keys, flat_content, recipe_hash
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.finished import FinishedRun, read_finished, why
@@ -32,11 +32,11 @@ class Group:
     runs: Sequence[FinishedRun]
 
     @cached_property
-    def figures(self) -> Mapping[str, Figure]:
+    def metrics(self) -> Mapping[str, Estimate]:
         """By name, the mean over the runs with its interval over seeds; a single run's own metrics."""
         if len(self.runs) == 1:
-            return self.runs[0].results.figures()
-        return aggregate([run.results for run in self.runs]).figures
+            return self.runs[0].results.metrics()
+        return aggregate([run.results for run in self.runs]).metrics
 
     @property
     def is_limit(self) -> bool:
@@ -108,11 +108,11 @@ def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str
     """
     kept: dict[int, FinishedRun] = {}
     left_out = {}
-    names = runs[0].results.figures().keys()
+    names = runs[0].results.metrics().keys()
     for run in runs:
-        if run.results.figures().keys() != names:
+        if run.results.metrics().keys() != names:
             left_out[str(run.path)] = (
-                f"{run.path} has other figures than {runs[0].path}, a run of the same recipe: "
+                f"{run.path} has other metrics than {runs[0].path}, a run of the same recipe: "
                 f"evaluate both anew"
             )
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist._files import replacing
 from shortlist.datasets.embeddings import load_tensors
 from shortlist.datasets.folders import images_below
@@ -53,8 +53,8 @@ def predict_files(
         path_column: Column of a list file that holds the paths.
         progress: Called with the items done and their number.
     """
-    check_k(top, name="top")
-    check_k(batch_size, name="batch_size")
+    check_count("top", top)
+    check_count("batch_size", batch_size)
     check_suffix(out)
     if out.resolve() in [path.resolve() for path in inputs]:
         raise ValueError(f"--out must not be one of the inputs, got {out}")

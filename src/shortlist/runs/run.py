@@ -39,7 +39,7 @@ class RunError(ValueError):
 class Run:
     """A run folder.
 
-    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``epochs.csv`` (figures by epoch),
+    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``epochs.csv`` (metrics by epoch),
     ``checkpoints/best.ckpt`` and ``last.ckpt``, ``scores/val.safetensors`` and ``scores/test.safetensors``
     (as the network gives them), ``scores/declared.json`` (what the loss says that they mean),
     ``results.json``, ``logs/``, and in ``model/`` the finished model: network, class table, score map,

@@ -21,7 +21,7 @@ from shortlist.scores import (
     priors_of_rows,
 )
 
-__all__ = ["complete_map", "figure_of", "normalized_map"]
+__all__ = ["complete_map", "metric_of", "normalized_map"]
 
 _FEW_ROWS = 30
 
@@ -146,8 +146,8 @@ def _with_tau(
     return start.under(training.to_power(1 - fit.tau)).noted(f"{so_far}tau {fit.tau:.4g}, {note}")
 
 
-def figure_of(name: str, scores: Tensor, target: Tensor) -> float:
-    """A figure that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
+def metric_of(name: str, scores: Tensor, target: Tensor) -> float:
+    """A metric that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
     found = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
     if found is None:
         raise ValueError(f"name must be one of the validation rows, such as top5 or average5, got {name!r}")

@@ -23,7 +23,7 @@ from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.run import Run, RunError
-from shortlist.runs.score_maps import complete_map, figure_of, normalized_map
+from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
 
 __all__ = ["calibrate_again", "calibrate_run", "class_norms", "evaluate_run", "score_split"]
@@ -112,11 +112,11 @@ def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPr
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head) for head in run.load_declared()}
-        figures = {}
+        metrics = {}
         for name, score_map in found.items():
             scores, target = run.load_scores("val", name)
-            figures[name] = figure_of(recipe.selection.figure, score_map(scores), target)
-        head = max(figures, key=figures.__getitem__)
+            metrics[name] = metric_of(recipe.selection.metric, score_map(scores), target)
+        head = max(metrics, key=metrics.__getitem__)
         score_map = found[head]
     else:
         head, score_map = wanted, _map_of_head(run, recipe, wanted)
@@ -151,7 +151,7 @@ def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
-    """Figures of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
+    """Metrics of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
     scores, target = run.scored(part)
     results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
     run.save_results(results, part)

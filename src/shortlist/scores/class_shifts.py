@@ -1,4 +1,4 @@
-"""A shift for each class, beside temperature and prior exponent, by penalised likelihood on held-out rows."""
+"""A shift for each class, beside temperature and prior exponent, by penalized likelihood on held-out rows."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ def fit_class_shifts(
     spread: float = 1.0,
     ignore_index: int = -100,
 ) -> ClassShiftFit:
-    r"""Temperature, power of the class priors, and a shift for each class, by penalised likelihood.
+    r"""Temperature, power of the class priors, and a shift for each class, by penalized likelihood.
 
     .. math:: \arg\min_{T > 0, t, b} \; -\sum_i
         \log \mathrm{softmax}\Bigl(\frac{s_i}{T} + t \log \pi + \log\frac{q}{\pi} + b\Bigr)_{y_i}

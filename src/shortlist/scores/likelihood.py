@@ -86,10 +86,10 @@ def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Ten
         relative = relative.masked_fill(masked, -torch.inf)
         probs = relative.softmax(1)
         means = (probs * features).sum(2)
-        centred = (features - means[:, :, None]).flatten(1)
+        centered = (features - means[:, :, None]).flatten(1)
         value = value + weight @ relative.logsumexp(1)
         gradient = gradient + means @ weight
-        hessian = hessian + (centred * (weight[:, None] * probs).flatten()) @ centred.T
+        hessian = hessian + (centered * (weight[:, None] * probs).flatten()) @ centered.T
     return value, gradient, hessian
 
 
@@ -106,7 +106,7 @@ def _fit_likelihood(
     offset: Tensor | None = None,
     smoothing: float = 0.0,
 ) -> list[float]:
-    """Minimise the weighted negative log-likelihood of softmax(beta * s + tau * r + o), by Newton's method.
+    """Minimize the weighted negative log-likelihood of softmax(beta * s + tau * r + o), by Newton's method.
 
     It is convex in (beta, tau), and Newton's steps do not depend on the units of s and r, so that there is
     nothing to tune. Steps that do not shrink mean that there is no minimum: rows that some coefficients
@@ -239,7 +239,7 @@ def fit_temperature_and_prior(
         \log \mathrm{softmax}\Bigl(\frac{s_i}{T} + t \log \pi + \log\frac{q}{\pi}\Bigr)_{y_i}
 
     For scores that are no log-probabilities, or contain unknown priors: hinges, noised, smooth and ranked
-    losses, margins, normalised weights. The softmax in the formula is then as near to the posterior of the
+    losses, margins, normalized weights. The softmax in the formula is then as near to the posterior of the
     held-out rows as two numbers can bring it, and without its last term to that of rows with the priors.
     Log-posteriors have T = 1 and t = 0, those without the priors t = 1. Convex in (1/T, t); Newton's method
     in float64. With equal priors there is no t, and it is 0. Where no row is mistaken, the likelihood has no

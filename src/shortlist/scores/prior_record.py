@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number, check_priors
+from shortlist._checks import check_choice, check_count, check_number, check_priors
 from shortlist.priors import ZeroCounts, class_priors
 
 __all__ = ["PriorName", "PriorRecord"]
@@ -56,7 +56,7 @@ class PriorRecord:
     @staticmethod
     def balanced(num_classes: int) -> "PriorRecord":
         """The same share for each class."""
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
         return PriorRecord("balanced", torch.full((num_classes,), -math.log(num_classes)).double())
 
     @staticmethod

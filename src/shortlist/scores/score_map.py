@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_number, check_scores, promote
+from shortlist._checks import check_choice, check_count, check_number, check_scores, promote
 from shortlist._precision import KeepsPrecision
 from shortlist.scores.prior_record import PriorRecord
 
@@ -83,7 +83,7 @@ class ScoreMap(KeepsPrecision):
         contains: PriorRecord | None,
         now: PriorRecord | None,
     ) -> None:
-        check_k(num_classes, name="num_classes")
+        check_count("num_classes", num_classes)
         scale = _per_class("scale", scale, num_classes)
         if not bool((scale > 0).all()):
             raise ValueError(f"scale must be > 0, got {float(scale.min())}")

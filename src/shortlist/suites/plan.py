@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from shortlist.datasets import DATASETS
-from shortlist.metrics.names import check_figure
+from shortlist.metrics.names import check_metric
 from shortlist.recipes.content import recipe_content
 from shortlist.recipes.recipe import Recipe, RecipeError, make_recipe
 from shortlist.recipes.score_rules import validation_is_test
@@ -91,7 +91,7 @@ def plan_suite(suite: Suite) -> list[Cell]:
     """All methods on all combinations of axes, each recipe checked.
 
     Raises:
-        SuiteError: If a recipe or a figure is not valid, or two runs would have the same folder.
+        SuiteError: If a recipe or a metric is not valid, or two runs would have the same folder.
     """
     cells = []
     for axes, overrides in _combinations(suite):
@@ -101,11 +101,11 @@ def plan_suite(suite: Suite) -> list[Cell]:
     _check_folders(cells)
     known = [_check_recipes(suite, cell, cells) for cell in cells]
     try:
-        for name in suite.figures:
-            check_figure(name, set().union(*known))
+        for name in suite.metrics:
+            check_metric(name, set().union(*known))
         for cell, predictors in zip(cells, known, strict=True):
             if len(cell.points) > 1:
-                check_figure(cell.method.figure or suite.tune.figure, predictors)
+                check_metric(cell.method.metric or suite.tune.metric, predictors)
     except ValueError as error:
         raise SuiteError(f"{suite.name}: {error}") from error
     return cells

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist._files import write_text
 from shortlist.suites.plan import Task
 from shortlist.suites.state import SuiteState
@@ -54,7 +54,7 @@ def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | No
     Returns:
         The state after it; ``failed`` names the runs that went wrong.
     """
-    check_k(jobs, name="jobs")
+    check_count("jobs", jobs)
     folder = Path(out).absolute() / suite.name
     state = SuiteState(suite, folder)
     with _locked(folder):

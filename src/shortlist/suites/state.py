@@ -26,10 +26,10 @@ __all__ = ["Choice", "SuiteState"]
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen grid point, and the validation figure of every point (mean over seeds; None if it failed)."""
+    """A chosen grid point, and the validation metric of every point (mean over seeds; None if it failed)."""
 
     point: Point
-    figures: dict[str, float | None]
+    metrics: dict[str, float | None]
 
 
 class SuiteState:
@@ -66,39 +66,39 @@ class SuiteState:
             return Choice(cell.points[0], {})
         if cell.method.source is not None and self.source(cell) is None:
             return None
-        figures: dict[str, float | None] = {}
+        metrics: dict[str, float | None] = {}
         for point in cell.points:
             names = [run_name(cell, point, seed) for seed in self.tuning_seeds(cell)]
             there = [self.is_finished(cell, point, name) for name in names]
             if not all(found or name in self.failed for found, name in zip(there, names, strict=True)):
                 return None
             values = [
-                self.validation_figure(cell, name) if found else None
+                self.validation_metric(cell, name) if found else None
                 for found, name in zip(there, names, strict=True)
             ]
             numbers = [value for value in values if value is not None]
-            figures[point.label] = fmean(numbers) if len(numbers) == len(values) else None
-        sign = 1 if larger_is_better(self.figure(cell)) else -1
-        known = {label: sign * value for label, value in figures.items() if value is not None}
+            metrics[point.label] = fmean(numbers) if len(numbers) == len(values) else None
+        sign = 1 if larger_is_better(self.metric(cell)) else -1
+        known = {label: sign * value for label, value in metrics.items() if value is not None}
         best = next((p for p in cell.points if known and known.get(p.label) == max(known.values())), None)
         folder = str(PurePosixPath(run_name(cell, cell.points[0], 0)).parent.parent)
         self.undecided.pop(folder, None)
         if best is None:
             self.undecided[folder] = (
-                f"{folder}: nothing to choose by: no grid point has a finite {self.figure(cell)} of the "
+                f"{folder}: nothing to choose by: no grid point has a finite {self.metric(cell)} of the "
                 f"validation rows with every tuning seed"
             )
             return None
-        return Choice(best, figures)
+        return Choice(best, metrics)
 
-    def figure(self, cell: Cell) -> str:
+    def metric(self, cell: Cell) -> str:
         """What a cell's grid point is chosen by."""
-        return cell.method.figure or self.suite.tune.figure
+        return cell.method.metric or self.suite.tune.metric
 
-    def validation_figure(self, cell: Cell, name: str) -> float | None:
-        """That figure of a run, on the validation rows; None where it is not defined."""
-        figures = Run(self.folder / name).results("val").figures()
-        value = value_of(figures, self.figure(cell))
+    def validation_metric(self, cell: Cell, name: str) -> float | None:
+        """That metric of a run, on the validation rows; None where it is not defined."""
+        metrics = Run(self.folder / name).results("val").metrics()
+        value = value_of(metrics, self.metric(cell))
         return None if value is None or not math.isfinite(value) else value
 
     def source(self, cell: Cell) -> tuple[Cell, Point] | None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shortlist._yaml import read_mapping
-from shortlist.metrics.names import default_figures
+from shortlist.metrics.names import default_metrics
 
 __all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
 
-# of the table of results, beside axes and figures
+# of the table of results, beside axes and metrics
 COLUMNS = (
     "suite",
     "method",
@@ -39,9 +39,9 @@ class _Part(BaseModel):
 
 
 class Tuning(_Part):
-    """How a grid point is chosen: the best mean over ``seeds`` of a figure of the validation rows."""
+    """How a grid point is chosen: the best mean over ``seeds`` of a metric of the validation rows."""
 
-    figure: str = "top1.micro"
+    metric: str = "top1.micro"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
 
 
@@ -56,7 +56,7 @@ class Method(_Part):
     about: str = ""
     overrides: list[str] = []
     grid: Grid = {}
-    figure: str | None = Field(None, description="instead of the suite's, where its aim is another")
+    metric: str | None = Field(None, description="instead of the suite's, where its aim is another")
     source: str | None = Field(None, alias="from")
     posterior: bool = False
 
@@ -77,7 +77,7 @@ class Suite(_Part):
     grid: Grid = Field(default_factory=dict, description="of every method that trains, before its own")
     vary: dict[Name, list[Any] | dict[Name, list[str]]] = Field(default_factory=dict)
     methods: Annotated[dict[Name, Method], Field(min_length=1)]
-    figures: list[str] = Field(default_factory=default_figures)
+    metrics: list[str] = Field(default_factory=default_metrics)
     baseline: Name | None = Field(None, description="the method that every other is tested against")
 
     @model_validator(mode="after")

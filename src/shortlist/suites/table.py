@@ -22,7 +22,7 @@ def result_rows(state: SuiteState) -> list[dict[str, Any]]:
     """A line for each finished run at a chosen grid point: the only place where test results are read.
 
     Columns: suite, axes, method, grid point, seed, run folder (from the suite's), hash of the resolved
-    recipe, the recipe itself as JSON, the validation figure, and every test figure under its name.
+    recipe, the recipe itself as JSON, the validation metric, and every test metric under its name.
     """
     rows = []
     for cell, point, name in _chosen_runs(state):
@@ -31,8 +31,8 @@ def result_rows(state: SuiteState) -> list[dict[str, Any]]:
         row = {"suite": state.suite.name, **cell.axes, "method": cell.name, "grid_point": point.label}
         row |= {"seed": recipe.seed, "run": name, "recipe_hash": recipe_hash(recipe)}
         row |= {"recipe": json.dumps(recipe.model_dump(mode="json"))}
-        row |= {"tuned_by": state.figure(cell), "val": state.validation_figure(cell, name)}
-        rows.append(row | {figure: found.value for figure, found in run.results().figures().items()})
+        row |= {"tuned_by": state.metric(cell), "val": state.validation_metric(cell, name)}
+        rows.append(row | {metric: found.value for metric, found in run.results().metrics().items()})
     return rows
 
 
@@ -54,10 +54,10 @@ def tuning_rows(state: SuiteState) -> list[dict[str, Any]]:
     rows = []
     for cell in state.cells:
         choice = state.choice(cell)
-        for label, value in ({} if choice is None else choice.figures).items():
+        for label, value in ({} if choice is None else choice.metrics).items():
             row = {"suite": state.suite.name, **cell.axes, "method": cell.name, "grid_point": label}
             chosen = choice is not None and label == choice.point.label
-            rows.append(row | {"tuned_by": state.figure(cell), "val": value, "chosen": chosen})
+            rows.append(row | {"tuned_by": state.metric(cell), "val": value, "chosen": chosen})
     return rows
 
 
@@ -65,7 +65,7 @@ def write_tables(state: SuiteState) -> None:
     """Write ``results.csv``, ``results.parquet`` and ``tuning.csv`` into the suite's folder."""
     rows = result_rows(state)
     if rows:
-        _write_csv(state.folder / "results.csv", rows, without="recipe")  # it would hide the figures
+        _write_csv(state.folder / "results.csv", rows, without="recipe")  # it would hide the metrics
         _write_parquet(state.folder / "results.parquet", rows)
     tuning = tuning_rows(state)
     if tuning:
@@ -94,7 +94,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
         parquet.write_table(table, temporary)
 
 
-def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
+def compare_suite(state: SuiteState, metrics: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
     """The methods beside each other, for each combination of the axes' labels."""
     groups: dict[tuple[str, ...], dict[str, list[Any]]] = {}
     left_out: dict[tuple[str, ...], dict[str, str]] = {}
@@ -105,7 +105,7 @@ def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[t
             left_out.setdefault(cell.place, {})[name] = why(state.folder / name, error)
             continue
         groups.setdefault(cell.place, {}).setdefault(cell.name, []).append(run)
-    wanted, baseline = figures or state.suite.figures, state.suite.baseline
+    wanted, baseline = metrics or state.suite.metrics, state.suite.baseline
     return {
         place: _compare_methods(methods, wanted, baseline, left_out.get(place, {}))
         for place, methods in groups.items()
@@ -113,7 +113,7 @@ def compare_suite(state: SuiteState, figures: list[str] | None = None) -> dict[t
 
 
 def _compare_methods(
-    methods: dict[str, list[Any]], figures: list[str], baseline: str | None, left_out: dict[str, str]
+    methods: dict[str, list[Any]], metrics: list[str], baseline: str | None, left_out: dict[str, str]
 ) -> Comparison:
     found = []
     for label, runs in methods.items():
@@ -121,10 +121,10 @@ def _compare_methods(
         left_out = left_out | others
         found.append(Group(label, alike))
     # those with the predictor may be missing yet, and few classes have no top-5
-    known = {name for runs in methods.values() for run in runs for name in run.results.figures()}
+    known = {name for runs in methods.values() for run in runs for name in run.results.metrics()}
     return compare_groups(
         found,
-        [name for name in figures if name in known] or None,
+        [name for name in metrics if name in known] or None,
         baseline=baseline if baseline in methods else None,  # not finished, or failed
         left_out=left_out,
     )

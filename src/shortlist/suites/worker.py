@@ -182,7 +182,7 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
 
 
 def validation_results(run: Run) -> Results:
-    """Figures of the validation rows, which grid points are chosen by; made once."""
+    """Metrics of the validation rows, which grid points are chosen by; made once."""
     with suppress(ValueError, OSError):  # not there, or not whole
         return run.results("val")
     scores, target = run.scored("val")
@@ -193,7 +193,7 @@ def validation_results(run: Run) -> Results:
 
 
 def final_results(run: Run) -> Results:
-    """Figures of the test rows; made once, of runs that were chosen."""
+    """Metrics of the test rows; made once, of runs that were chosen."""
     with suppress(ValueError, OSError):  # not there, or not whole
         return run.results()
     return evaluate_run(run)

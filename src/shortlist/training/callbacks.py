@@ -1,4 +1,4 @@
-"""What happens beside the training steps: figures on disk, whole checkpoints, progress."""
+"""What happens beside the training steps: metrics on disk, whole checkpoints, progress."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from shortlist._files import replacing, write_text
 
 __all__ = [
     "BestEpoch",
-    "EpochFigures",
+    "EpochMetrics",
     "EpochProgress",
     "LastEpoch",
     "Patience",
@@ -50,7 +50,7 @@ class ValidationEpochs(pl.Callback):
 
 
 def _was_validated(trainer: pl.Trainer) -> bool:
-    """Whether the figures are of the epoch that ends; those of an earlier one stay where they were logged."""
+    """Whether the metrics are of the epoch that ends; those of an earlier one stay where they were logged."""
     return (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1) == 0
 
 
@@ -70,7 +70,7 @@ class _MovableCheckpoint(ModelCheckpoint):
 
 
 class BestEpoch(_MovableCheckpoint):
-    """``best.ckpt``: of the epochs that were validated, the one with the best figure."""
+    """``best.ckpt``: of the epochs that were validated, the one with the best metric."""
 
     def __init__(self, folder: Path, *, monitor: str, mode: str) -> None:
         super().__init__(
@@ -83,7 +83,7 @@ class BestEpoch(_MovableCheckpoint):
         )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare figures that are new."""
+        """Compare metrics that are new."""
         if _was_validated(trainer):
             super().on_train_epoch_end(trainer, pl_module)
 
@@ -107,13 +107,13 @@ class Patience(EarlyStopping):
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare figures that are new."""
+        """Compare metrics that are new."""
         if _was_validated(trainer):
             super().on_train_epoch_end(trainer, pl_module)
 
 
-class EpochFigures(pl.Callback):
-    """One line of figures for each epoch, in a CSV file that is replaced whole."""
+class EpochMetrics(pl.Callback):
+    """One line of metrics for each epoch, in a CSV file that is replaced whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -136,12 +136,12 @@ class EpochFigures(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the epoch's line."""
-        figures = {
+        metrics = {
             name: float(value)
             for name, value in trainer.callback_metrics.items()
             if _was_validated(trainer) or not name.startswith("val_")
         }
-        self.lines.append({"epoch": trainer.current_epoch, "lr": self.rate, **figures})
+        self.lines.append({"epoch": trainer.current_epoch, "lr": self.rate, **metrics})
         self._write()
 
     @rank_zero_only
@@ -155,19 +155,19 @@ class EpochFigures(pl.Callback):
 
 
 class EpochProgress(pl.Callback):
-    """Tells a function how many of all steps are done, and the last figures."""
+    """Tells a function how many of all steps are done, and the last metrics."""
 
     def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
         self.progress = progress
-        self.figures: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Read the figures once: after each step the device would be waited for."""
+        """Read the metrics once: after each step the device would be waited for."""
         found = trainer.callback_metrics.items()
-        self.figures = {name: float(value) for name, value in found if name.startswith("val_")}
+        self.metrics = {name: float(value) for name, value in found if name.startswith("val_")}
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """After each step."""
-        self.progress(trainer.global_step, int(trainer.estimated_stepping_batches), self.figures)
+        self.progress(trainer.global_step, int(trainer.estimated_stepping_batches), self.metrics)

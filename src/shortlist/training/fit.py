@@ -41,7 +41,7 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         recipe: What to do.
         folder: Where to; must not exist. It is taken away again if there is nothing to resume in it, since
             the recipe or the data were found wanting before the first epoch was over.
-        progress: Called with (what, done, of how many, figures) as the run proceeds.
+        progress: Called with (what, done, of how many, metrics) as the run proceeds.
         test: Whether to evaluate the test rows; their scores are kept in any case, for :func:`evaluate_run`.
     """
     if not is_first_process():

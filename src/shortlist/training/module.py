@@ -1,4 +1,4 @@
-"""The LightningModule: a network, a loss, and the figures of each epoch."""
+"""The LightningModule: a network, a loss, and the metrics of each epoch."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ from shortlist.models.heads import head_scores
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
-from shortlist.recipes.build import build_optimiser, learning_rate_factor
+from shortlist.recipes.build import build_optimizer, learning_rate_factor
 from shortlist.recipes.loss_use import call_loss, declared_maps
 from shortlist.recipes.recipe import Recipe
 
@@ -27,7 +27,7 @@ def check_not_diverged(scores: Tensor) -> None:
     """Say so if a network's scores are no numbers."""
     if bool(scores.isnan().any()):
         raise ValueError(
-            "the network's scores are no numbers: the training diverged; try a smaller optimiser.lr"
+            "the network's scores are no numbers: the training diverged; try a smaller optimizer.lr"
         )
 
 
@@ -48,17 +48,17 @@ class SetClassifier(pl.LightningModule):
         self._val_rows = max(1, len(data.val))
         self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
-        figure = recipe.selection.figure
-        chosen = re.search(r"(top|average)([\d.]+)", figure)
+        metric = recipe.selection.metric
+        chosen = re.search(r"(top|average)([\d.]+)", metric)
         if chosen is not None and not 0 < float(chosen[2]) <= len(class_counts):
             raise ValueError(
-                f"selection.figure must be for at most {len(class_counts)} classes, got {figure}"
+                f"selection.metric must be for at most {len(class_counts)} classes, got {metric}"
             )
-        numbers = sorted({int(k) for k in re.findall(r"top(\d+)", figure)} | {1, 5})
+        numbers = sorted({int(k) for k in re.findall(r"top(\d+)", metric)} | {1, 5})
         self.topk = TopKAccuracy(
             num_classes=len(class_counts), k=[k for k in numbers if k <= len(class_counts)]
         )
-        self.average_sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", figure)}
+        self.average_sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", metric)}
         self._average: dict[str, AverageK] = {}
         self._reweighting = None
         if recipe.reweighting is not None:
@@ -90,7 +90,7 @@ class SetClassifier(pl.LightningModule):
         self._true = []
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
-        """Take a batch into the figures."""
+        """Take a batch into the metrics."""
         inputs, target, _rows = batch
         scores = self.score_map(head_scores(self(inputs), self._head))
         self.topk.update(scores, target)
@@ -104,15 +104,15 @@ class SetClassifier(pl.LightningModule):
             self._true.append(torch.stack([chance.double(), target.double()], 1).cpu())
 
     def on_validation_epoch_end(self) -> None:
-        """Log the figures."""
-        figures = self.topk.compute()
+        """Log the metrics."""
+        metrics = self.topk.compute()
         self.topk.reset()
-        names = [name for name in figures if re.fullmatch(r"(macro_)?top\d+", name)]
-        logged = {f"val_{name}": figures[name].float() for name in names}
-        logged |= self._average_figures()
+        names = [name for name in metrics if re.fullmatch(r"(macro_)?top\d+", name)]
+        logged = {f"val_{name}": metrics[name].float() for name in names}
+        logged |= self._average_metrics()
         self.log_dict(logged, prog_bar=False, rank_zero_only=False, sync_dist=False)
 
-    def _average_figures(self) -> dict[str, Tensor]:
+    def _average_metrics(self) -> dict[str, Tensor]:
         """Average-k accuracy on the validation rows, with thresholds from their own scores."""
         if not self._average:
             return {}
@@ -123,21 +123,21 @@ class SetClassifier(pl.LightningModule):
             dist.all_gather_object(collected, (self._average, true))
         true = torch.cat([part for _, part in collected])
         chance, target = true[:, 0], true[:, 1].long()
-        figures = {}
+        metrics = {}
         for name in self.average_sizes:
             first, *others = [predictors[name] for predictors, _ in collected]
             for other in others:
                 first.merge(other)
             hits, classes = chance >= first.finish().threshold, len(self.class_counts)
-            figures[f"val_{name}"] = average_rows(hits, target, num_classes=classes).float()
+            metrics[f"val_{name}"] = average_rows(hits, target, num_classes=classes).float()
             of_classes = average_rows(hits, target, num_classes=classes, average="macro")
-            figures[f"val_macro_{name}"] = of_classes.float()
-        return figures
+            metrics[f"val_macro_{name}"] = of_classes.float()
+        return metrics
 
     def configure_optimizers(self) -> Any:
-        """Optimiser, and a learning rate that is a function of the step."""
-        optimiser = build_optimiser(self.recipe, self.model, self.loss, lr=self._lr)
+        """Optimizer, and a learning rate that is a function of the step."""
+        optimizer = build_optimizer(self.recipe, self.model, self.loss, lr=self._lr)
         total = int(self.trainer.estimated_stepping_batches)
         factor = learning_rate_factor(self.recipe, self.steps_per_epoch, total)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

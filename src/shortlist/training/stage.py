@@ -20,7 +20,7 @@ from shortlist.runs.network import read_checkpoint
 from shortlist.runs.run import Run
 from shortlist.training.callbacks import (
     BestEpoch,
-    EpochFigures,
+    EpochMetrics,
     EpochProgress,
     LastEpoch,
     Patience,
@@ -110,14 +110,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None) -> list[pl.Callback]:
-    figure = recipe.selection.figure
-    monitor, mode = ("train_loss", "min") if figure == "loss" else (f"val_{figure}", "max")
-    if figure == "last":  # every epoch is better than the one before
+    metric = recipe.selection.metric
+    monitor, mode = ("train_loss", "min") if metric == "loss" else (f"val_{metric}", "max")
+    if metric == "last":  # every epoch is better than the one before
         monitor = "epoch"
     checkpoints = run.path / stage.folder
     callbacks: list[pl.Callback] = [
         ValidationEpochs(recipe.validate_every),
-        EpochFigures(run.path / stage.epochs_file),
+        EpochMetrics(run.path / stage.epochs_file),
         BestEpoch(checkpoints, monitor=monitor, mode=mode),
         LastEpoch(checkpoints),  # after the best one: what was best is in it
     ]
@@ -142,7 +142,7 @@ def _trainer(
             callbacks=callbacks,
             logger=_loggers(run, recipe),
             plugins=[WholeCheckpoints()],
-            gradient_clip_val=recipe.optimiser.clip_norm,
+            gradient_clip_val=recipe.optimizer.clip_norm,
             use_distributed_sampler=False,
             num_sanity_val_steps=0,
             enable_model_summary=False,

@@ -118,7 +118,7 @@ def build(
             {
                 "name": face.name,
                 "lineage": face.lineage,
-                "licence": face.licence[:200],
+                "license": face.license[:200],
                 "checksum": face.checksum,
             }
             | {"images": {name: int((of_face[name] == i).sum()) for name in PARTS}}

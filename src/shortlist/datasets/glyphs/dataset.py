@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_k
+from shortlist._checks import check_count
 from shortlist.datasets.splits import Splits, TensorSplit
 
-__all__ = ["GlyphSplits", "glyphs", "glyphs_full", "standardise"]
+__all__ = ["GlyphSplits", "glyphs", "glyphs_full", "standardize"]
 
 MEAN, STD = 47.0, 39.0  # of the training pixels of the default set, rounded
 
@@ -32,7 +32,7 @@ class GlyphSplits(Splits):
         class_table: Unicode names and code points; ``genus`` is the group of look-alikes, ``superclass`` the
             script.
         faces: For each part, the face of each image (n,), an index into ``report["faces"]``.
-        report: Numbers of the build: what was drawn and what was dropped, fonts and their licences.
+        report: Numbers of the build: what was drawn and what was dropped, fonts and their licenses.
     """
 
     train: TensorSplit
@@ -42,10 +42,10 @@ class GlyphSplits(Splits):
     report: Mapping[str, Any]
 
 
-def standardise(images: Tensor) -> Tensor:
-    """Grey levels (uint8) as float32 of about zero mean and unit variance.
+def standardize(images: Tensor) -> Tensor:
+    """Gray levels (uint8) as float32 of about zero mean and unit variance.
 
-    >>> standardise(torch.tensor([[47, 86]], dtype=torch.uint8))
+    >>> standardize(torch.tensor([[47, 86]], dtype=torch.uint8))
     tensor([[0., 1.]])
     """
     return images.to(torch.float32).sub_(MEAN).div_(STD)
@@ -59,7 +59,7 @@ def glyphs(
     characters: str | None = None,
     min_faces: int = 4,
     train_images: int = 30_000,
-    transform: Transform | None = standardise,
+    transform: Transform | None = standardize,
     progress: Progress | None = None,
 ) -> GlyphSplits:
     """The embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
@@ -107,15 +107,15 @@ def glyphs_full(
     characters: str | None = None,
     min_faces: int = 10,
     train_images: int = 60_000,
-    require_open_licence: bool = True,
-    transform: Transform | None = standardise,
+    require_open_license: bool = True,
+    transform: Transform | None = standardize,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> GlyphSplits:
     """The same from all fonts in some folders, with different designs in training, validation and test.
 
     Fonts of one family, and families that descend from one design, are all in one part. Families of symbols,
-    copies, and fonts whose name table does not state an open licence are skipped; ``report["skipped"]`` lists
+    copies, and fonts whose name table does not state an open license are skipped; ``report["skipped"]`` lists
     them.
 
     Args:
@@ -126,7 +126,7 @@ def glyphs_full(
         characters: Only these (those that enough fonts hold).
         min_faces: Fonts that must hold a character, at least one for each part.
         train_images: Training images in all, though never fewer than 4 of a class.
-        require_open_licence: Whether to skip fonts that state no open licence.
+        require_open_license: Whether to skip fonts that state no open license.
         transform: Applied to batches of images when they are fetched; None leaves them uint8.
         workers: Number of processes, all processors by default. With more than one, a script that calls this
             needs the usual ``if __name__ == "__main__":``.
@@ -143,10 +143,10 @@ def glyphs_full(
 
     _check_options(seed, max_classes, min_faces, train_images)
     workers = os.cpu_count() or 1 if workers is None else workers
-    check_k(workers, name="workers")
+    check_count("workers", workers)
     recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
     folders = [folders] if isinstance(folders, str | Path) else folders
-    faces, skipped = faces_in(folders, require_open_licence=require_open_licence)
+    faces, skipped = faces_in(folders, require_open_license=require_open_license)
     lineages = len({face.lineage for face in faces})
     if lineages < 3:
         raise ValueError(
@@ -171,9 +171,9 @@ def _check_options(seed: int, max_classes: int | None, min_faces: int, train_ima
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be an integer >= 0, got {seed!r}")
     if max_classes is not None:
-        check_k(max_classes, name="max_classes")
-    check_k(min_faces, name="min_faces")
-    check_k(train_images, name="train_images")
+        check_count("max_classes", max_classes)
+    check_count("min_faces", min_faces)
+    check_count("train_images", train_images)
 
 
 def _cached(

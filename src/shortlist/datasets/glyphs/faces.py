@@ -1,4 +1,4 @@
-"""Font faces for the glyph sets: which files, what they hold, whose design they are, under which licence."""
+"""Font faces for the glyph sets: which files, what they hold, whose design they are, under which license."""
 
 import hashlib
 import logging
@@ -81,7 +81,7 @@ class Face:
         family: Family name.
         style: Style name ("Bold Italic").
         lineage: Whose design it is; relatives under other names have the same.
-        licence: What the file says of its licence and copyright; empty if nothing.
+        license: What the file says of its license and copyright; empty if nothing.
         checksum: SHA-256 of the file.
         characters: The letters and digits it holds.
     """
@@ -90,7 +90,7 @@ class Face:
     family: str
     style: str
     lineage: str
-    licence: str
+    license: str
     checksum: str
     characters: frozenset[int]
 
@@ -142,13 +142,13 @@ def read_face(path: Path) -> Face:
     if not characters:
         raise ValueError(f"{path} has no Unicode character map")
     family, style = names[16] or names[1] or path.stem, names[17] or names[2] or "Regular"
-    licence = " ".join(f"{names[13]} {names[14]} {names[0]}".split())
+    license = " ".join(f"{names[13]} {names[14]} {names[0]}".split())
     return Face(
         path=path,
         family=family,
         style=style,
         lineage=lineage(family),
-        licence=licence,
+        license=license,
         checksum=hashlib.sha256(content).hexdigest(),
         characters=frozenset(filter(wanted, characters)),
     )
@@ -170,6 +170,6 @@ def matplotlib_faces() -> tuple[list[Face], list[bool]]:
         face = read_face(folder / f"{name}.ttf")
         if name.startswith("cm"):  # beyond ASCII, these keep Greek letters and accents in others' places
             ascii_only = frozenset(character for character in face.characters if character < 128)
-            face = replace(face, characters=ascii_only, licence=BAKOMA)
+            face = replace(face, characters=ascii_only, license=BAKOMA)
         faces.append(face)
     return faces, [False] * len(MATPLOTLIB_TRAIN) + [True] * len(MATPLOTLIB_HELD_OUT)

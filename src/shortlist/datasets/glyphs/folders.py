@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shortlist.datasets.glyphs.faces import Face, read_face
 
-__all__ = ["deal_lineages", "faces_in", "is_open_licence"]
+__all__ = ["deal_lineages", "faces_in", "is_open_license"]
 
 FEWEST_LETTERS = 20  # a face with fewer is a symbol font
 MOST_STYLES = 4  # of one family, so that none outweighs the others
@@ -15,7 +15,7 @@ PREFERRED_STYLES = ("regular", "book", "roman", "bold", "italic", "oblique", "bo
 NO_LETTERS = re.compile(
     r"math|symbol|emoji|dingbat|icon|ornament|braille|music|last.?resort|barcode|awesome|phonetic keys", re.I
 )
-OPEN_LICENCE = re.compile(
+OPEN_LICENSE = re.compile(
     r"open font licen[cs]e|\bOFL\b|\bapache licen[cs]e|bitstream vera fonts? copyright|dejavu"
     r"|\b(?:L?GPL|GNU)\b|general public licen[cs]e|ubuntu font licen[cs]e|liberation fonts? licen[cs]e"
     r"|stixfonts|gust font licen[cs]e|\bMIT licen[cs]e|\bBSD\b|permission is hereby granted, free of charge"
@@ -25,17 +25,17 @@ OPEN_LICENCE = re.compile(
 )
 
 
-def is_open_licence(licence: str) -> bool:
-    """Whether the words of a licence are those of one that lets anybody use and pass on the font.
+def is_open_license(license: str) -> bool:
+    """Whether the words of a license are those of one that lets anybody use and pass on the font.
 
-    >>> is_open_licence("Licensed under the SIL Open Font License, Version 1.1"), is_open_licence("(c) X")
+    >>> is_open_license("Licensed under the SIL Open Font License, Version 1.1"), is_open_license("(c) X")
     (True, False)
     """
-    return OPEN_LICENCE.search(licence) is not None
+    return OPEN_LICENSE.search(license) is not None
 
 
 def faces_in(
-    folders: Iterable[str | Path], *, require_open_licence: bool = True
+    folders: Iterable[str | Path], *, require_open_license: bool = True
 ) -> tuple[list[Face], list[tuple[str, str]]]:
     """All faces in some folders and the folders below, and what was skipped: (file, reason).
 
@@ -53,7 +53,7 @@ def faces_in(
         except ValueError as error:
             skipped.append((str(path), f"unreadable: {str(error)[-120:]}"))
             continue
-        reason = _reason_to_skip(face, require_open_licence=require_open_licence)
+        reason = _reason_to_skip(face, require_open_license=require_open_license)
         if face.checksum in seen:
             reason = "same file as another"
         seen.add(face.checksum)
@@ -84,9 +84,9 @@ def _font_files(folders: Iterable[str | Path]) -> Iterator[Path]:
                 yield path
 
 
-def _reason_to_skip(face: Face, *, require_open_licence: bool) -> str:
-    if require_open_licence and not is_open_licence(face.licence):
-        return f"no open licence: {face.licence[:80]!r}"
+def _reason_to_skip(face: Face, *, require_open_license: bool) -> str:
+    if require_open_license and not is_open_license(face.license):
+        return f"no open license: {face.license[:80]!r}"
     if NO_LETTERS.search(f"{face.family} {face.path.stem}"):
         return "a family of symbols"
     if len(face.characters) < FEWEST_LETTERS:

@@ -29,7 +29,7 @@ class Traces:
         character: Code point (p,).
         raster: Hash of the image (p,), 0 for a blank one.
         placed: The image at half the resolution (p, 256): where it stands on the line matters.
-        centred: The same, blurred, with the ink in the middle (p, 256).
+        centered: The same, blurred, with the ink in the middle (p, 256).
         stretched: The same, blurred, with the ink stretched to the whole image (p, 256).
     """
 
@@ -37,7 +37,7 @@ class Traces:
     character: NDArray[np.int64]
     raster: NDArray[np.uint64]
     placed: Features
-    centred: Features
+    centered: Features
     stretched: Features
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ def trace_face(face: int, path: str, characters: Sequence[int]) -> Traces:
 
     n = len(characters)
     raster = np.zeros(n, np.uint64)
-    placed, centred, stretched = (np.zeros((n, 256), np.uint8) for _ in range(3))
+    placed, centered, stretched = (np.zeros((n, 256), np.uint8) for _ in range(3))
     try:
         for size in SIZES:  # a font of bitmaps has some of them only
             load_font(path, size)
@@ -87,7 +87,7 @@ def trace_face(face: int, path: str, characters: Sequence[int]) -> Traces:
             width, height = box[2] - box[0], box[3] - box[1]
             middle = Image.new("L", (SIDE, SIDE))
             middle.paste(image.crop(box), ((SIDE - width) // 2, (SIDE - height) // 2))
-            centred[i] = np.asarray(middle.filter(ImageFilter.BoxBlur(2)).reduce(2)).ravel()
+            centered[i] = np.asarray(middle.filter(ImageFilter.BoxBlur(2)).reduce(2)).ravel()
             wide = Image.new("L", (16, 16))
             wide.paste(image.resize((12, 12), Image.Resampling.BOX, box=box), (2, 2))
             stretched[i] = np.asarray(wide.filter(ImageFilter.BoxBlur(1))).ravel()
@@ -95,7 +95,7 @@ def trace_face(face: int, path: str, characters: Sequence[int]) -> Traces:
         n, characters = 0, ()
     rows = slice(0, n)
     codes = np.array(characters, np.int64)
-    return Traces(np.full(n, face), codes, raster[rows], placed[rows], centred[rows], stretched[rows])
+    return Traces(np.full(n, face), codes, raster[rows], placed[rows], centered[rows], stretched[rows])
 
 
 def _draw(font, character: int):
@@ -143,7 +143,7 @@ def _typical_likeness(traces: Traces, rows: NDArray[np.bool_]) -> NDArray[np.flo
     for same in np.split(order, cuts):
         if len(same) < 3:  # of two, neither is the odd one
             continue
-        cosines = np.maximum(*(_cosines(feature[same]) for feature in (traces.centred, traces.stretched)))
+        cosines = np.maximum(*(_cosines(feature[same]) for feature in (traces.centered, traces.stretched)))
         np.fill_diagonal(cosines, np.nan)
         likeness[same] = np.nanmedian(cosines, axis=1)
     return likeness

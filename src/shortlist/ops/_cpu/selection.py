@@ -22,7 +22,7 @@ _MINUS_INFINITY = -2139095041
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """``scores.topk(k)``: short rows are sorted as integers that hold score and class.
 
-    In long ones the scores are first folded into groups whose maxima are found by one vectorised pass: the k
+    In long ones the scores are first folded into groups whose maxima are found by one vectorized pass: the k
     largest scores lie in the k groups with the largest maxima, so only those are searched.
     """
     c = scores.shape[-1]

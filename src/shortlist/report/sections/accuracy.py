@@ -55,7 +55,7 @@ def _tests_table(leaders: Mapping[str, Leader]) -> Table:
         ]
         for name, one in leaders.items()
     ]
-    heads = ["figure", "best", "second best", "difference", "p", "test"]
+    heads = ["metric", "best", "second best", "difference", "p", "test"]
     return Table("Best and second best, by paired tests", heads, rows, words=(0, 1, 2, 5))
 
 

@@ -32,7 +32,7 @@ def published_table(experiment: Experiment) -> BesidePublished | None:
     for method in experiment.methods:
         recipe = method.runs[0].recipe.model_dump(mode="json")
         for value in [] if method.is_limit else find_published(recipe):
-            own = method.figures.get(value.name)
+            own = method.metrics.get(value.name)
             if own is not None and own.value is not None:
                 source = _source(value)
                 if source not in sources:
@@ -40,8 +40,8 @@ def published_table(experiment: Experiment) -> BesidePublished | None:
                 rows.append(_row(method, value, sources.index(source) + 1))
     if not rows:
         return None
-    heads = ["method", "figure", "published", "ours", "difference", "called there", "what is not the same"]
-    caption = "Published figures and ours, in percent; the difference is ours less theirs, in points"
+    heads = ["method", "metric", "published", "ours", "difference", "called there", "what is not the same"]
+    caption = "Published results and ours, in percent; the difference is ours less theirs, in points"
     if any(row[1] == "balanced_error" for row in rows):
         caption += " (of an error, less is better)"
     return BesidePublished(Table(caption, heads, rows, words=(0, 1, 5, 6)), sources)
@@ -53,10 +53,10 @@ def _source(value: PublishedValue) -> str:
 
 
 def _row(method: Group, value: PublishedValue, number: int) -> list[object]:
-    own = method.figures[value.name]
+    own = method.metrics[value.name]
     return [
         f"{method.label} [{number}]",
-        value.figure,
+        value.metric,
         format_percent(value.value, 2),
         metric_cell(own),
         "-" if own.value is None else format_points(own.value - value.value),

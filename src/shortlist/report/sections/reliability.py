@@ -35,7 +35,7 @@ def measure_reliability(view: MethodView) -> Drawing:
         for i, number in enumerate(pooled.rows)
         if number
     ]
-    error = format_percent(view.method.figures["calibration_error"].value)
+    error = format_percent(view.method.metrics["calibration_error"].value)
     return Drawing(
         f"reliability-{view.name}",
         "Reliability",

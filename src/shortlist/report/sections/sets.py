@@ -18,7 +18,7 @@ def measure_sets(view: ExperimentView) -> list[Table] | None:
 
 def _set_table(view: ExperimentView, key: str) -> Table:
     experiment, start = view.experiment, f"sets.{key}"
-    methods = [m for m in experiment.methods if f"{start}.size.micro" in m.figures]
+    methods = [m for m in experiment.methods if f"{start}.size.micro" in m.metrics]
     groups = [name for name, group in experiment.first.results.groups.items() if group.present]
     columns: list[Column] = [
         ("coverage", f"{start}.coverage.micro", True),

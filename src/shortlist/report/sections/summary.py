@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shortlist.compare.comparison import Best
-from shortlist.metrics import Figure
+from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_percent, format_points
 from shortlist.report.parts import interval_ends
 from shortlist.report.runs import Experiment
@@ -59,7 +59,7 @@ def overview_sentence(experiment: Experiment) -> str:
         text += f" Classes by training rows: {', '.join(parts)} (few: below 20, many: above 100)."
     if results.absent_classes:
         absent = count(results.absent_classes, "class has", "classes have")
-        text += f" {absent} no test rows and no part in macro figures."
+        text += f" {absent} no test rows and no part in macro metrics."
     return text
 
 
@@ -86,28 +86,28 @@ def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best
 
     Args:
         methods: Methods of one experiment.
-        name: Name of the metric, as in ``Results.figures``; more of it is better.
+        name: Name of the metric, as in ``Results.metrics``; more of it is better.
         words: What to call the metric.
         test: The test of the best against the second best; None if there are no two.
     """
     best, second = _ranked(methods, name)
     if not best:
         return None
-    limits = [m.figures[name] for m in methods if m.is_limit and name in m.figures]
+    limits = [m.metrics[name] for m in methods if m.is_limit and name in m.metrics]
     possible = f" The data's own probabilities reach {with_interval(limits[0])}." if limits else ""
-    who, reached = _together(best), with_interval(best[0].figures[name])
+    who, reached = _together(best), with_interval(best[0].metrics[name])
     if second is None and len(best) == 1:
         return f"{words} of {who}: {reached}.{possible}"
     if second is None:
         return f"{words}: {who} are level at {reached}.{possible}"
     text = f"{words}: {who} {'is' if len(best) == 1 else 'are'} highest with {reached}, "
-    text += f"then {second.label} with {with_interval(second.figures[name])}."
+    text += f"then {second.label} with {with_interval(second.metrics[name])}."
     return text + ("" if test is None else f" {_tested(test)}") + possible
 
 
 def _ranked(methods: Sequence[Group], name: str) -> tuple[list[Group], Group | None]:
     """Find the methods that have the most of a metric, and the next one; the limit is no method."""
-    known = [(m.figures[name].value, m) for m in methods if name in m.figures and not m.is_limit]
+    known = [(m.metrics[name].value, m) for m in methods if name in m.metrics and not m.is_limit]
     ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
     ranked.sort(key=lambda entry: -entry[0])
     best = [m for value, m in ranked if value == ranked[0][0]]
@@ -137,7 +137,7 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
     """
     sentences = []
     for key in experiment.first.results.sets:
-        methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.figures]
+        methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.metrics]
         section = experiment.first.recipe.predictors.get(key)
         if methods and (section is None or section.name != "topk"):  # that is top-K accuracy once more
             sentences.append(_set_sentence(key, methods, tests.get(f"sets.{key}.coverage.micro")))
@@ -165,8 +165,8 @@ def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
 
 def _reached(key: str, methods: Sequence[Group]) -> str:
     """Say coverage and size of each method, or their range if these are many."""
-    coverage = {m.label: m.figures[f"sets.{key}.coverage.micro"] for m in methods}
-    sizes = {m.label: m.figures[f"sets.{key}.size.micro"].value for m in methods}
+    coverage = {m.label: m.metrics[f"sets.{key}.coverage.micro"] for m in methods}
+    sizes = {m.label: m.metrics[f"sets.{key}.size.micro"].value for m in methods}
     if len(methods) <= 3:
         parts = [
             f"{label} {with_interval(coverage[label])} with {_size(sizes[label])} classes"
@@ -183,7 +183,7 @@ def _reached(key: str, methods: Sequence[Group]) -> str:
 
 def _kept(key: str, methods: Sequence[Group], promised: float) -> str:
     """Say whether the promise was kept, over all rows and for the rarest classes."""
-    covered = [(m.label, m.figures[f"sets.{key}.coverage.micro"]) for m in methods]
+    covered = [(m.label, m.metrics[f"sets.{key}.coverage.micro"]) for m in methods]
     below = [label for label, metric in covered if (metric.value or 0.0) < promised]
     clearly = [label for label, metric in covered if _below(metric, promised)]
     if not below:
@@ -198,7 +198,7 @@ def _kept(key: str, methods: Sequence[Group], promised: float) -> str:
 
 
 def _for_rare_classes(key: str, methods: Sequence[Group]) -> str:
-    few = [m.figures.get(f"sets.{key}.coverage.few") for m in methods]
+    few = [m.metrics.get(f"sets.{key}.coverage.few") for m in methods]
     values = [metric.value for metric in few if metric is not None and metric.value is not None]
     if not values:
         return ""
@@ -209,7 +209,7 @@ def _for_rare_classes(key: str, methods: Sequence[Group]) -> str:
     return text + (": the promise is about all rows together, not about each class." if marginal else ".")
 
 
-def _below(metric: Figure, promised: float) -> bool:
+def _below(metric: Estimate, promised: float) -> bool:
     ends = interval_ends(metric)
     return ends is not None and ends[1] < promised
 

@@ -30,7 +30,7 @@ def measure_training(view: ExperimentView) -> Training:
     )
     if not shown:
         return Training(None)
-    note = "One line for each run, in the colour of its method. Losses of different methods do not compare."
+    note = "One line for each run, in the color of its method. Losses of different methods do not compare."
     if any(run.recipe.second_stage is not None for _, run in curves):
         note += " The epochs of a second stage follow those of the first."
     drawing = Drawing(

@@ -1,4 +1,4 @@
-"""Equalised margin loss: rare classes push common ones down less."""
+"""Equalized margin loss: rare classes push common ones down less."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Wei
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import ZeroCounts
 
-__all__ = ["EqualisedLoss", "equalised_loss"]
+__all__ = ["EqualizedLoss", "equalized_loss"]
 
 
-def equalised_loss(
+def equalized_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
@@ -55,7 +55,7 @@ def equalised_loss(
 
     Example:
         >>> scores, counts = torch.tensor([[0.0, 0.0]]), torch.tensor([3, 1])
-        >>> equalised_loss(scores, torch.tensor([1]), class_counts=counts)  # log(1 + 3/4)
+        >>> equalized_loss(scores, torch.tensor([1]), class_counts=counts)  # log(1 + 3/4)
         tensor(0.5596)
 
     References:
@@ -76,12 +76,12 @@ def _check_options(tau: float) -> None:
     check_number("tau", tau, low=0.0)
 
 
-class EqualisedLoss(CountedLoss):
-    """Module of :func:`equalised_loss`."""
+class EqualizedLoss(CountedLoss):
+    """Module of :func:`equalized_loss`."""
 
-    function = staticmethod(equalised_loss)
+    function = staticmethod(equalized_loss)
 
-    @options_of(equalised_loss)
+    @options_of(equalized_loss)
     def __init__(self, **options: Any) -> None:
         super().__init__(options, check=_check_options)
 
