@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
+from shortlist.model.files import read_description, write_description
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.network import describe_model
 from shortlist.runs.run import Run
@@ -38,6 +39,13 @@ def finished_run(
     evaluate_run(run)
     run.set_state("finished", **info)
     return run
+
+
+def seal(run: Run) -> None:
+    """Take the files as they are into the manifests, as if the run had written them so."""
+    if (run.model_path / "model.json").is_file():
+        write_description(run.model_path, read_description(run.model_path))
+    run.set_state(run.state, rewriting=run.info()["files"])
 
 
 def save_scores(

@@ -1,13 +1,22 @@
-"""Files are written whole or not at all."""
+"""Files and folders are written whole or not at all.
+
+What is being written has its place in a folder ``.tmp-PID-...`` beside its goal, whose name no reader looks
+for. A process that is killed leaves that folder; the next one that writes there takes it away.
+"""
 
 import errno
 import os
+import re
 import secrets
+import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_place", "replacing", "write_text"]
+__all__ = ["check_place", "is_temporary", "replacing", "replacing_folder", "sweep", "write_text"]
+
+_TEMPORARY = re.compile(r"\.tmp-(\d+)-[0-9a-f]{8}-(.*)")
 
 
 def check_place(path: str | Path) -> None:
@@ -24,15 +33,12 @@ def check_place(path: str | Path) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; it takes the place of ``path`` when the block ends well.
+    """Give a temporary file to write to; it takes the place of ``path`` when the block ends well.
 
     If the block fails, the temporary file is removed and ``path`` is left as it was.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # the suffix stays last: many writers choose their format by it
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
-    try:
+    with _temporary_place(path) as temporary:  # of the same name: many writers choose their format by it
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
@@ -40,11 +46,69 @@ def replacing(path: str | Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """Give a temporary folder to fill; it gets the name ``path`` when the block ends well.
+
+    Raises:
+        FileExistsError: If there is anything but an empty folder of that name, before the block or after it.
+    """
+    path = Path(path)
+    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        raise FileExistsError(errno.EEXIST, "Exists", str(path))
+    with _temporary_place(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        try:
+            temporary.rename(path)
+        except OSError as error:  # another process was faster
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, "Exists", str(path)) from error
+            raise
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def is_temporary(path: str | Path) -> bool:
+    """Whether a path is of something that is being written, or that a killed process left behind."""
+    return any(_TEMPORARY.fullmatch(part) for part in Path(path).parts)
+
+
+def sweep(folder: str | Path) -> None:
+    """Take away what killed processes of this machine left in a folder while they wrote to it."""
+    with os.scandir(folder) as entries:
+        left = [entry.path for entry in entries if _is_left_behind(entry.name)]
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _temporary_place(path: Path) -> Iterator[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    folder = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{socket.gethostname()}")
+    folder.mkdir()
+    try:
+        yield folder / path.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left_behind(name: str) -> bool:
+    """Whether nobody is writing there any more, as far as this machine can know."""
+    found = _TEMPORARY.fullmatch(name)
+    if found is None or found[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False

@@ -24,7 +24,7 @@ from shortlist.runs.finished import read_finished
 from shortlist.runs.groups import find_runs
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
-from tests.run_factory import finished_run, save_scores
+from tests.run_factory import finished_run, save_scores, seal
 
 ROWS, CLASSES = 400, 6
 TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))
@@ -330,8 +330,8 @@ def test_what_cannot_be_read_is_named_and_left_out(runs, tmp_path):
     assert "another version" in reasons["version"]
     assert "its state is 'started'" in reasons["started"]
     assert "lacks results.json" in reasons["lost"]
-    assert "not a file of results" in reasons["garbled"]
-    assert "data.name must be one of" in reasons["yaml"]
+    assert "results.json is damaged or was changed" in reasons["garbled"]
+    assert "recipe.yaml is damaged or was changed" in reasons["yaml"]
     assert "no such folder" in reasons["missing"]
     assert "left out: " in invoke(runs / "plain-0", tmp_path / "lost")
 
@@ -340,7 +340,7 @@ def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_p
     shutil.copytree(runs / "plain-0", tmp_path / "other")
     results = Results.load(tmp_path / "other" / "results.json")
     fewer = replace(results.scores, topk={1: results.scores.topk[1]})
-    replace(results, scores=fewer).save(tmp_path / "other" / "results.json")
+    Run(tmp_path / "other").save_results(replace(results, scores=fewer))
     found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
     assert [len(row.runs) for row in found.rows] == [3, 3]
     assert "has other metrics than" in found.left_out[str(tmp_path / "other")]
@@ -355,6 +355,7 @@ def test_infinite_metrics_are_not_tested(runs, tmp_path, count):
         scores, target = run.load_scores("test")
         scores[0, target[0]] = -math.inf
         save_scores(run, "test", scores, target)
+        seal(run)
         evaluate_run(run)
     found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
     assert found.rows[0].metrics["nll"].value == math.inf
@@ -395,6 +396,7 @@ def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
         run = Run(tmp_path / name)
         scores, target = run.load_scores("test")
         save_scores(run, "test", scores[target < 4], target[target < 4])  # none of "few"
+        seal(run)
         evaluate_run(run)
     found = compare_runs([tmp_path], ["top1.few", "top1.medium"], baseline=baseline)
     assert "top1.few" not in found.best
@@ -409,6 +411,7 @@ def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
     shutil.copytree(runs / "better-0", tmp_path / "better-0")
     run = Run(tmp_path / "better-0")
     ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.model_path / "class_table.json")
+    seal(run)
     evaluate_run(run)
     found = compare_runs([tmp_path / "better-0", runs / "plain-0"], ["top1.few", "top1.macro"])
     assert found.best["top1.few"].test == "no test: not the same classes are few"
@@ -495,9 +498,8 @@ def test_what_does_not_change_numbers_makes_no_other_method(runs, tmp_path):
 def test_json_is_strict_where_a_metric_is_infinite(runs, tmp_path):
     shutil.copytree(runs / "plain-0", tmp_path / "plain")
     results = Results.load(tmp_path / "plain" / "results.json")
-    replace(results, scores=replace(results.scores, nll=Estimate(math.inf))).save(
-        tmp_path / "plain" / "results.json"
-    )
+    endless = replace(results.scores, nll=Estimate(math.inf))
+    Run(tmp_path / "plain").save_results(replace(results, scores=endless))
     text = invoke(tmp_path / "plain", "--metrics", "nll", "--json")
     content = json.loads(text, parse_constant=pytest.fail)
     assert content["rows"][0]["metrics"]["nll"]["value"] == "inf"

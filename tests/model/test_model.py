@@ -13,8 +13,9 @@ from torch import nn
 
 import shortlist
 from shortlist import ClassTable, Model, Preprocessing
+from shortlist._manifest import read_sealed, write_sealed
 from shortlist.model import ModelError, network_by_name
-from shortlist.model.files import read_description, read_predictors, write_predictors, write_score_map
+from shortlist.model.files import read_description, write_calibration, write_description
 from shortlist.models.heads import CosineHead
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import AverageK, Candidate, Conformal, TopK, load
@@ -350,7 +351,7 @@ def test_the_folder_has_what_it_should(saved):
     names = {name for name in files_of(saved) if not name.startswith("predictors/")}
     assert names == {"model.json", "network.safetensors", "class_table.json", "score_map.json"}
     content = json.loads((saved / "model.json").read_text())
-    assert content["format"] == "shortlist model 1" and content["predictors"] == ["average2", "top2", "lac"]
+    assert content["format"] == "shortlist model 2" and content["predictors"] == ["average2", "top2", "lac"]
     assert content["about"] == {"name": "trees", "version": 3}
 
 
@@ -386,9 +387,9 @@ def test_a_strangers_code_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "strangers_code.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     trained().save(tmp_path / "saved")
-    description = json.loads((tmp_path / "saved" / "model.json").read_text())
+    description = read_sealed(tmp_path / "saved" / "model.json")
     description["network"]["name"] = "strangers_code:make"
-    (tmp_path / "saved" / "model.json").write_text(json.dumps(description))
+    write_sealed(tmp_path / "saved" / "model.json", description)
     with pytest.raises(ModelError, match=r"model.json .* opening a model never runs code"):
         Model.load(tmp_path / "saved")
     assert not (tmp_path / "was run").exists() and "strangers_code" not in sys.modules
@@ -429,12 +430,12 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
         Model.load(tmp_path / "nowhere")
     with pytest.raises(ModelError, match=r"is not a folder with a saved model: it has no model.json"):
         Model.load(tmp_path)
-    description = json.loads((saved / "model.json").read_text())
+    description = read_sealed(saved / "model.json")
     smaller = of_known_scores()
     smaller.save(tmp_path / "smaller")
     changes = {
         "model.json": [
-            ({"format": "shortlist model 2"}, "its format is not 'shortlist model 1'"),
+            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 2'"),
             ({"predictors": ["../../x"]}, r"got '../../x'"),
             ({"predictors": "average2"}, "predictors must be a list, got str"),
             ({"extra": 1}, "it must have about, classifier"),
@@ -445,12 +446,15 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
     }
     for number, (change, message) in enumerate(changes["model.json"]):
         copy = shutil.copytree(saved, tmp_path / str(number))
-        (copy / "model.json").write_text(json.dumps(description | change))
+        write_sealed(copy / "model.json", description | change)
         with pytest.raises(ModelError, match=message):
             Model.load(copy)
     for name in ("class_table.json", "score_map.json"):
         copy = shutil.copytree(saved, tmp_path / name)
         shutil.copy(tmp_path / "smaller" / name, copy / name)
+        with pytest.raises(ModelError, match=rf"{name} is damaged or was changed"):
+            Model.load(copy)
+        write_description(copy, read_description(copy))
         with pytest.raises(ModelError, match=r"parts that do not go together: .* must be for the table's"):
             Model.load(copy)
 
@@ -465,7 +469,7 @@ def test_a_model_is_saved_to_a_new_folder_or_not_at_all(saved, tmp_path, monkeyp
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("shortlist.model.files.write_predictors", fail)
+    monkeypatch.setattr("shortlist.model.files.save", fail)
     with pytest.raises(OSError, match="disk full"):
         trained().save(tmp_path / "below" / "new")
     assert not list((tmp_path / "below").iterdir())
@@ -477,9 +481,8 @@ def test_parts_are_written_again_alone(saved, tmp_path):
     model = Model.load(copy)
     batch = torch.randn(8, 1, 16, 16)
     plain = ScoreMap(6, scale=3.0, contains=PriorRecord.training(SIX.class_counts))
-    write_score_map(copy, plain)
     predictors = {"average3": AverageK(3).calibrate(torch.randn(50, 6)), "top2": TopK(1)}
-    write_predictors(copy, predictors)
+    write_calibration(copy, "set", plain, predictors)
     again = Model.load(copy)
     assert list(again.predictors) == ["average3", "top2"] == read_description(copy)["predictors"]
     raw = model.score_map.invert(model.scores(batch))
@@ -487,10 +490,10 @@ def test_parts_are_written_again_alone(saved, tmp_path):
     assert again.sets(again.scores(batch), "top2").sum(1).tolist() == [1] * 8
     assert len(list((copy / "predictors").iterdir())) == 4  # nothing of the old ones is left
     assert torch.equal(again.predictors["average3"].threshold, predictors["average3"].threshold)
-    (tmp_path / "elsewhere").mkdir()
-    write_predictors(tmp_path / "elsewhere", {"top1": TopK(1)})  # where no model is yet
-    assert list(read_predictors(tmp_path / "elsewhere", ["top1"])) == ["top1"]
-    assert not (tmp_path / "elsewhere" / "model.json").exists()
+    (copy / "network.safetensors").write_bytes(b"damaged")
+    write_calibration(copy, "set", plain, predictors)  # which does not take it into the manifest
+    with pytest.raises(ModelError, match=r"network.safetensors is damaged or was changed"):
+        Model.load(copy)
 
 
 HEAVY = "lightning pydantic yaml torchmetrics matplotlib torchvision timm PIL pyarrow".split()

@@ -19,7 +19,7 @@ from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier
 from shortlist.suites.plan import plan_suite
 from shortlist.suites.suite import load_suite
-from tests.run_factory import finished_run, save_scores
+from tests.run_factory import finished_run, save_scores, seal
 
 ROWS, CLASSES, DIM = 180, 6, 3
 COUNTS = (200, 150, 60, 30, 10, 0)
@@ -193,6 +193,7 @@ def test_classes_without_images_have_a_bin_of_their_own(folder, tmp_path):
     target[:9] = 5
     for part in ("val", "test"):
         save_scores(run, part, run.load_scores(part)[0], target)
+    seal(run)
     figure = load_figure("class_size")
     numbers = figure.measure(runs=[run.path], k=1, bins=2)
     assert [(one["low"], one["high"]) for one in numbers["bins"]] == [(0, 0), (10, 44), (45, 200)]
@@ -371,6 +372,7 @@ def test_runs_without_a_linear_classifier_are_adjusted_only(folder, tmp_path):
     run = make_run(tmp_path / "cosine")
     for part in ("val", "test"):
         save_scores(run, part, *run.load_scores(part))  # without norms
+    seal(run)
     numbers = round_trip(figure.measure(runs=[run.path], steps=2))
     assert numbers["methods"][0]["weight_normalization"] is None
     assert "needs the scores of a linear classifier" in numbers["methods"][0]["no_weight_normalization"]

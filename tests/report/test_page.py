@@ -28,7 +28,7 @@ from shortlist.report.sections.beside_published import published_table
 from shortlist.report.sections.summary import compare_sentence, set_sentences
 from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.run import Run
-from tests.run_factory import finished_run
+from tests.run_factory import finished_run, seal
 
 PREDICTORS = {
     "top_3": {"name": "topk", "k": 3},
@@ -55,6 +55,7 @@ def make_run(
     run = finished_run(path, recipe, made, table, **info)
     lines = [f"{e},0.1,{0.1 * e},{3 - e}" for e in range(3)]
     (run.path / "epochs.csv").write_text("\n".join(["epoch,lr,val_top1,train_loss", *lines]) + "\n")
+    seal(run)
     return run
 
 
@@ -155,9 +156,8 @@ def test_hostile_names_are_text_wherever_they_come_from(tmp_path):
     recipe = {"predictors": {"top_3": PREDICTORS["top_3"]}, "about": HOSTILE}
     run = simple_run(tmp_path / "<i>run", recipe)
     (run.path / "epochs.csv").write_text("epoch,val_<u>top1\n0,0.5\n1,0.6\n")
-    info = json.loads((run.path / "run.json").read_text())
-    info["versions"] = {HOSTILE: "<em>1"}
-    (run.path / "run.json").write_text(json.dumps(info))
+    seal(run)
+    run.set_state("finished", versions={HOSTILE: "<em>1"})
     html, _ = make_page([run.path, tmp_path / "<s>none"], title="<h6>")
     tags = set(Checker(html).tags)
     assert not {"script", "b", "i", "u", "em", "s", "h6"} & tags
@@ -293,7 +293,7 @@ def damage(run: Run, what: str) -> None:
         (run.path / file).write_text(text.replace(old, new, 1))
 
     if what == "older":
-        change("run.json", "shortlist run 2", "shortlist run 0")
+        change("run.json", "shortlist run 3", "shortlist run 0")
     elif what == "recipe":
         change("recipe.yaml", "batch_size", "size_of_batch")
     elif what == "not json":
@@ -321,13 +321,13 @@ def damage(run: Run, what: str) -> None:
     ("what", "reason"),
     [
         ("older", "written by another version"),
-        ("recipe", "size_of_batch: unknown key"),
-        ("not json", "not a file of results"),
+        ("recipe", "recipe.yaml is damaged or was changed"),
+        ("not json", "results.json is damaged or was changed"),
         ("list", "must hold a mapping of keys to values, got list"),
         ("scores", "cannot be read"),
-        ("predictor", "is not a predictor saved by shortlist"),
+        ("predictor", "top_3.json is damaged or was changed"),
         ("other predictors", "top_3.json"),
-        ("epochs", "could not convert string"),
+        ("epochs", "epochs.csv is damaged or was changed"),
         ("score map", "score_map.json"),
         ("model/score_map.json", "score_map.json"),
         ("unfinished", "not finished: its state is 'trained'"),
@@ -352,7 +352,9 @@ def test_a_damaged_run_is_named_and_left_out(runs, tmp_path, what, reason):
 
 
 def test_a_run_without_curves_stays(tmp_path):
-    (simple_run(tmp_path / "a").path / "epochs.csv").unlink()
+    run = simple_run(tmp_path / "a")
+    (run.path / "epochs.csv").unlink()
+    seal(run)
     html, outcome = make_page([tmp_path / "a"], pictures=False)
     assert outcome.runs == 1
     assert "No run has metrics by epoch." in html
@@ -377,6 +379,7 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
     for path in paths:  # of one data set
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
+        seal(Run(path))
     first, second = experiments(read_runs([*paths, tmp_path / "e"])[0])
     assert [method.label for method in first.methods] == [
         "cross_entropy",
@@ -555,6 +558,7 @@ def test_the_datas_own_probabilities_are_no_method(tmp_path):
     for path in (tmp_path / "a", tmp_path / "b"):
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
+        seal(Run(path))
     (experiment,) = experiments(read_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert [m.label for m in experiment.methods] == ["cross_entropy", "the data's own probabilities"]
     sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy", None)

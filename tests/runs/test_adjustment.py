@@ -12,13 +12,14 @@ from shortlist.metrics import Results
 from shortlist.models.heads import head_scores
 from shortlist.predictors import AverageK
 from shortlist.recipes.build import build_data
-from shortlist.recipes.recipe import make_recipe, save_recipe
+from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.predict import predict_files
 from shortlist.runs.run import Run, RunError
-from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run
+from shortlist.runs.scoring import calibrate_again, class_norms, evaluate_run
 from shortlist.scores import normalize_classifier
 from shortlist.training.fit import train
+from tests.run_factory import seal
 from tests.training.small import RECIPE
 
 # log-posteriors; and for normalized weights as they are, no sets that would need their priors
@@ -124,10 +125,10 @@ def test_scaled_weights_have_scaled_norms(tmp_path):
 
 def test_a_trained_run_is_normalized_and_back_without_training(plain):
     before = (plain.path / "results.json").read_text()
-    calibrate_run(plain, make_recipe(plain.recipe.model_dump(), ["adjust.weight_normalization=1"]))
-    assert evaluate_run(plain).to_json() != before
-    calibrate_run(plain)
-    evaluate_run(plain)
+    own = plain.recipe
+    calibrate_again(plain, make_recipe(own.model_dump(), ["adjust.weight_normalization=1"]))
+    assert (plain.path / "results.json").read_text() != before
+    calibrate_again(plain, own)
     assert (plain.path / "results.json").read_text() == before
 
 
@@ -135,12 +136,13 @@ def test_a_trained_run_is_normalized_and_back_without_training(plain):
 def test_scores_without_a_linear_classifier_have_no_norms(tmp_path):
     run = trained(tmp_path / "run", "loss=ldam")
     with pytest.raises(RunError, match="needs the scores of a linear classifier"):
-        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
+        calibrate_again(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     tensors = {"scores": torch.zeros(2, 12), "target": torch.zeros(2, dtype=torch.int64)}
     norms = (torch.arange(12.0), torch.zeros(12))
     run.save_scores("val", {"set": tensors["scores"]}, tensors["target"], {"set": norms})
+    seal(run)
     with pytest.raises(ValueError, match=r"norms must be > 0, got 0 for class 0"):
-        calibrate_run(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
+        calibrate_again(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
 
 
 def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
@@ -148,8 +150,7 @@ def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
     run = trained(tmp_path / "run")
     changes = ["adjust.temperature=0.2", "predictors={only2.5: {name: average_k, k: 2.5}}"]
     recipe = make_recipe(run.recipe.model_dump(), changes)
-    calibrate_run(run, recipe)
-    save_recipe(recipe, run.path / "recipe.yaml")
+    calibrate_again(run, recipe)
     assert Model.load(run.path).predictors.keys() == {"only2.5"}
     assert len(list((run.path / "model" / "predictors").iterdir())) == 2  # its description and its state
     assert list(evaluate_run(run).sets) == ["only2.5"]
@@ -158,10 +159,11 @@ def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
 @pytest.mark.errors
 def test_a_calibration_that_fails_changes_nothing(tmp_path):
     run = trained(tmp_path / "run")
+    (run.path / ".lock").touch()
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     changes = ["adjust.temperature=0.2", "predictors.top99={name: topk, k: 99}"]
     with pytest.raises(ValueError, match="99"):
-        calibrate_run(run, make_recipe(run.recipe.model_dump(), changes))
+        calibrate_again(run, make_recipe(run.recipe.model_dump(), changes))
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -283,8 +284,9 @@ def test_a_started_run_is_resumed(tmp_path):
 def test_a_folder_without_a_start_is_begun_anew(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text("half a reci")
-    (tmp_path / ".run.12-3f").mkdir()
-    (tmp_path / ".run.12-3f" / "recipe.yaml").touch()
+    left = tmp_path / f".tmp-{2**22 + 1}-0123abcd-{socket.gethostname()}"  # of no process: above the largest
+    left.mkdir()
+    (left / "recipe.yaml").touch()
     assert (
         do_task(Task("run", str(tmp_path / "run"), make_recipe(BASE).model_dump(mode="json"))).failure is None
     )

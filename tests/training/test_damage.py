@@ -1,6 +1,7 @@
 """Runs that were moved, changed or damaged: they go on to the same numbers, or say what is wrong."""
 
 import shutil
+import socket
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from shortlist import Model
 from shortlist.model import ModelError
 from shortlist.model import files as model_files
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.doctor import examine
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, calibrate_run, evaluate_run
@@ -41,11 +43,11 @@ def test_a_moved_run_remembers_its_best_epoch(tmp_path):
 
 def test_what_a_kill_left_is_gone_when_the_run_goes_on(tmp_path):
     run = stopped_after(1, tmp_path / "run", [])
-    left = run.path / "checkpoints" / ".best.123-abc.ckpt"
+    left = run.path / "checkpoints" / f".tmp-{2**22 + 1}-0123abcd-{socket.gethostname()}" / "best.ckpt"
+    left.parent.mkdir()
     left.touch()
     resume(run.path, progress=silent)
-    assert not left.exists()
-    assert sorted(path.name for path in left.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
+    assert sorted(path.name for path in left.parents[1].iterdir()) == ["best.ckpt", "last.ckpt"]
 
 
 def test_metrics_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
@@ -90,8 +92,7 @@ def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch)
     assert copied.state == "finished" and copied.recipe.adjust.tau == 0.5
     assert copied.score_map.now.power == 0.5
     there = (copied.path / "results.json").read_text()
-    calibrate_run(copied)
-    evaluate_run(copied)
+    calibrate_again(copied, copied.recipe)
     assert (copied.path / "results.json").read_text() == there
 
 
@@ -109,7 +110,12 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
     ("file", "content", "call", "message"),
     [
         ("run.json", "[]", lambda run: Run.open(run.path), "must hold a mapping of keys to values, got list"),
-        ("run.json", '{"format": "shortlist run 2"}', lambda run: run.state, "it has no state"),
+        (
+            "run.json",
+            '{"format": "shortlist run 3"}',
+            lambda run: run.state,
+            "its checksum is of other content",
+        ),
         ("run.json", "\xff", lambda run: run.info(), "is not JSON"),
         (
             "model/score_map.json",
@@ -118,8 +124,8 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
             "score_map.json is damaged or was changed",
         ),
         ("model/model.json", "{}", lambda run: run.scored("test"), "model.json is damaged or was changed"),
-        ("scores/declared.json", "[]", calibrate_run, "declared.json cannot be read"),
-        ("scores/test.safetensors", "", evaluate_run, "test.safetensors cannot be read"),
+        ("scores/declared.json", "[]", calibrate_run, "declared.json is damaged or was changed"),
+        ("scores/test.safetensors", "", evaluate_run, "test.safetensors is damaged or was changed"),
         ("model/network.safetensors", "half", load_network, "network.safetensors is damaged or was changed"),
     ],
 )
@@ -161,9 +167,9 @@ def test_a_run_that_lost_its_best_epoch_does_not_take_another(copied):
 @pytest.mark.errors
 def test_a_run_of_an_earlier_format_is_refused_by_name(copied):
     info = (copied.path / "run.json").read_text()
-    (copied.path / "run.json").write_text(info.replace("shortlist run 2", "shortlist run 1"))
+    (copied.path / "run.json").write_text(info.replace("shortlist run 3", "shortlist run 1"))
     with pytest.raises(
-        RunError, match=r"by an earlier version \(shortlist run 1\), whose runs do not say what"
+        RunError, match=r"by an earlier version \(shortlist run 1\), whose runs have no manifest"
     ):
         Run.open(copied.path)
 
@@ -199,3 +205,89 @@ def test_networks_of_vectors_take_images_by_their_size(model, tmp_path):
     recipe = make_recipe(RECIPE | {"data": data, "model": {"name": model}, "epochs": 1})
     run = train(recipe, tmp_path / "run", progress=silent)
     assert load_network(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)
+
+
+def findings(run: Run) -> dict[str, str]:
+    return {one.file: one.remedy for one in examine(run.path)}
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("results.json", "evaluate"),
+        ("model/score_map.json", "calibrate"),
+        ("model/predictors/average2.json", "calibrate"),
+        ("model/network.safetensors", "train --resume"),
+        ("model/class_table.json", "train --resume"),
+        ("model/model.json", "train --resume"),
+        ("scores/val.safetensors", "train --resume"),
+        ("scores/declared.json", "train --resume"),
+        ("epochs.csv", "train --resume"),
+    ],
+)
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_the_doctor_says_restores_every_number(file, command, gone, copied):
+    """The commands are those of the shell, on a run whose file is gone or has one bit flipped."""
+    whole = {name: (copied.path / name).read_bytes() for name in copied.info()["files"]}
+    assert findings(copied) == {}
+    path = copied.path / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.unlink()
+    if not gone:
+        path.write_bytes(content)
+    (remedy,) = findings(copied).values()
+    assert remedy.startswith(f"shortlist {command} {copied.path}")
+    if command == "evaluate":
+        evaluate_run(copied)
+    elif command == "calibrate":
+        calibrate_again(copied, copied.recipe)
+    else:
+        with pytest.warns(UserWarning, match=f"made again from the checkpoints: {file}"):
+            resume(copied.path, progress=silent)
+    assert findings(copied) == {} and copied.state == "finished"
+    for name in ("results.json", "epochs.csv", "scores/test.safetensors", "scores/val.safetensors"):
+        assert (copied.path / name).read_bytes() == whole[name], name
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("file", ["recipe.yaml", "checkpoints/best.ckpt"])
+def test_what_nothing_else_holds_is_not_made_up(file, copied):
+    (copied.path / file).write_bytes(b"other")
+    (remedy,) = findings(copied).values()
+    assert "put it back from a copy" in remedy
+    with pytest.raises(RunError, match=rf"{file} is (missing or )?damaged"):
+        resume(copied.path, progress=silent)
+
+
+@pytest.mark.errors
+def test_damage_is_not_taken_into_the_manifest_by_a_calibration(copied):
+    (copied.path / "epochs.csv").write_text("epoch,lr\n0,0.5\n")
+    calibrate_again(copied, copied.recipe)
+    assert list(findings(copied)) == ["epochs.csv"]
+
+
+@pytest.mark.errors
+def test_the_doctor_names_strangers_leftovers_and_unfinished_runs(copied, tmp_path):
+    (copied.path / "results_val.json").write_text("{}")
+    (copied.path / "scores" / ".tmp-1-0123abcd-elsewhere").mkdir()
+    assert list(findings(copied)) == ["results_val.json", "scores/.tmp-1-0123abcd-elsewhere"]
+    assert not copied.has_results("val")
+    with pytest.raises(RunError, match=r"results_val.json is not a file that was written here"):
+        copied.results("val")
+    run = stopped_after(1, tmp_path / "run", [])
+    assert findings(run) == {"run.json": f"shortlist train --resume {run.path}"}
+    with pytest.raises(ValueError, match=r"nowhere must be a run folder or a saved model: there is no such"):
+        examine(tmp_path / "nowhere")
+
+
+@pytest.mark.errors
+def test_files_of_another_run_are_not_taken_for_its_own(copied, tmp_path):
+    """Same sizes, same shapes, all whole, of the same recipe with another seed."""
+    other = train(make_recipe(RECIPE, ["epochs=2", "seed=1"]), tmp_path / "other", progress=silent)
+    for name in ("results.json", "scores/test.safetensors", "model/score_map.json", "model/model.json"):
+        mixed = Run(shutil.copytree(copied.path, tmp_path / name.replace("/", "-")))
+        shutil.copy(other.path / name, mixed.path / name)
+        with pytest.raises((RunError, ModelError), match=rf"{name} is damaged or was changed"):
+            mixed.results() if name == "results.json" else evaluate_run(mixed)

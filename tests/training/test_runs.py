@@ -178,7 +178,7 @@ def test_two_processes_train_as_one(tmp_path):
 def test_folders_are_not_shared_by_accident(finished, tmp_path):
     with pytest.raises(RunError, match=r"finished exists: choose another --out, or continue"):
         train(small(), finished.path, progress=silent)
-    with finished.locked(), pytest.raises(RunError, match="in use: another process is training in it"):
+    with finished.locked(), pytest.raises(RunError, match="in use: another process is working in it"):
         resume(finished.path, progress=silent)
     with pytest.raises(RunError, match="no such folder"):
         Run.open(tmp_path / "nothing")

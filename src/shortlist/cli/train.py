@@ -151,7 +151,7 @@ def evaluate(
         raise ValueError(f"--part must be test or val, got {part!r}")
     run = Run.open(run_folder)
     run.check_calibrated()
-    with warnings_as_lines():
+    with run.locked(), warnings_as_lines():
         results = evaluate_run(run, part)
     if as_json:
         print(results.to_json())

@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from shortlist._checks import check_choice, check_count, check_number
-from shortlist._files import write_text
+from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import PARTS, class_folders, images_below
@@ -212,9 +210,7 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
     dest = Path(dest)
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    temporary = dest.with_name(f".{dest.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with replacing_folder(dest) as temporary:
         images = {}
         for source, target, part in plan.rows:
             name = plan.class_table.ids[target]
@@ -233,12 +229,6 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
         text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
         # a file name may hold bytes that are no UTF-8: written as \udcff, which JSON reads back
         write_text(temporary / "metadata.json", text.encode("utf-8", "backslashreplace").decode())
-        if dest.exists():
-            dest.rmdir()  # empty, as checked; fails if it no longer is
-        temporary.rename(dest)
-    finally:
-        if temporary.exists():
-            shutil.rmtree(temporary)
 
 
 def _free_name(folder: Path, name: str) -> Path:

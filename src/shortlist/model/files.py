@@ -1,14 +1,12 @@
 """A finished model on disk: one folder, each part in a file of its own that can be written alone.
 
 ``model.json`` (format, network, preprocessing, names of the predictors), ``network.safetensors``,
-``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states.
+``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states. ``model.json`` is the
+manifest too: it is written last, with size and hash of each file, and what is read is checked against it.
 """
 
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from shortlist._files import replacing, write_text
+from shortlist._files import replacing, replacing_folder, write_text
+from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.predictors import SetPredictor, load, save
 from shortlist.predictors.saving import state_path
@@ -33,15 +32,16 @@ __all__ = [
     "read_predictors",
     "read_score_map",
     "reading",
+    "write_calibration",
     "write_class_table",
     "write_description",
     "write_network",
-    "write_predictors",
-    "write_score_map",
 ]
 
-FORMAT = "shortlist model 1"
+FORMAT = "shortlist model 2"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "about"}
+_TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
+_PARTS = (*_TRAINED, "score_map.json")
 
 
 class ModelError(ValueError):
@@ -66,13 +66,18 @@ def model_folder(path: str | Path) -> Path:
 def _check_finished(run: Path) -> None:
     """Refuse the model of a run that is not finished: it may be of two calibrations."""
     with reading(run / "run.json"):
-        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        state, kind = info["state"], info["format"]
-    if kind == "shortlist run 1":
+        kind = json.loads((run / "run.json").read_text(encoding="utf-8"))["format"]
+    if kind in ("shortlist run 1", "shortlist run 2"):
         raise ModelError(
-            f"{run} was written by an earlier version ({kind}), whose runs do not say what their scores "
-            "mean: train it again"
+            f"{run} was written by an earlier version ({kind}), whose runs have no manifest of their files: "
+            "train it again"
         )
+    with reading(run / "run.json"):
+        info = read_sealed(run / "run.json")
+        state = info["state"]
+    if state == "finished":
+        with reading(run / "model" / "model.json"):
+            check_file(run, "model/model.json", info["files"])
     if state == "calibrating":
         raise ModelError(f"{run} was stopped while it was calibrated: calibrate it again")
     if state != "finished":
@@ -82,16 +87,14 @@ def _check_finished(run: Path) -> None:
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """A temporary folder beside ``path`` to fill; it gets the name ``path`` when the block ends well."""
-    path = Path(path)
-    if path.exists() or path.is_symlink():
-        raise ModelError(f"{path} exists: a model is saved to a new folder")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    temporary.mkdir(parents=True)
+    there = ModelError(f"{path} exists: a model is saved to a new folder")
+    if Path(path).exists():
+        raise there
     try:
-        yield temporary
-        temporary.rename(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with replacing_folder(path) as temporary:
+            yield temporary
+    except FileExistsError:
+        raise there from None
 
 
 @contextmanager
@@ -114,19 +117,32 @@ def check_predictor_names(names: Iterable[Any]) -> None:
             raise ValueError(f"predictors must have names of letters, digits, '.', '-' and '_', got {name!r}")
 
 
-def write_description(folder: str | Path, content: Mapping[str, Any]) -> None:
-    """Write ``model.json``; ``content`` has the keys that :func:`read_description` gives."""
-    text = json.dumps({"format": FORMAT, **content}, ensure_ascii=False, indent=2, allow_nan=False)
-    write_text(Path(folder) / "model.json", text + "\n")
+def write_description(
+    folder: str | Path, content: Mapping[str, Any], *, known: Mapping[str, Any] | None = None
+) -> None:
+    """Write ``model.json``, after all other files.
+
+    Args:
+        folder: The folder of the model.
+        content: The keys that :func:`read_description` gives.
+        known: What the manifest said of files that were not written since: damage is never taken into it.
+    """
+    folder, known = Path(folder), known or {}
+    names = {name for name in _PARTS if (folder / name).is_file()}
+    for name in content["predictors"]:
+        path = _predictor_path(folder, name)
+        state = state_path(path)
+        names |= {str(found.relative_to(folder)) for found in (path, state) if found is not None}
+    files = {**record_files(folder, names - known.keys()), **known}
+    write_sealed(folder / "model.json", {"format": FORMAT, **content, "files": files})
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
     """What ``model.json`` says: network, preprocessing, head, classifier, names of predictors, about."""
     path = Path(folder) / "model.json"
     with reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
+        content = _read_manifest(path)
+        del content["files"]
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
         for key, kind in (("predictors", list), ("about", dict)):
@@ -156,7 +172,7 @@ def read_network(folder: str | Path, network: nn.Module) -> None:
 
     path = Path(folder) / "network.safetensors"
     with reading(path):
-        network.load_state_dict(load_file(path))
+        network.load_state_dict(load_file(_checked(path)))
 
 
 def write_class_table(folder: str | Path, class_table: ClassTable) -> None:
@@ -168,32 +184,41 @@ def read_class_table(folder: str | Path) -> ClassTable:
     """Read ``class_table.json``."""
     path = Path(folder) / "class_table.json"
     with reading(path):
-        return ClassTable.load(path)
-
-
-def write_score_map(folder: str | Path, score_map: ScoreMap) -> None:
-    """Write ``score_map.json``."""
-    write_text(Path(folder) / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
+        return ClassTable.load(_checked(path))
 
 
 def read_score_map(folder: str | Path) -> ScoreMap:
     """Read ``score_map.json``."""
     path = Path(folder) / "score_map.json"
     with reading(path):
-        return ScoreMap.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return ScoreMap.from_dict(json.loads(_checked(path).read_text(encoding="utf-8")))
 
 
-def write_predictors(folder: str | Path, predictors: Mapping[str, SetPredictor]) -> None:
-    """Write ``predictors/`` in place of those that were there, and their names to ``model.json`` if it is.
+def write_calibration(
+    folder: str | Path,
+    head: str,
+    score_map: ScoreMap,
+    predictors: Mapping[str, SetPredictor],
+    description: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the score map and the predictors in place of those that were there, then ``model.json``.
 
-    The names come after the new files and before old ones are removed, so that all that are named are there.
+    Args:
+        folder: The folder of the model.
+        head: The head of the network that the scores are of.
+        score_map: From the network's scores to those that the predictors take.
+        predictors: All predictors, by name.
+        description: What else ``model.json`` says; what it says now if ``None``.
     """
     check_predictor_names(predictors)
-    folder = Path(folder)
+    folder, known = Path(folder), {}
+    if description is None:
+        description = read_description(folder)
+        known = {name: record for name, record in _files(folder).items() if name in _TRAINED}
+    write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
         save(predictor, _predictor_path(folder, name))
-    if (folder / "model.json").is_file():
-        write_description(folder, read_description(folder) | {"predictors": list(predictors)})
+    write_description(folder, {**description, "head": head, "predictors": list(predictors)}, known=known)
     kept = {_predictor_path(folder, name) for name in predictors}
     for path in set((folder / "predictors").glob("*.json")) - kept:
         state = state_path(path)
@@ -208,8 +233,31 @@ def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPr
     for name in names:
         path = _predictor_path(Path(folder), name)
         with reading(path):
-            predictors[name] = load(path)
+            predictors[name] = load(_checked(path))
     return predictors
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    content = read_sealed(path)
+    found = content.pop("format", None)
+    if found != FORMAT:
+        raise ValueError(f"its format is {found!r}, not {FORMAT!r}")
+    if not isinstance(content.get("files"), dict):
+        raise ValueError("it has no manifest of the files")
+    return content
+
+
+def _files(folder: Path) -> dict[str, Any]:
+    with reading(folder / "model.json"):
+        return _read_manifest(folder / "model.json")["files"]
+
+
+def _checked(path: Path) -> Path:
+    """A file of a model, which must be the one in its manifest; of a model in the making, any."""
+    folder = path.parent.parent if path.parent.name == "predictors" else path.parent
+    if not (folder / "model.json").is_file():
+        return path
+    return check_file(folder, str(path.relative_to(folder)), _files(folder))
 
 
 def _predictor_path(folder: Path, name: str) -> Path:

@@ -242,9 +242,7 @@ class Model:
         with files.new_folder(folder) as new:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
-            files.write_score_map(new, self.score_map)
-            files.write_description(new, self._description())
-            files.write_predictors(new, self.predictors)
+            files.write_calibration(new, self.head, self.score_map, self.predictors, self._description())
 
     @staticmethod
     def load(

@@ -95,7 +95,7 @@ def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
         raise RunError(
             f"{run.path} has lost its best epoch: {path} is missing. Put it back, or train the run again"
         )
-    state = read_checkpoint(path)["state_dict"]
+    state = read_checkpoint(run.checked(f"{folder}/best.ckpt"))["state_dict"]
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 

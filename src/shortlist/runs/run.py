@@ -6,9 +6,8 @@ import importlib.metadata
 import json
 import os
 import platform
-import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing, write_text
+from shortlist._files import is_temporary, replacing, replacing_folder, sweep, write_text
+from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import read_description, read_predictors, read_score_map
+from shortlist.model.files import read_class_table, read_description, read_predictors, read_score_map
 from shortlist.predictors import SetPredictor
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
@@ -28,8 +28,10 @@ from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
 
-FORMAT = "shortlist run 2"
-_OLDER = ("shortlist run 1",)
+FORMAT = "shortlist run 3"
+_OLDER = ("shortlist run 1", "shortlist run 2")
+# what a run is made of; the files of its model are in the manifest of that
+_FILES = ("recipe.yaml", "epochs*.csv", "results*.json", "*/*.ckpt", "scores/*", "model/model.json")
 
 
 class RunError(ValueError):
@@ -44,6 +46,9 @@ class Run:
     (as the network gives them), ``scores/declared.json`` (what the loss says that they mean),
     ``results.json``, ``logs/``, and in ``model/`` the finished model: network, class table, score map,
     predictors. :class:`shortlist.Model` opens that folder by itself.
+
+    ``run.json`` is the manifest too: size and hash of each file, from the end of the training on. A file that
+    is read is checked against it, so that no damage and no mix-up can change a number without a word.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -58,20 +63,14 @@ class Run:
         """
         path = Path(path)
         there = RunError(f"{path} exists: choose another --out, or continue that run with --resume {path}")
-        if path.exists() or path.is_symlink():
+        if path.exists():
             raise there
-        new = Run(path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}"))
-        new.path.mkdir(parents=True)
         try:
-            save_recipe(recipe, new.path / "recipe.yaml")
-            new.set_state("started", versions=versions(), training=training_hash(recipe))
-            new.path.rename(path)
-        except OSError:
-            if path.exists():  # another process was faster
-                raise there from None
-            raise
-        finally:
-            shutil.rmtree(new.path, ignore_errors=True)
+            with replacing_folder(path) as folder:
+                save_recipe(recipe, folder / "recipe.yaml")
+                Run(folder).set_state("started", versions=versions(), training=training_hash(recipe))
+        except FileExistsError:  # another process was faster
+            raise there from None
         return Run(path)
 
     @staticmethod
@@ -83,14 +82,7 @@ class Run:
             raise RunError(f"{path} is not a run folder: {what}")
         if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
-        found = run.info().get("format")
-        if found in _OLDER:
-            raise RunError(
-                f"{path} was written by an earlier version ({found}), whose runs do not say what their "
-                "scores mean: train it again"
-            )
-        if found != FORMAT:
-            raise RunError(f"{path} was written by another version: its format is {found!r}, not {FORMAT!r}")
+        run.info()
         return run
 
     def discard_if_untrained(self) -> None:
@@ -101,27 +93,82 @@ class Run:
     def info(self) -> dict[str, Any]:
         """What ``run.json`` says."""
         path = self.path / "run.json"
+        older = self._older_format()
+        if older is not None:
+            raise RunError(f"{self.path} was written by {older}: train it again")
         try:
-            info = json.loads(path.read_text(encoding="utf-8"))
+            info = read_sealed(path)
         except ValueError as error:
-            raise RunError(f"{path} is not JSON: {error}") from error
-        if not isinstance(info, dict):
-            raise RunError(f"{path} must hold a mapping of keys to values, got {type(info).__name__}")
+            raise RunError(str(error)) from error
+        if not isinstance(info.get("state"), str) or not isinstance(info.get("files"), dict):
+            raise RunError(f"{path} does not say how far the run is: it must have state and files")
         return info
 
-    def set_state(self, state: str, **more: Any) -> None:
-        """Note how far the run is: started, trained, finished; calibrating while that is done again."""
-        info = self.info() if (self.path / "run.json").is_file() else {"format": FORMAT, "created": _now()}
+    def _older_format(self) -> str | None:
+        """Words for a version that this one does not read; those of before had no checksum."""
+        try:
+            content = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            found = content.get("format")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+        if found in _OLDER:
+            return f"an earlier version ({found}), whose runs have no manifest of their files"
+        return None if found == FORMAT else f"another version: its format is {found!r}, not {FORMAT!r}"
+
+    def set_state(self, state: str, *, rewriting: Collection[str] = (), **more: Any) -> None:
+        """Note how far the run is: started, trained, finished; calibrating while that is done again.
+
+        A run that is trained or finished has its manifest from then on.
+
+        Args:
+            state: How far the run is.
+            rewriting: The files in the manifest that will be written again or removed. What is known of all
+                others stays as it is, so that damage is never taken into the manifest.
+            more: What else to note.
+        """
+        known = (self.path / "run.json").is_file()
+        info: dict[str, Any] = self.info() if known else {"format": FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
-        write_text(self.path / "run.json", json.dumps(info, indent=2) + "\n")
+        files = {name: record for name, record in info.get("files", {}).items() if name not in rewriting}
+        if state in ("trained", "finished"):
+            files |= record_files(self.path, [name for name in self.own_files() if name not in files])
+        info["files"] = {} if state == "started" else files
+        write_sealed(self.path / "run.json", info)
+
+    def own_files(self) -> list[str]:
+        """The names of the files that the run is made of and that are there, but for those of its model."""
+        found = {path for pattern in _FILES for path in self.path.glob(pattern) if path.is_file()}
+        names = [path.relative_to(self.path) for path in sorted(found)]
+        return [str(name) for name in names if not is_temporary(name)]
+
+    def checked(self, name: str) -> Path:
+        """The path of a file of the run, which must be the one that was written here.
+
+        Raises:
+            RunError: If it is missing, damaged, changed, or not of this run.
+        """
+        info = self.info()
+        files = info["files"]
+        try:
+            if info["state"] != "finished" and name not in files:  # in the making
+                if not (self.path / name).is_file():
+                    raise ValueError(f"{self.path / name} is missing")
+                return self.path / name
+            return check_file(self.path, name, files)
+        except ValueError as error:
+            raise RunError(f"{error}; shortlist doctor {self.path} says what can be done") from None
+
+    def _record(self, name: str) -> None:
+        """Put a file that was written anew into the manifest, if there is one yet."""
+        info = self.info()
+        if info["state"] == "finished":
+            files = info["files"] | record_files(self.path, [name])
+            write_sealed(self.path / "run.json", info | {"files": files})
 
     @property
     def state(self) -> str:
         """How far the run is."""
-        state = self.info().get("state")
-        if state is None:
-            raise RunError(f"{self.path / 'run.json'} does not say how far the run is: it has no state")
-        return state
+        return self.info()["state"]
 
     def check_calibrated(self) -> None:
         """Refuse a run of which some predictors may be of another calibration than others."""
@@ -138,12 +185,12 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return load_recipe(self.path / "recipe.yaml")
+        return load_recipe(self.checked("recipe.yaml"))
 
     @property
     def class_table(self) -> ClassTable:
         """The classes."""
-        return ClassTable.load(self.model_path / "class_table.json")
+        return read_class_table(self._checked_model())
 
     @property
     def model_path(self) -> Path:
@@ -153,38 +200,45 @@ class Run:
     @property
     def head(self) -> str:
         """The head of the network to predict from."""
-        return read_description(self.model_path)["head"]
+        return read_description(self._checked_model())["head"]
 
     @property
     def score_map(self) -> ScoreMap:
         """What turns the network's scores into those that sets are made of."""
-        return read_score_map(self.model_path)
+        return read_score_map(self._checked_model())
 
     def predictors(self) -> dict[str, SetPredictor]:
         """The calibrated predictors of the recipe, in the order of their names."""
-        return read_predictors(self.model_path, sorted(self.recipe.predictors))
+        return read_predictors(self._checked_model(), sorted(self.recipe.predictors))
+
+    def _checked_model(self) -> Path:
+        """The folder of the model, whose manifest must be the one that was written here."""
+        if self.state == "finished":
+            self.checked("model/model.json")
+        return self.model_path
 
     def results(self, part: str = "test") -> Results:
         """What was found on the test rows, or on the validation rows (``val``)."""
-        return Results.load(self._results_file(part))
+        return Results.load(self.checked(_results_file(part)))
 
     def save_results(self, results: Results, part: str = "test") -> None:
         """Keep what was found."""
-        results.save(self._results_file(part))
+        name = _results_file(part)
+        results.save(self.path / name)
+        self._record(name)
 
     def has_results(self, part: str = "test") -> bool:
         """Whether results of a part are kept."""
-        return self._results_file(part).is_file()
-
-    def _results_file(self, part: str) -> Path:
-        return self.path / ("results.json" if part == "test" else f"results_{part}.json")
+        name = _results_file(part)
+        info = self.info()
+        return (self.path / name).is_file() and (name in info["files"] or info["state"] != "finished")
 
     def epochs(self) -> list[dict[str, float]]:
         """The metrics of each epoch, of both stages one after the other."""
         found = []
         for name in ("epochs.csv", "epochs_second_stage.csv"):
-            if (self.path / name).is_file():
-                with (self.path / name).open(encoding="utf-8", newline="") as file:
+            if (self.path / name).is_file() or name in self.info()["files"]:
+                with self.checked(name).open(encoding="utf-8", newline="") as file:
                     lines = list(csv.DictReader(file))
                 found += [{key: float(value) for key, value in line.items() if value} for line in lines]
         return found
@@ -196,7 +250,9 @@ class Run:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunError(f"{self.path} is in use: another process is training in it") from None
+                raise RunError(f"{self.path} is in use: another process is working in it") from None
+            for folder, _, _ in os.walk(self.path):
+                sweep(folder)
             yield
 
     def save_scores(
@@ -273,15 +329,13 @@ class Run:
         return None if weight is None else torch.tensor(weight)
 
     def _declared(self) -> dict[str, Any]:
-        path = self.path / "scores" / "declared.json"
+        path = self.checked("scores/declared.json")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             for found in content["heads"].values():
                 ScoreMap.from_dict(found)
             torch.tensor(content["loss_weight"] or [0.0])
             return content
-        except FileNotFoundError:
-            raise RunError(f"{self.path} does not say what its scores mean: {path} is missing") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
 
@@ -313,13 +367,15 @@ class Run:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self._score_file(part)
-        if not path.is_file():
-            raise RunError(f"{self.path} has no scores of {part}: {path} is missing")
+        path = self.checked(f"scores/{part}.safetensors")
         try:
             return load_file(path)
         except SafetensorError as error:
             raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def _results_file(part: str) -> str:
+    return "results.json" if part == "test" else f"results_{part}.json"
 
 
 def versions() -> dict[str, str]:

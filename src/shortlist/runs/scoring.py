@@ -8,12 +8,7 @@ from torch import Tensor, nn
 from shortlist.datasets import Split
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.metrics import Results, evaluate
-from shortlist.model.files import (
-    read_description,
-    write_description,
-    write_predictors,
-    write_score_map,
-)
+from shortlist.model.files import write_calibration
 from shortlist.models.classifiers import classifier_name
 from shortlist.models.heads import LinearHead, ScaledHead, TwoHead, head_outputs
 from shortlist.models.spec import in_channels_last
@@ -99,9 +94,11 @@ def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
         if run.state not in ("finished", "calibrating"):
             raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
         calibration = _calibrate(run, recipe)
-        run.set_state("calibrating")
+        rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
+        run.set_state("calibrating", rewriting=rewriting)
         _save_calibration(run, *calibration)
         save_recipe(recipe, run.path / "recipe.yaml")
+        (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
         evaluate_run(run)
         run.set_state("finished", scores=run.score_map.words())
     return calibration[2]
@@ -145,9 +142,7 @@ def _map_of_head(run: Run, recipe: Recipe, head: str) -> ScoreMap:
 
 
 def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict[str, SetPredictor]) -> None:
-    write_description(run.model_path, read_description(run.model_path) | {"head": head})
-    write_score_map(run.model_path, score_map)
-    write_predictors(run.model_path, predictors)
+    write_calibration(run.model_path, head, score_map, predictors)
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:

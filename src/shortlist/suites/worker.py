@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from shortlist._files import write_text
+from shortlist._files import replacing_folder, write_text
 from shortlist.metrics import Results, evaluate
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import Recipe, make_recipe
@@ -108,7 +108,6 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
 
 def _clear_stillborn(folder: Path) -> None:
     """Remove what a killed process left that had not even noted that it started."""
-    _clear_unfinished(folder)
     if folder.is_dir() and not (folder / "run.json").exists():
         for path in folder.iterdir():
             if path.name == "recipe.yaml" or path.name.startswith("."):
@@ -117,24 +116,19 @@ def _clear_stillborn(folder: Path) -> None:
             folder.rmdir()
 
 
-def _clear_unfinished(folder: Path) -> None:
-    """Runs are begun under another name; nobody else makes this one now."""
-    for left in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(left)
-
-
 def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
     """Under another name first: this run is whole or not there."""
     if (folder / "checkpoints").is_dir():
         raise SuiteError(
             f"{folder} holds a network, which would be lost: remove that folder, or keep it elsewhere"
         )
-    _clear_unfinished(folder)
-    run = Run.create(folder.with_name(f".{folder.name}.{os.getpid()}.made"), recipe)
-    try:
+    shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
+    with replacing_folder(folder) as new:
+        new.rmdir()
+        run = Run.create(new, recipe)
         if task.source is not None:
             taken = os.path.relpath(task.source, folder)
-            _link(Path(task.source), run.path)
+            _link(Run.open(task.source), run.path)
             run.set_state("started", input_shape=Run(task.source).info().get("input_shape"))
         else:
             taken = "posterior"
@@ -144,23 +138,16 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         if task.test:
             final_results(run)
         run.set_state("finished", scores_from=taken)
-    except Exception:
-        shutil.rmtree(run.path, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
-    run.path.rename(folder)
 
 
-def _link(source: Path, folder: Path) -> None:
-    names = [
-        "epochs.csv",
-        *(f"model/{name}" for name in ("class_table.json", "model.json", "network.safetensors")),
-    ]
-    for name in names:
-        if (source / name).is_file():
-            _link_file(source / name, folder / name)
-    for name in ("val.safetensors", "test.safetensors", "declared.json"):
-        _link_file(source / "scores" / name, folder / "scores" / name)
+def _link(source: Run, folder: Path) -> None:
+    """Give a new run the scores and the network of another; the model's manifest comes with its files."""
+    scores = [f"scores/{name}" for name in ("val.safetensors", "test.safetensors", "declared.json")]
+    for name in ["model/model.json", *scores]:
+        _link_file(source.checked(name), folder / name)
+    for name in ("epochs.csv", "model/class_table.json", "model/network.safetensors"):
+        if (source.path / name).is_file():
+            _link_file(source.path / name, folder / name)
 
 
 def _link_file(source: Path, dest: Path) -> None:

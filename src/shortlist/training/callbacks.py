@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "Patience",
     "ValidationEpochs",
     "WholeCheckpoints",
+    "write_lines",
 ]
 
 
@@ -146,12 +147,17 @@ class EpochMetrics(pl.Callback):
 
     @rank_zero_only
     def _write(self) -> None:
-        text = io.StringIO()
-        columns = list(dict.fromkeys(key for line in self.lines for key in line))
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.lines)
-        write_text(self.path, text.getvalue())
+        write_lines(self.path, self.lines)
+
+
+def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
+    """Write a line for each epoch, with a column for each metric that any of them has."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    write_text(path, text.getvalue())
 
 
 class EpochProgress(pl.Callback):

@@ -24,6 +24,7 @@ from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run, score_split
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.module import SetClassifier, check_not_diverged
+from shortlist.training.remake import prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
 
 __all__ = ["is_first_process", "resume", "train"]
@@ -55,7 +56,11 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
 
 
 def resume(folder: str | Path, *, progress: Progress | None = None, test: bool = True) -> Run:
-    """Go on with a run from its last whole epoch, to the same numbers as without the stop."""
+    """Go on with a run from its last whole epoch, to the same numbers as without the stop.
+
+    Files of a finished run that were lost or damaged since are made again from its best epoch, with a
+    warning that names them.
+    """
     run = Run.open(folder)
     run.check_recipe()
     return _proceed(run, run.recipe, progress, test)
@@ -67,15 +72,14 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             _fit(run, recipe, progress)
         return run
     with run.locked():
-        if run.state == "finished":
+        if run.state == "finished" and not prepare_remake(run):
             return run
-        for left in run.path.glob("*/.*.ckpt"):  # of a process that was killed while it wrote
-            left.unlink()
         if run.state == "started":
             data = _fit(run, recipe, progress)
             run.set_state("trained")
         else:
             data = build_data(recipe)
+            data.class_table.save(run.model_path / "class_table.json")
         _finish(run, recipe, data, progress, test)
     return run
 

@@ -1,0 +1,103 @@
+"""A manifest: what files a folder is made of, each with its size and hash, in one JSON file that is sealed.
+
+The manifest of a run is ``run.json``, that of a model ``model.json``. It is written last, so that a folder
+with a manifest is whole, and it carries a checksum of itself. What is read later is checked against it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shortlist._files import write_text
+
+__all__ = ["check_file", "is_same_file", "read_sealed", "record_files", "write_sealed"]
+
+# hashes of large files that were read before by this process, by all that changes when a file does
+_KNOWN: dict[tuple[str, int, int, int, int], str] = {}
+_LARGE = 8 << 20
+
+
+def write_sealed(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON with a checksum of itself.
+
+    Raises:
+        ValueError: If a value has no place in JSON, such as NaN.
+    """
+    sealed = {**content, "checksum": _checksum(content)}
+    write_text(path, json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what :func:`write_sealed` wrote, without the checksum.
+
+    Raises:
+        ValueError: If the file is no JSON, no mapping, or was changed since it was written.
+    """
+    path = Path(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
+    if content.pop("checksum", None) != _checksum(content):
+        raise ValueError(f"{path} was changed since it was written: its checksum is of other content")
+    return content
+
+
+def record_files(folder: str | Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of each of these files, by name."""
+    found = {}
+    for name in sorted(names):
+        path = Path(folder) / name
+        found[name] = {"size": path.stat().st_size, "sha256": _hash(path)}
+    return found
+
+
+def check_file(folder: str | Path, name: str, files: Mapping[str, Any]) -> Path:
+    """Return the path of a file that is as the manifest says.
+
+    Args:
+        folder: The folder that the manifest is of.
+        name: The file, relative to the folder.
+        files: What :func:`record_files` returned when the manifest was written.
+
+    Raises:
+        ValueError: If the file is missing, is not in the manifest, or is not the one that is.
+    """
+    path = Path(folder) / name
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    if name not in files:
+        raise ValueError(f"{path} is not a file that was written here: the manifest does not list it")
+    if not is_same_file(path, files[name]):
+        raise ValueError(f"{path} is damaged or was changed: it is not the file in the manifest")
+    return path
+
+
+def is_same_file(path: Path, record: Any) -> bool:
+    """Whether a file has the size and the hash of its record."""
+    return path.stat().st_size == record["size"] and _hash(path) == record["sha256"]
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    """Return the SHA-256 of a file; a large one is read once for as long as nobody writes to it."""
+    state = os.stat(path)
+    if state.st_size < _LARGE:  # quick to read, and clocks of files are too coarse to tell quick changes
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    key = (str(path.absolute()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    if key not in _KNOWN:
+        found = hashlib.sha256()
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                found.update(piece)
+        _KNOWN[key] = found.hexdigest()
+    return _KNOWN[key]

@@ -1,0 +1,34 @@
+"""``shortlist doctor``: what is wrong with a folder, and what can be restored."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders or saved models.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Check every file of runs and models against their manifests, and say what can be restored from what.
+
+    Nothing is changed. The exit code is 1 if anything is wrong.
+    """
+    from dataclasses import asdict
+
+    from shortlist.cli._console import print_json
+    from shortlist.runs.doctor import examine
+
+    found = {str(folder): examine(folder) for folder in folders}
+    if as_json:
+        print_json({folder: [asdict(one) for one in findings] for folder, findings in found.items()})
+    else:
+        for folder, findings in found.items():
+            for one in findings:
+                typer.echo(f"{folder}: {one.file}: {one.what}. To do: {one.remedy}")
+            if not findings:
+                typer.echo(f"{folder}: all files are as they were written")
+    if any(found.values()):
+        raise typer.Exit(1)

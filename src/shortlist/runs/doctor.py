@@ -1,0 +1,134 @@
+"""What is wrong with a folder of ours, file by file, and what can be restored from what."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shortlist._files import is_temporary
+from shortlist._manifest import is_same_file, read_sealed
+from shortlist.runs.run import Run, RunError
+
+__all__ = ["Finding", "damaged_files", "examine"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a folder.
+
+    Args:
+        file: The file, relative to the folder.
+        what: What is wrong with it, in words.
+        remedy: What to do, in words or as a command.
+    """
+
+    file: str
+    what: str
+    remedy: str
+
+
+def examine(folder: str | Path) -> list[Finding]:
+    """Check every file of a run or of a saved model against its manifest.
+
+    Args:
+        folder: A run folder, or a folder with a saved model.
+
+    Returns:
+        What is wrong; nothing if all is well.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    folder = Path(folder)
+    if (folder / "run.json").is_file():
+        return _examine_run(Run(folder)) + _leftovers(folder)
+    if (folder / "model.json").is_file():
+        return _examine_model(folder) + _leftovers(folder)
+    what = "it has no run.json and no model.json" if folder.is_dir() else "there is no such folder"
+    raise ValueError(f"{folder} must be a run folder or a saved model: {what}")
+
+
+def damaged_files(run: Run) -> list[str]:
+    """Return the files of a finished run that are not as its manifests say, with those of its model."""
+    return sorted(_lost(run))
+
+
+def _lost(run: Run) -> dict[str, str]:
+    """Return what is wrong with files of a finished run, by name."""
+    lost = _differing(run.path, run.info()["files"])
+    if "model/model.json" in lost:  # nobody knows what the model was made of
+        return lost
+    inside = _differing(run.model_path, read_sealed(run.model_path / "model.json")["files"])
+    return lost | {f"model/{name}": what for name, what in inside.items()}
+
+
+def _differing(folder: Path, files: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name, record in files.items():
+        path = folder / name
+        if not path.is_file():
+            found[name] = "is missing"
+        elif not is_same_file(path, record):
+            found[name] = "is damaged or was changed"
+    return found
+
+
+def _examine_run(run: Run) -> list[Finding]:
+    try:
+        info = run.info()
+    except (RunError, OSError) as error:
+        return [Finding("run.json", str(error), "put it back from a copy, or train the run again")]
+    if info["state"] == "calibrating":
+        what = "the run was stopped while it was calibrated"
+        return [Finding("run.json", what, f"shortlist calibrate {run.path}")]
+    if info["state"] != "finished":
+        what = f"the run is not finished: it is {info['state']}"
+        return [Finding("run.json", what, f"shortlist train --resume {run.path}")]
+    lost = _lost(run)
+    found = [Finding(name, what, _remedy(run, name, lost)) for name, what in lost.items()]
+    for name in set(run.own_files()) - info["files"].keys():
+        found.append(Finding(name, "is not in the manifest: it was not written by the run", "move it away"))
+    return sorted(found, key=lambda finding: finding.file)
+
+
+def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
+    """Return what restores a file, provided that what it is made of is whole."""
+    copy = "put it back from a copy, or train the run again"
+    if name == "recipe.yaml":
+        return copy
+    if name.endswith(".ckpt"):
+        return f"nothing needs it while all else is whole; {copy}"
+    made = {"results.json": "", "results_val.json": " --part val"}
+    if name in made and all(other in made for other in lost):
+        return f"shortlist evaluate {run.path}{made[name]}"
+    calibration = {"model/score_map.json", *made}
+    is_calibrated = [other in calibration or other.startswith("model/predictors/") for other in lost]
+    if all(is_calibrated):
+        return f"shortlist calibrate {run.path}"
+    if "scores_from" in run.info():
+        return "remove the folder, and run its suite again"
+    if any(other == "recipe.yaml" or other.endswith(".ckpt") for other in lost):
+        return copy
+    return f"shortlist train --resume {run.path}, which needs the data"
+
+
+def _examine_model(folder: Path) -> list[Finding]:
+    copy = "put it back from a copy, or save the model again"
+    try:
+        files = read_sealed(folder / "model.json")["files"]
+    except (ValueError, KeyError) as error:
+        return [Finding("model.json", str(error), copy)]
+    return [Finding(name, what, copy) for name, what in sorted(_differing(folder, files).items())]
+
+
+def _leftovers(folder: Path) -> list[Finding]:
+    """Return what killed processes left behind; whoever works in the folder next takes it away."""
+    found = []
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            if is_temporary(name):
+                path = str((Path(place) / name).relative_to(folder))
+                found.append(Finding(path, "is being written, or a killed process left it", "remove it"))
+        folders[:] = [name for name in folders if not is_temporary(name)]
+    return found
