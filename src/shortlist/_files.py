@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Write files completely or not at all."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ __all__ = ["check_place", "replacing", "write_text"]
 
 
 def check_place(path: str | Path) -> None:
-    """Fail now, as writing would after long work, if there can be no file of this name."""
+    """Raise an error now, before long work, if no file of this name can be written."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
@@ -24,7 +24,7 @@ def check_place(path: str | Path) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; it takes the place of ``path`` when the block ends well.
+    """Give a temporary file to write to, which replaces ``path`` when the block ends without an error.
 
     If the block fails, the temporary file is removed and ``path`` is left as it was.
     """
@@ -45,6 +45,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -119,7 +119,7 @@ def _row(group: Group) -> Row:
 
 
 def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The metrics asked for, each coverage followed by the size of its sets."""
+    """Return the metrics asked for, each coverage followed by the size of its sets."""
     if metrics is None:
         plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in known]
         metrics = plain + [name for name in known if name.endswith("coverage.micro")]

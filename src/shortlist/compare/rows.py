@@ -84,7 +84,7 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
-    """What a metric is the mean of, for each row (n,); None if it is none of the kind."""
+    """Return what a metric is the mean of, for each row (n,); None if it is none of the kind."""
     if name == "balanced_error":
         return topk_hits(rows.ranks, [1], ties="against")[:, 0]
     if name == "nll":
@@ -103,7 +103,7 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
 
 
 def _classes(average: str, table: ClassTable) -> Tensor | None:
-    """The classes whose means are averaged; None for a mean over rows."""
+    """Return the classes whose means are averaged; None for a mean over rows."""
     if average in ("macro", "balanced_error"):
         return torch.ones(len(table), dtype=torch.bool)
     return table.groups() == GROUPS.index(average) if average in GROUPS else None

@@ -16,7 +16,7 @@ _NOT_OF_TEST_ROWS = (
 
 
 def on_same_rows(first: Recipe, second: Recipe) -> bool:
-    """Whether two recipes name the same test rows: numbers of rows and classes alone do not tell."""
+    """Return whether two recipes name the same test rows: numbers of rows and classes alone do not tell."""
     return _test_rows(first) == _test_rows(second)
 
 

@@ -98,7 +98,7 @@ def paired_bootstrap_test(
     num_resamples: int = 2000,
     seed: int = 0,
 ) -> PairedTest:
-    """Whether the means differ, by resampling rows with their pair of values.
+    """Return whether the means differ, by resampling rows with their pair of values.
 
     The p-value is twice the share of resamples in which the difference has the other sign (those without a
     difference count as such), at least ``2 / (num_resamples + 1)``.

@@ -71,7 +71,7 @@ def _difference(name: str, found: Difference, plus_minus: str) -> tuple[str, boo
 
 
 def footnotes(comparison: Comparison) -> list[str]:
-    """What the numbers are, each test that was made, and what is left out."""
+    """Return what the numbers are, each test that was made, and what is left out."""
     notes = ["mean ± half the 95 % interval over seeds (for one run: over test rows)"]
     for name, best in comparison.best.items():
         if best.p_value is None:
@@ -95,7 +95,7 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
-    """A table for ``rich``; the differences to a baseline are its lower part."""
+    """Return a table for ``rich``; the differences to a baseline are its lower part."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -121,7 +121,7 @@ def _marked(cells: Cells, start: str, end: str) -> list[str]:
 
 
 def wide_console() -> Any:
-    """Where a table is printed: as wide as the terminal, or as wide as it likes in a file."""
+    """Return where a table is printed: as wide as the terminal, or as wide as it likes in a file."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -129,7 +129,7 @@ def wide_console() -> Any:
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """A table in Markdown, one of differences if there is a baseline, and the notes below."""
+    """Return a table in Markdown, one of differences if there is a baseline, and the notes below."""
     head = ["method", "runs", *map(_heading, comparison.metrics)]
     lines = _pipe_table(head, _body(comparison, " ± "))
     if comparison.differences:

@@ -48,7 +48,7 @@ class BenchmarkPlan:
     left_out: dict[str, int]
 
     def sizes(self) -> dict[str, int]:
-        """Number of images of each part."""
+        """Return the number of images of each part."""
         counts = Counter(part for _, _, part in self.rows)
         return {part: counts[part] for part in PARTS}
 
@@ -79,7 +79,7 @@ def _from_folder(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str], int]:
-    """Images and genus of each class, and how many rows were left out that list an image again."""
+    """Return the images and genus of each class, and how many rows were left out that list an image again."""
     if not source.exists():
         raise missing(source, LAYOUT)
     images: dict[str, list[str]] = {}
@@ -242,7 +242,7 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
 
 
 def _free_name(folder: Path, name: str) -> Path:
-    """The name in the folder, with a number if another image has it."""
+    """Return the name in the folder, with a number if another image has it."""
     file, number = folder / name, 2
     while os.path.lexists(file):
         stem, suffix = os.path.splitext(name)

@@ -48,7 +48,7 @@ class CheckReport:
     across_classes: list[list[str]] = field(default_factory=list)
 
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether nothing was found."""
         return not any(list(asdict(self).values())[1:])
 
 
@@ -129,7 +129,7 @@ def _groups(keys: Sequence) -> list[list[int]]:
 
 
 def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[int]]:
-    """Images connected by a chain of near pairs, of which not all have the same bytes."""
+    """Return the images connected by a chain of near pairs, of which not all have the same bytes."""
     looks: dict[int, list[int]] = {}
     for index, finding in enumerate(findings):
         if finding.looks is not None:

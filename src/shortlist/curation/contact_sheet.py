@@ -88,7 +88,7 @@ def _rows(
     num_groups: int,
     num_classes: int,
 ) -> list[tuple[str, list[int]]]:
-    """The groups to show and the classes to show of each."""
+    """Return the groups to show and the classes to show of each."""
     class_table.parent_index(level)  # refuses an unknown level
     sizes = targets.bincount(minlength=len(class_table)).tolist()
     members: dict[str, list[int]] = defaultdict(list)
@@ -109,7 +109,7 @@ def _rows(
 
 
 def _pixels(split: Split, row: int) -> Tensor:
-    """An image as uint8 (h, w, 3)."""
+    """Return an image as uint8 (h, w, 3)."""
     image = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"split must hold images of shape (1 or 3, h, w), got {tuple(image.shape)}")

@@ -78,7 +78,7 @@ class Description:
 
 
 def describe(class_table: ClassTable, splits: "Splits | None" = None) -> Description:
-    """The numbers of a data set; with ``splits``, also the sizes of its parts.
+    """Return the numbers of a data set; with ``splits``, also the sizes of its parts.
 
     Example:
         >>> describe(ClassTable(["oak", "ash"], counts=[150, 50])).imbalance
@@ -131,7 +131,7 @@ def plot_lorenz(axes: "Axes", curves: Mapping[str, tuple[Sequence[float], Sequen
 
 
 def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options: Any) -> "Splits":
-    """A data set by name (``shortlist.datasets.DATASETS``) or by path.
+    """Return a data set by name (``shortlist.datasets.DATASETS``) or by path.
 
     A path may be a folder of saved embeddings, of Pl@ntNet-300K, or of class folders; or a list of images.
 

@@ -70,14 +70,14 @@ def _distinct(values: np.ndarray) -> np.ndarray:
 
 
 def _last_of_each(keys: np.ndarray) -> np.ndarray:
-    """Indices of the last entry of each distinct key, in the order of the keys."""
+    """Return the indices of the last entry of each distinct key, in the order of the keys."""
     order = np.argsort(keys, kind="stable")
     last = np.append(keys[order[1:]] != keys[order[:-1]], True)
     return order[last]
 
 
 def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray:
-    """The author of each item, -1 if unknown; two different ones are an error."""
+    """Return the author of each item, -1 if unknown; two different ones are an error."""
     low = np.full(num_items, np.iinfo(np.int64).max)
     high = np.full(num_items, -1, dtype=np.int64)
     known = author >= 0

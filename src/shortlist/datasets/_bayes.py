@@ -92,7 +92,7 @@ def _mean(values: Tensor) -> Estimate:
 
 
 def _cut(scores: Tensor, k: float) -> tuple[float, Tensor]:
-    """The threshold that keeps ``k`` entries per row on average, and how many it keeps in each row."""
+    """Return the threshold that keeps ``k`` entries per row on average, and how many it keeps in each row."""
     kept = scores.flatten().topk(min(round(k * len(scores)), scores.numel())).values
     cut = float(kept[-1])
     return cut, (scores >= cut).double().sum(-1)

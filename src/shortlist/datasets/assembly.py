@@ -26,7 +26,7 @@ class Files:
     targets: Tensor
 
     def take(self, indices: Tensor) -> "Files":
-        """The rows with these indices."""
+        """Return the rows with these indices."""
         return Files([self.paths[int(i)] for i in indices], self.targets[indices])
 
 
@@ -36,7 +36,7 @@ def missing(path: str | Path, help_text: str) -> FileNotFoundError:
 
 
 def examples(items: Sequence[object], limit: int = 3) -> str:
-    """The first few of many, for a message."""
+    """Return the first few of many, for a message."""
     shown = ", ".join(str(item) for item in items[:limit])
     return shown + (", ..." if len(items) > limit else "")
 
@@ -102,7 +102,7 @@ def assemble(
     on_error: OnError = "skip",
     verify: bool = False,
 ) -> Splits:
-    """The three parts as image files, with training counts in the class table.
+    """Return the three parts as image files, with training counts in the class table.
 
     The last five arguments are those that every set of image files takes; see
     :func:`shortlist.datasets.folders.image_folder`.

@@ -26,7 +26,7 @@ HELP = (
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
+    """Return the tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
 
     Raises:
         FileNotFoundError: There is no such file.

@@ -30,7 +30,7 @@ LAYOUT = (
 
 
 def class_folders(root: str | Path) -> list[str]:
-    """Names of the folders in a folder, sorted as text, without hidden ones."""
+    """Return the names of the folders in a folder, sorted as text, without hidden ones."""
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
@@ -47,7 +47,7 @@ def images_below(folder: str | Path) -> list[str]:
 
 
 def _is_loop(parent: str, name: str) -> bool:
-    """Whether a folder is a link to one that it is in."""
+    """Return whether a folder is a link to one that it is in."""
     path = os.path.join(parent, name)
     if not os.path.islink(path):
         return False
@@ -64,7 +64,7 @@ def require_images(parts: Mapping[str, Files], folders: Mapping[str, Path], help
 
 
 def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
-    """The images of the class folders in ``root``; a class without a folder has none."""
+    """Return the images of the class folders in ``root``; a class without a folder has none."""
     paths, targets = [], []
     for index, name in enumerate(ids):
         folder = os.path.join(root, name)

@@ -57,7 +57,7 @@ class GaussianSplits(Splits):
         return _draw(num_rows, means=self.means, priors=weights, generator=generator)
 
     def bayes_accuracy(self, *, k: float, num_samples: int = 50_000, seed: int = 0) -> BayesAccuracy:
-        """What the best sets of size ``k`` reach on this distribution, with standard errors.
+        """Return what the best sets of size ``k`` reach on this distribution, with standard errors.
 
         Args:
             k: Size of the sets; on average it need not be whole.
@@ -100,7 +100,7 @@ def gaussian_genera(
     zipf_exponent: float = 1.0,
     seed: int = 0,
 ) -> GaussianSplits:
-    r"""Classes in groups of neighbors, some frequent and most rare, with exact probabilities.
+    r"""Return the classes in groups of neighbors, some frequent and most rare, with exact probabilities.
 
     Class c of genus g is :math:`N(\mu_g + \delta_c, I)`, with genus centers
     :math:`\mu_g \sim N(0, a^2 I / d)` and offsets :math:`\delta_c \sim N(0, b^2 I / d)`; the priors are
@@ -151,7 +151,7 @@ def two_gaussians(
     num_test_rows: int = 10_000,
     seed: int = 0,
 ) -> GaussianSplits:
-    """Two classes in the plane, unit Gaussians around (-1, -1) and, the rare one, around (1, 1).
+    """Return two classes in the plane, unit Gaussians around (-1, -1) and, the rare one, around (1, 1).
 
     The best separator for the balanced error goes through the origin, whatever the priors; its error is
     ``TWO_GAUSSIANS_BALANCED_ERROR``, 7.86 %.
@@ -179,7 +179,7 @@ def two_gaussians(
 def draw_two_gaussians(
     num_rows: int, *, rare_prior: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Rows (n, 2), float64, and classes (n,) of the two Gaussians; class 1 is the rare one."""
+    """Return the rows (n, 2), float64, and classes (n,) of the two Gaussians; class 1 is the rare one."""
     target = (torch.rand(num_rows, generator=generator) < rare_prior).long()
     noise = torch.randn(num_rows, 2, dtype=torch.float64, generator=generator)
     return noise + (2 * target[:, None] - 1), target

@@ -71,7 +71,7 @@ class PathList(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        """The path at an index, or the list of those in a slice."""
+        """Return the path at an index, or the list of those in a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
@@ -80,7 +80,7 @@ class PathList(Sequence[str]):
 
 
 def read_image(path: str | Path) -> "Image.Image":
-    """The file as an RGB image, decoded whole; any error becomes a ``ValueError`` with the path."""
+    """Return the file as an RGB image, decoded whole; any error becomes a ``ValueError`` with the path."""
     from PIL import Image
 
     try:
@@ -92,7 +92,7 @@ def read_image(path: str | Path) -> "Image.Image":
 
 
 def as_rgb(image: "Image.Image") -> "Image.Image":
-    """A copy of an opened image in RGB, as :func:`read_image` gives it."""
+    """Return a copy of an opened image in RGB, as :func:`read_image` gives it."""
     image = with_8_bits(image)
     if "transparency" in image.info:  # a palette with transparent colors has to pass through RGBA
         return image.convert("RGBA").convert("RGB")
@@ -100,7 +100,7 @@ def as_rgb(image: "Image.Image") -> "Image.Image":
 
 
 def with_8_bits(image: "Image.Image") -> "Image.Image":
-    """The image itself; of one with 16 bits, the upper 8 (Pillow would cut all above 255 to white).
+    """Return the image itself; of one with 16 bits, the upper 8 (Pillow would cut all above 255 to white).
 
     Raises:
         ValueError: Its pixels have 32 bits, of which none can say what is black and what is white.

@@ -211,7 +211,7 @@ def image_list(
     seed: int = 0,
     **image_options: Any,
 ) -> Splits:
-    """Images and classes listed in one file.
+    """Return the images and classes listed in one file.
 
     On disk: a ``.csv`` or ``.parquet`` file with a column of paths, one of classes and, if wanted, one that
     says ``train``, ``val`` or ``test``; or a text file with ``path class`` on each line. Without a division

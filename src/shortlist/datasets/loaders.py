@@ -28,7 +28,7 @@ class NumberedRows(Dataset):
         return len(self.split)
 
     def __getitems__(self, numbers: Sequence[int]) -> Batch:
-        """A whole batch."""
+        """Return a whole batch."""
         marked = torch.as_tensor(numbers)
         rows = marked % len(self.split)
         fetch: Any = getattr(self.split, "batch", None)
@@ -47,7 +47,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _place() -> tuple[int, int]:
-    """Which process this is, and of how many."""
+    """Return which process this is, and of how many."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 

@@ -16,7 +16,7 @@ Profile = Literal["exp", "step"]
 def long_tailed_counts(
     num_classes: int, *, n_max: int, rho: float = 100.0, profile: Profile = "exp"
 ) -> Tensor:
-    r"""Images of each class in a long-tailed subset.
+    r"""Return the images of each class in a long-tailed subset.
 
     .. math:: n_c = \lfloor n_{\max}\, \rho^{-c/(L-1)} \rfloor
 
@@ -54,7 +54,7 @@ def long_tailed_counts(
 def subset_by_counts(
     targets: Tensor, class_counts: Tensor, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Indices of a random subset with so many rows of each class, ascending.
+    """Return the indices of a random subset with so many rows of each class, ascending.
 
     Args:
         targets: Class index of each row (n,).

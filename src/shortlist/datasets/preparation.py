@@ -16,7 +16,7 @@ _COLORS = {1: "L", 3: "RGB"}
 
 
 def preprocessing_of(split: Any) -> Preprocessing | None:
-    """What makes of a picture what a validation or test part makes of its own.
+    """Return what makes of a picture what a validation or test part makes of its own.
 
     Args:
         split: A part of a data set without augmentation. Image files have a preprocessing if they go through

@@ -107,7 +107,7 @@ class ClassBalancedSampler(Sampler[int]):
             yield index
 
     def state_dict(self, *, consumed: int | None = None) -> dict[str, Any]:
-        """Where the epoch stands.
+        """Return where the epoch stands.
 
         Args:
             consumed: Draws that this process has used since the iteration began, which after a resume is
@@ -148,7 +148,7 @@ class ClassBalancedSampler(Sampler[int]):
         return 0, 1
 
     def _draw(self, length: int) -> Tensor:
-        """The first ``length`` draws of the epoch."""
+        """Return the first ``length`` draws of the epoch."""
         # hashed: with seed + epoch, runs of neighboring seeds would share most of their epochs
         generator = torch.Generator().manual_seed(random.Random(f"{self.seed}, {self.epoch}").getrandbits(32))
         # one row per draw, so that more draws do not change the first ones

@@ -62,17 +62,17 @@ class TensorSplit(Dataset):
         return row[0], int(target)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows with these indices, transformed, and their classes."""
+        """Return the rows with these indices, transformed, and their classes."""
         rows = self.inputs[indices]
         return rows if self.transform is None else self.transform(rows), self.targets[indices]
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """What a ``DataLoader`` calls for a whole batch."""
+        """Return what a ``DataLoader`` calls for a whole batch."""
         return self.batch(torch.as_tensor(indices))
 
     @staticmethod
     def collate(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The batch as it is: it was fetched in one piece."""
+        """Return the batch as it is: it was fetched in one piece."""
         return batch
 
 
@@ -96,7 +96,7 @@ class ChangedSplit(Dataset):
         return row, target if target == -100 else int(self.targets[index])
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows with these indices and their classes."""
+        """Return the rows with these indices and their classes."""
         rows = self.rows[indices]
         fetch = getattr(self.split, "batch", None)
         if fetch is None:

@@ -51,7 +51,7 @@ METHODS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
-    """The recipe of one of the trainings."""
+    """Return the recipe of one of the trainings."""
     return make_recipe(BASE, [*changes, f"seed={seed}"])
 
 
@@ -120,7 +120,7 @@ class Comparison:
 
 
 def _hits(run: Run, predictor: str) -> tuple[Tensor, Tensor]:
-    """Whether each test row's set holds its class (n,), and the classes (n,)."""
+    """Return whether each test row's set holds its class (n,), and the classes (n,)."""
     scores, target = run.scored("test")
     sets = run.predictors()[predictor](scores)
     return sets.gather(1, target[:, None]).squeeze(1).double(), target
@@ -143,7 +143,7 @@ def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool
 
 
 def demo_words(runs: dict[str, Run]) -> list[str]:
-    """What the metrics show, each sentence with the comparison it rests on."""
+    """Return what the metrics show, each sentence with the comparison it rests on."""
     plain, two_heads, noisy, noised = runs.values()
     results = plain.results()
     conformal = results.sets["conformal90"]

@@ -203,7 +203,7 @@ def write_predictors(folder: str | Path, predictors: Mapping[str, SetPredictor])
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:
-    """The predictors of these names, in this order."""
+    """Return the predictors of these names, in this order."""
     predictors = {}
     for name in names:
         path = _predictor_path(Path(folder), name)

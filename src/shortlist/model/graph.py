@@ -34,7 +34,7 @@ class ModelGraph(nn.Module):
         self.head: HeadChoice = head
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Scores (n, c), probabilities (n, c), and sets (n, c) if there is a predictor."""
+        """Return the scores (n, c), probabilities (n, c), and sets (n, c) if there is a predictor."""
         scores = self.score_map(head_scores(self.network(inputs), self.head))
         probabilities = self.to_shown(scores).softmax(1)
         if self.predictor is None:

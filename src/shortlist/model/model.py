@@ -168,7 +168,7 @@ class Model:
             return self._to_shown(scores.to(self.device)).softmax(1)
 
     def features(self, batch: Tensor) -> Tensor:
-        """What the classifier sees of prepared inputs (n, ...): vectors (n, d)."""
+        """Return what the classifier sees of prepared inputs (n, ...): vectors (n, d)."""
         classifier = self.network.get_submodule(classifier_name(self.network, self.classifier))
         seen: list[Tensor] = []
         thread = get_ident()
@@ -208,7 +208,7 @@ class Model:
         at_least: int = 0,
         batch_size: int = 64,
     ) -> list[list[Candidate]]:
-        """The candidate classes of each image, the one with the best score first.
+        """Return the candidate classes of each image, the one with the best score first.
 
         Where the scores contain other class priors than the training rows', as those of a logit-adjusted loss
         do, the best score need not have the largest probability.
@@ -322,7 +322,7 @@ class Model:
         }
 
     def _input(self, batch: Tensor) -> Tensor:
-        """A batch where the network is, and in its precision."""
+        """Return a batch where the network is, and in its precision."""
         kinds = (tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point())
         dtype = next(kinds, batch.dtype) if batch.is_floating_point() else batch.dtype
         return in_channels_last(batch.to(self.device, dtype))
@@ -372,7 +372,7 @@ def _check_sizes(
 
 
 def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy as JSON gives it back."""
+    """Return a copy as JSON gives it back."""
     try:
         return json.loads(json.dumps(dict(about), allow_nan=False))
     except (TypeError, ValueError) as error:

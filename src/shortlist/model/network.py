@@ -14,7 +14,7 @@ __all__ = ["network_by_name", "network_of"]
 
 
 def network_of(spec: NetworkSpec | None) -> nn.Module:
-    """The network without weights of its own; what is drawn does not show in other draws."""
+    """Return the network without weights of its own; what is drawn does not show in other draws."""
     if spec is None:
         raise ValueError(
             "it does not say how the network is built: make the network yourself and pass it, "
@@ -25,7 +25,7 @@ def network_of(spec: NetworkSpec | None) -> nn.Module:
 
 
 def network_by_name(path: str | Path, name: str) -> nn.Module:
-    """The network for a saved model, made by a function that the caller names: its code is run.
+    """Return the network for a saved model, made by a function that the caller names: its code is run.
 
     Args:
         path: The folder of the model, for :meth:`Model.load`.

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
-    """The data set, read or made, with the recipe's changes to its training part."""
+    """Return the data set, read or made, with the recipe's changes to its training part."""
     info, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)
     if info.tells_progress:
@@ -65,7 +65,7 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
-    """The loss, with the class counts, weights and tables that it needs."""
+    """Return the loss, with the class counts, weights and tables that it needs."""
     counts = data.class_table.class_counts
     beta = getattr(recipe.loss, "class_balanced", None)
     return make_loss(
@@ -79,7 +79,7 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
 
 
 def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
-    """The network for inputs like the sample, with a head that the loss can use.
+    """Return the network for inputs like the sample, with a head that the loss can use.
 
     ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
     """
@@ -149,7 +149,7 @@ def build_optimizer(
 
 
 def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
-    """The factor of the learning rate, a function of the step alone: a resumed run agrees."""
+    """Return the factor of the learning rate, a function of the step alone: a resumed run agrees."""
     settings = recipe.schedule
     unit = steps_per_epoch if settings.unit == "epoch" else 1
     warm_up = settings.warm_up * unit

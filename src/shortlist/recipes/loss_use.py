@@ -40,12 +40,12 @@ TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """What the loss of this name wants beyond scores and target."""
+    """Return what the loss of this name wants beyond scores and target."""
     return getattr(TRAINABLE_LOSSES[name], "needs", frozenset())
 
 
 def needed_head(name: str) -> str | None:
-    """The head that the loss of this name must have; ``None`` if any head with one output will do."""
+    """Return the head that the loss of this name must have; ``None`` if any head with one output will do."""
     needs = needs_of(name)
     return "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
 
@@ -81,7 +81,7 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
 def declared_maps(
     loss: nn.Module, class_counts: Tensor, *, balanced_rows: bool, free_scores: bool = True
 ) -> dict[str, ScoreMap]:
-    """The score map of each head, as the loss declares it, before anything is fitted.
+    """Return the score map of each head, as the loss declares it, before anything is fitted.
 
     Args:
         loss: With the class weights that it had at the epoch that is kept.

@@ -248,7 +248,7 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
-    """One line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
+    """Return one line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
     lines = []
     for fault in error.errors():
         location = [str(part) for part in fault["loc"]]
@@ -268,7 +268,7 @@ def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[
 
 
 def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The keys that are valid at a place."""
+    """Return the keys that are valid at a place."""
     for part in path:
         field = model.model_fields.get(part)
         inner = None if field is None else _section_of(field.annotation)

@@ -32,17 +32,17 @@ def validation_is_test(recipe: "Recipe") -> bool:
 
 
 def trains_balanced(recipe: "Recipe") -> bool:
-    """Whether the classifier that is kept was trained on class-balanced batches."""
+    """Return whether the classifier that is kept was trained on class-balanced batches."""
     return recipe.sampler.name == "class_balanced" or recipe.second_stage is not None
 
 
 def scales_weights(recipe: "Recipe") -> bool:
-    """Whether the classifier that is kept only learned a scale for each class of another one."""
+    """Return whether the classifier that is kept only learned a scale for each class of another one."""
     return recipe.second_stage is not None and recipe.second_stage.name == "weight_scaling"
 
 
 def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
-    """Whether temperature and prior exponent of the scores are fitted, since nobody knows them."""
+    """Return whether temperature and prior exponent of the scores are fitted, since nobody knows them."""
     if recipe.adjust.tau == "cross_fit":
         return True
     by_hand = recipe.adjust.temperature not in (None, "fit")
@@ -81,7 +81,7 @@ def _faults(recipe: "Recipe") -> Iterator[str]:
 
 
 def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
-    """The loss for classes of some counts, with the class weights that it starts or ends with."""
+    """Return the loss for classes of some counts, with the class weights that it starts or ends with."""
     options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
     beta = getattr(recipe.loss, "class_balanced", None)
     if reweighted and recipe.reweighting is not None:
@@ -91,7 +91,7 @@ def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
 
 
 def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
-    """The map that the loss declares for the head to predict from, for classes of some counts."""
+    """Return the map that the loss declares for the head to predict from, for classes of some counts."""
     loss, free = _loss(recipe, reweighted=reweighted), not scales_weights(recipe)
     maps = declared_maps(loss, _COUNTS, balanced_rows=trains_balanced(recipe), free_scores=free)
     return maps.get(recipe.adjust.predict_from, maps["set"])

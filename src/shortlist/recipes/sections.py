@@ -242,7 +242,7 @@ def options_model(
     more: Mapping[str, Any] | None = None,
     passed_to: Callable[..., Any] | None = None,
 ) -> type[BaseModel]:
-    """A model of the options that a function takes, read off its signature.
+    """Return a model of the options that a function takes, read off its signature.
 
     Args:
         name: What to call it in messages.

@@ -134,7 +134,7 @@ def _train_classifier(
 
 
 def _order(targets: Tensor, recipe: Recipe, epoch: int, generator: torch.Generator) -> Tensor:
-    """The rows of an epoch, drawn as the recipe draws them."""
+    """Return the rows of an epoch, drawn as the recipe draws them."""
     if not trains_balanced(recipe):
         return torch.randperm(len(targets), generator=generator)
     sampler = ClassBalancedSampler(targets, num_samples=len(targets), seed=recipe.seed)

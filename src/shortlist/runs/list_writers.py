@@ -127,7 +127,7 @@ def check_suffix(path: Path) -> None:
 
 @contextmanager
 def open_writer(path: Path, table: ClassTable) -> Iterator[ListWriter]:
-    """A writer for the format that the suffix names."""
+    """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         writer = _ParquetWriter(path, table)

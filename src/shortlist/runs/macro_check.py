@@ -52,7 +52,7 @@ def warn_where_priors_hurt(
 
 
 def _hits(predictor: SetPredictor, scores: Tensor, target: Tensor) -> Tensor:
-    """Whether each row's set holds its class (n,), as numbers."""
+    """Return whether each row's set holds its class (n,), as numbers."""
     return predictor(scores).gather(1, target[:, None]).squeeze(1).double()
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def load_network(run: Run) -> nn.Module:
-    """The trained network of a run, at its best epoch, in evaluation mode.
+    """Return the trained network of a run, at its best epoch, in evaluation mode.
 
     It is that of the finished model, or where there is none yet, of the checkpoint. Its scores are those in
     ``scores/``: the score map is not part of it.
@@ -71,7 +71,7 @@ def describe_model(run: Run, **known: Any) -> None:
 
 
 def last_stage(recipe: Recipe) -> str:
-    """The folder of the checkpoints of the stage that a run ends with."""
+    """Return the folder of the checkpoints of the stage that a run ends with."""
     return "second_stage" if recipe.second_stage is not None else "checkpoints"
 
 
@@ -89,7 +89,7 @@ def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
 
 
 def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
-    """Weights of the network at the best epoch; with the prefix ``"loss."``, those of the loss."""
+    """Return weights of the network at the best epoch; with the prefix ``"loss."``, those of the loss."""
     path = run.path / folder / "best.ckpt"
     if not path.is_file():
         raise RunError(
@@ -100,7 +100,7 @@ def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint; no code in it is run."""
+    """Return the content of a checkpoint; no code in it is run."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, UnpicklingError) as error:

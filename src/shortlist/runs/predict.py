@@ -103,7 +103,7 @@ def _write(
 def _saved_scores(
     model: Model, paths: Sequence[Path], batch_size: int
 ) -> Iterator[tuple[list[str], Tensor, int]]:
-    """Scores that the model's network gave, through the score map."""
+    """Return the scores that the model's network gave, through the score map."""
     total = 0  # of the files seen so far: the next is not opened before it is its turn
     for path in paths:
         if not path.is_file():

@@ -51,7 +51,7 @@ class Run:
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
-        """A new folder; one that exists is never used.
+        """Return a new folder; one that exists is never used.
 
         It is filled under another name first: a folder of a run is one that can be resumed, whenever the
         process is killed.
@@ -76,7 +76,7 @@ class Run:
 
     @staticmethod
     def open(path: str | Path) -> "Run":
-        """An existing run; the message says what is missing if it is none."""
+        """Return an existing run; the message says what is missing if it is none."""
         run = Run(path)
         if not run.path.is_dir():
             what = "it is a file" if run.path.exists() else "there is no such folder"
@@ -99,7 +99,7 @@ class Run:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def info(self) -> dict[str, Any]:
-        """What ``run.json`` says."""
+        """Return what ``run.json`` says."""
         path = self.path / "run.json"
         try:
             info = json.loads(path.read_text(encoding="utf-8"))
@@ -161,11 +161,11 @@ class Run:
         return read_score_map(self.model_path)
 
     def predictors(self) -> dict[str, SetPredictor]:
-        """The calibrated predictors of the recipe, in the order of their names."""
+        """Return the calibrated predictors of the recipe, in the order of their names."""
         return read_predictors(self.model_path, sorted(self.recipe.predictors))
 
     def results(self, part: str = "test") -> Results:
-        """What was found on the test rows, or on the validation rows (``val``)."""
+        """Return what was found on the test rows, or on the validation rows (``val``)."""
         return Results.load(self._results_file(part))
 
     def save_results(self, results: Results, part: str = "test") -> None:
@@ -173,14 +173,14 @@ class Run:
         results.save(self._results_file(part))
 
     def has_results(self, part: str = "test") -> bool:
-        """Whether results of a part are kept."""
+        """Return whether results of a part are kept."""
         return self._results_file(part).is_file()
 
     def _results_file(self, part: str) -> Path:
         return self.path / ("results.json" if part == "test" else f"results_{part}.json")
 
     def epochs(self) -> list[dict[str, float]]:
-        """The metrics of each epoch, of both stages one after the other."""
+        """Return the metrics of each epoch, of both stages one after the other."""
         found = []
         for name in ("epochs.csv", "epochs_second_stage.csv"):
             if (self.path / name).is_file():
@@ -264,7 +264,7 @@ class Run:
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
 
     def load_declared(self) -> dict[str, ScoreMap]:
-        """What the loss says that the scores of each head mean."""
+        """Return what the loss says that the scores of each head mean."""
         return {head: ScoreMap.from_dict(found) for head, found in self._declared()["heads"].items()}
 
     def load_loss_weight(self) -> Tensor | None:
@@ -286,7 +286,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def score_shape(self, part: str) -> tuple[int, ...]:
-        """Rows and classes of the scores of a part, of which only the head of the file is read."""
+        """Return the rows and classes of the scores of a part, of which only the head of the file is read."""
         from safetensors import SafetensorError, safe_open
 
         path = self._score_file(part)
@@ -297,7 +297,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def has_scores(self, part: str) -> bool:
-        """Whether scores of a part are kept."""
+        """Return whether scores of a part are kept."""
         return self._score_file(part).is_file()
 
     def _score_file(self, part: str) -> Path:
@@ -323,7 +323,7 @@ class Run:
 
 
 def versions() -> dict[str, str]:
-    """What the run was made with."""
+    """Return what the run was made with."""
     found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
     for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
         try:

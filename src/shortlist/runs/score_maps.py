@@ -37,7 +37,7 @@ def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: T
 def complete_map(
     recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, counts: Tensor, *, rows: str
 ) -> ScoreMap:
-    """The map that a recipe asks for, fitted on held-out rows where it is to be fitted.
+    """Return the map that a recipe asks for, fitted on held-out rows where it is to be fitted.
 
     Args:
         recipe: Whose ``adjust`` says what to do.
@@ -137,7 +137,7 @@ def _fitted_together(
 def _with_tau(
     recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
 ) -> ScoreMap:
-    """The map under the training priors to the power 1 - tau."""
+    """Return the map under the training priors to the power 1 - tau."""
     tau = recipe.adjust.tau
     if isinstance(tau, float):
         return start.under(training.to_power(1 - tau))
@@ -147,7 +147,7 @@ def _with_tau(
 
 
 def metric_of(name: str, scores: Tensor, target: Tensor) -> float:
-    """A metric that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
+    """Return a metric that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
     found = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
     if found is None:
         raise ValueError(f"name must be one of the validation rows, such as top5 or average5, got {name!r}")

@@ -42,7 +42,7 @@ def score_split(
     progress: Progress | None = None,
     part: str = "",
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
+    """Return the scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
     device = next(model.parameters()).device
     training = model.training
     model.eval()
@@ -108,7 +108,7 @@ def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
 
 
 def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
-    """The head to predict from, its score map, and the calibrated predictors."""
+    """Return the head to predict from, its score map, and the calibrated predictors."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head) for head in run.load_declared()}

@@ -139,7 +139,7 @@ def _points(grid: Mapping[str, list[Any]]) -> tuple[Point, ...]:
 
 
 def _text(value: Any) -> str:
-    """A value as YAML on one line."""
+    """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
@@ -182,7 +182,7 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
 
 
 def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
-    """What takes another method's scores must be trained like it."""
+    """Return what takes another method's scores must be trained like it."""
     own, other = recipe_content(recipe), recipe_content(source)
     changed = [key for key in own if own[key] != other[key] and key not in ("adjust", "predictors")]
     if changed:
@@ -193,7 +193,7 @@ def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
 
 
 def source_cell(cell: Cell, cells: list[Cell]) -> Cell | None:
-    """The cell whose scores a method takes: on the same axes' values."""
+    """Return the cell whose scores a method takes: on the same axes' values."""
     if cell.method.source is None:
         return None
     return next(other for other in cells if other.name == cell.method.source and other.place == cell.place)
@@ -202,7 +202,7 @@ def source_cell(cell: Cell, cells: list[Cell]) -> Cell | None:
 def resolve(
     suite: Suite, cell: Cell, point: Point, seed: int, source: tuple[Cell, Point] | None = None
 ) -> Recipe:
-    """The recipe of a run; ``source`` is the cell, and its chosen point, whose scores are taken."""
+    """Return the recipe of a run; ``source`` is the cell, and its chosen point, whose scores are taken."""
     if not isinstance(suite.base, dict):
         raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)

@@ -94,7 +94,7 @@ class _Tracker:
         self._send(None)
 
     def tell(self, message: tuple[str, float]) -> None:
-        """A run's share of its work."""
+        """Return a run's share of its work."""
         name, share = message
         with self._guard:
             if name in self.running:

@@ -52,7 +52,7 @@ class SuiteState:
         return self.suite.tune.seeds if tuned else []
 
     def choice(self, cell: Cell) -> Choice | None:
-        """The best grid point by the validation rows, if all its tuning runs are there."""
+        """Return the best grid point by the validation rows, if all its tuning runs are there."""
         key = (*cell.place, cell.name)
         if key not in self._choices:
             found = self._choose(cell)
@@ -92,7 +92,7 @@ class SuiteState:
         return Choice(best, metrics)
 
     def metric(self, cell: Cell) -> str:
-        """What a cell's grid point is chosen by."""
+        """Return what a cell's grid point is chosen by."""
         return cell.method.metric or self.suite.tune.metric
 
     def validation_metric(self, cell: Cell, name: str) -> float | None:
@@ -108,7 +108,7 @@ class SuiteState:
         return None if other is None or choice is None else (other, choice.point)
 
     def recipe(self, cell: Cell, point: Point, seed: int) -> Recipe:
-        """The recipe of a run whose source, if it has one, is chosen."""
+        """Return the recipe of a run whose source, if it has one, is chosen."""
         source = self.source(cell)
         key = (*cell.place, cell.name, point.label, str(seed), "" if source is None else source[1].label)
         if key not in self._recipes:  # each is asked for whenever a run ends
@@ -116,7 +116,7 @@ class SuiteState:
         return self._recipes[key]
 
     def is_finished(self, cell: Cell, point: Point, name: str, *, tested: bool = False) -> bool:
-        """Whether a run is done, with what the choice needs, and if asked for with its test results.
+        """Return whether a run is done, with what the choice needs, and if asked for with its test results.
 
         It must be of the recipe that is asked for. One that cannot be read is not done; ``unreadable`` says
         why.
@@ -200,7 +200,7 @@ class SuiteState:
 
 
 def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned: Recipe) -> bool:
-    """Whether a run is not the planned one; what was trained is not made again unasked."""
+    """Return whether a run is not the planned one; what was trained is not made again unasked."""
     kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
     wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
     if kind == wanted and recipe_content(recipe) == recipe_content(planned):

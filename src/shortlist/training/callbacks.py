@@ -58,7 +58,7 @@ class _MovableCheckpoint(ModelCheckpoint):
     """Remembers its files by their names: a run's folder may have been moved when it is resumed."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What was best so far, in the folder as it is called now."""
+        """Return what was best so far, in the folder as it is called now."""
         state: dict[str, Any] = state_dict | {"dirpath": self.dirpath}
         for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
             state[key] = self._here(state.get(key, ""))

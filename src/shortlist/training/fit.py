@@ -30,7 +30,7 @@ __all__ = ["is_first_process", "resume", "train"]
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the files that are written once."""
+    """Return whether this process writes the files that are written once."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
@@ -137,7 +137,7 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
 
 
 def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
-    """Scores of validation and test rows by the best epoch, the finished model, results."""
+    """Return the scores of validation and test rows by the best epoch, the finished model, results."""
     model = load_network(run)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
@@ -168,7 +168,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, t
 
 
 def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
-    """The loss with the class weights that it had at the best epoch."""
+    """Return the loss with the class weights that it had at the best epoch."""
     loss = build_loss(recipe, data)
     weight = best_state(run, last_stage(recipe), "loss.").get("weight")
     if weight is not None:

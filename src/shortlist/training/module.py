@@ -68,11 +68,11 @@ class SetClassifier(pl.LightningModule):
         self._true: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Any:
-        """What the network returns."""
+        """Return what the network returns."""
         return self.model(in_channels_last(inputs))
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         inputs, target, rows = batch
         loss = call_loss(self.loss, self(inputs), target, rows)
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)

@@ -20,7 +20,7 @@ VERSION = 1  # to be raised when the same options give other images
 
 
 def cache_folder(cache: str | Path | None) -> Path:
-    """The given folder, or ``$SHORTLIST_CACHE``, or ``~/.cache/shortlist``."""
+    """Return the given folder, or ``$SHORTLIST_CACHE``, or ``~/.cache/shortlist``."""
     return Path(cache or os.environ.get("SHORTLIST_CACHE") or Path.home() / ".cache" / "shortlist")
 
 

@@ -62,7 +62,7 @@ def glyphs(
     transform: Transform | None = standardize,
     progress: Progress | None = None,
 ) -> GlyphSplits:
-    """The embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
+    """Return the embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
 
     Some of the fonts are seen in validation and test only. The classes and their sizes are the same for all
     seeds; the seed draws the images. Built once (some seconds) and then read from the cache; the same seed

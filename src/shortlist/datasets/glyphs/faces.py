@@ -102,7 +102,7 @@ class Face:
 
 @cache
 def wanted(character: int) -> bool:
-    """Whether it is a letter or digit, and not merely another form of one (NFKC keeps it)."""
+    """Return whether it is a letter or digit, and not merely another form of one (NFKC keeps it)."""
     text = chr(character)
     return unicodedata.category(text) in LETTERS_AND_DIGITS and unicodedata.normalize("NFKC", text) == text
 
@@ -155,7 +155,7 @@ def read_face(path: Path) -> Face:
 
 
 def matplotlib_faces() -> tuple[list[Face], list[bool]]:
-    """The text faces that come with matplotlib, and whether each is held out from training.
+    """Return the text faces that come with matplotlib, and whether each is held out from training.
 
     Raises:
         ValueError: If matplotlib's folder lacks one of them.

@@ -26,7 +26,7 @@ OPEN_LICENSE = re.compile(
 
 
 def is_open_license(license: str) -> bool:
-    """Whether the words of a license are those of one that lets anybody use and pass on the font.
+    """Return whether the words of a license are those of one that lets anybody use and pass on the font.
 
     >>> is_open_license("Licensed under the SIL Open Font License, Version 1.1"), is_open_license("(c) X")
     (True, False)
@@ -95,7 +95,7 @@ def _reason_to_skip(face: Face, *, require_open_license: bool) -> str:
 
 
 def _style_order(face: Face) -> tuple[int, str, str]:
-    """The common styles first."""
+    """Return the common styles first."""
     style = face.style.lower()
     place = PREFERRED_STYLES.index(style) if style in PREFERRED_STYLES else len(PREFERRED_STYLES)
     return place, style, face.checksum

@@ -31,7 +31,7 @@ def base_name(character: int) -> str:
 
 
 def script(character: int) -> str:
-    """Name of the script; that of digits which several scripts share is "Digits".
+    """Return the name of the script; that of digits which several scripts share is "Digits".
 
     >>> script(0x39F), script(0x30)
     ('Greek', 'Digits')
@@ -43,7 +43,7 @@ def script(character: int) -> str:
 
 
 def look_alike_groups(traces: Traces) -> dict[int, str]:
-    """The group of each character, named after the base letter of its first one in code point order.
+    """Return the group of each character, named after the base letter of its first one in code point order.
 
     Characters with one base name are in one group; so are those whose drawings agree on average over the
     faces that hold both. A group can be a chain: its ends need not look alike.
@@ -107,7 +107,7 @@ def choose_classes(groups: dict[int, str], *, max_classes: int | None) -> list[i
 
 
 def shared_drawings(traces: Traces) -> NDArray[np.bool_]:
-    """Whether each drawing (p,) is pixel for pixel that of another character in the same face."""
+    """Return whether each drawing (p,) is pixel for pixel that of another character in the same face."""
     pairs = np.stack([traces.face.astype(np.uint64), traces.raster])
     _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
     return counts[inverse.ravel()] > 1

@@ -44,7 +44,7 @@ class Traces:
         return len(self.face)
 
     def select(self, rows: NDArray) -> "Traces":
-        """The rows of a mask, or of indices."""
+        """Return the rows of a mask, or of indices."""
         return Traces(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     @staticmethod
@@ -58,7 +58,7 @@ NAMES = tuple(Traces.__dataclass_fields__)
 
 @lru_cache(maxsize=64)
 def load_font(path: str, size: int):
-    """A font at a size in pixels; the last ones stay open."""
+    """Return a font at a size in pixels; the last ones stay open."""
     from PIL import ImageFont
 
     return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
