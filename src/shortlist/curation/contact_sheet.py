@@ -1,4 +1,4 @@
-"""One picture of a data set: groups of look-alike classes below each other, with examples of each class."""
+"""Draw one picture of a data set: groups of look-alike classes, with examples of each class."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -39,16 +39,16 @@ def contact_sheet(
         split: Images, gray (1, h, w) or color (3, h, w), uint8 or floating; floating ones are stretched to
             the full range of gray levels.
         class_table: Names and parents of the classes.
-        level: The parents that make the groups.
-        groups: Which groups; those with most classes by default.
-        num_groups: At most so many groups.
-        num_classes: At most so many classes of a group, the most frequent in the split first.
-        num_images: At most so many images of a class.
+        level: Level of the parents that make the groups.
+        groups: Names of the groups; those with most classes by default.
+        num_groups: Largest number of groups.
+        num_classes: Largest number of classes of a group, the most frequent in the split first.
+        num_images: Largest number of images of a class.
         side: Width and height at which an image is shown, in pixels.
-        seed: Of the choice of images.
+        seed: Seed of the choice of images.
 
     Returns:
-        An RGB image of Pillow.
+        A Pillow image in RGB.
 
     Raises:
         ValueError: If a group does not exist or has no images, or an option is out of range.

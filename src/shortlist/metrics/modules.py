@@ -149,7 +149,7 @@ class TopKAccuracy(_SumMetric):
 
 
 class TopKCurve(_SumMetric):
-    """A metric of the top-K accuracy for every K and the area below; see :func:`~shortlist.metrics.topk_curve_area`.
+    """A metric of the top-K accuracy for all K and its area; see :func:`~shortlist.metrics.topk_curve_area`.
 
     ``compute()`` has ``topk_curve`` (k_max,), ``topk_area`` and ``curve_nan_rows``, the rows with a NaN.
 

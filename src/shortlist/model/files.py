@@ -1,4 +1,4 @@
-"""A finished model on disk: one folder, each part in a file of its own that can be written alone.
+"""Files of a finished model: one folder, with each part in its own file.
 
 ``model.json`` (format, network, preprocessing, names of the predictors), ``network.safetensors``,
 ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states.
@@ -45,11 +45,11 @@ _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "about"
 
 
 class ModelError(ValueError):
-    """A folder that is no model, or not a whole one; the message names the file."""
+    """Raised if a folder is not a complete model; the message names the file."""
 
 
 def model_folder(path: str | Path) -> Path:
-    """The folder with ``model.json``: the given one, or ``model`` inside it, where a run keeps its own."""
+    """Return the folder with ``model.json``: the given one, or ``model`` inside it, as in a run folder."""
     path = Path(path)
     found = next((folder for folder in (path, path / "model") if (folder / "model.json").is_file()), None)
     for run in (path, path.parent):
@@ -64,7 +64,7 @@ def model_folder(path: str | Path) -> Path:
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse the model of a run that is not finished: it may be of two calibrations."""
+    """Refuse the model of a run that is not finished, since its parts may not belong together."""
     with reading(run / "run.json"):
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
         state, kind = info["state"], info["format"]
@@ -81,7 +81,7 @@ def _check_finished(run: Path) -> None:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder beside ``path`` to fill; it gets the name ``path`` when the block ends well."""
+    """Give a temporary folder to fill, which becomes ``path`` when the block ends without an error."""
     path = Path(path)
     if path.exists() or path.is_symlink():
         raise ModelError(f"{path} exists: a model is saved to a new folder")
@@ -96,7 +96,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever fails in the block is an error of this file."""
+    """Report any failure in the block as an error of this file."""
     if not path.is_file():
         raise ModelError(f"{path} is missing: the model is not whole")
     try:
@@ -115,13 +115,13 @@ def check_predictor_names(names: Iterable[Any]) -> None:
 
 
 def write_description(folder: str | Path, content: Mapping[str, Any]) -> None:
-    """Write ``model.json``; ``content`` has the keys that :func:`read_description` gives."""
+    """Write ``model.json``; ``content`` has the keys that :func:`read_description` returns."""
     text = json.dumps({"format": FORMAT, **content}, ensure_ascii=False, indent=2, allow_nan=False)
     write_text(Path(folder) / "model.json", text + "\n")
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What ``model.json`` says: network, preprocessing, head, classifier, names of predictors, about."""
+    """Read ``model.json``: network, preprocessing, head, classifier, names of predictors, about."""
     path = Path(folder) / "model.json"
     with reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 
 
 def write_network(folder: str | Path, network: nn.Module) -> None:
-    """Write the weights, ``network.safetensors``."""
+    """Write the weights to ``network.safetensors``."""
     from safetensors.torch import save_file
 
     state = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
@@ -184,7 +184,7 @@ def read_score_map(folder: str | Path) -> ScoreMap:
 
 
 def write_predictors(folder: str | Path, predictors: Mapping[str, SetPredictor]) -> None:
-    """Write ``predictors/`` in place of those that were there, and their names to ``model.json`` if it is.
+    """Replace the predictors in ``predictors/``, and their names in ``model.json`` if it exists.
 
     The names come after the new files and before old ones are removed, so that all that are named are there.
     """
@@ -203,7 +203,7 @@ def write_predictors(folder: str | Path, predictors: Mapping[str, SetPredictor])
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:
-    """Return the predictors of these names, in this order."""
+    """Read the predictors of these names, in this order."""
     predictors = {}
     for name in names:
         path = _predictor_path(Path(folder), name)

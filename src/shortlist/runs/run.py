@@ -1,4 +1,4 @@
-"""A run on disk: everything needed to reproduce, resume, compare and serve it."""
+"""The run folder: everything needed to reproduce, resume, compare and serve a run."""
 
 import csv
 import fcntl
@@ -33,7 +33,7 @@ _OLDER = ("shortlist run 1",)
 
 
 class RunError(ValueError):
-    """A folder that is no run, or not one that can be used as asked."""
+    """Raised if a folder is not a run, or cannot be used as asked."""
 
 
 class Run:
@@ -51,7 +51,7 @@ class Run:
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
-        """Return a new folder; one that exists is never used.
+        """Make a new run folder; an existing folder is never used.
 
         It is filled under another name first: a folder of a run is one that can be resumed, whenever the
         process is killed.
@@ -76,7 +76,7 @@ class Run:
 
     @staticmethod
     def open(path: str | Path) -> "Run":
-        """Return an existing run; the message says what is missing if it is none."""
+        """Open an existing run; the error says what is missing if it is not a run."""
         run = Run(path)
         if not run.path.is_dir():
             what = "it is a file" if run.path.exists() else "there is no such folder"
@@ -99,7 +99,7 @@ class Run:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def info(self) -> dict[str, Any]:
-        """Return what ``run.json`` says."""
+        """Read ``run.json``."""
         path = self.path / "run.json"
         try:
             info = json.loads(path.read_text(encoding="utf-8"))
@@ -110,26 +110,26 @@ class Run:
         return info
 
     def set_state(self, state: str, **more: Any) -> None:
-        """Note how far the run is: started, trained, finished; calibrating while that is done again."""
+        """Write the state of the run: started, trained, finished, or calibrating if that is done again."""
         info = self.info() if (self.path / "run.json").is_file() else {"format": FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
         write_text(self.path / "run.json", json.dumps(info, indent=2) + "\n")
 
     @property
     def state(self) -> str:
-        """How far the run is."""
+        """State of the run: started, trained, finished or calibrating."""
         state = self.info().get("state")
         if state is None:
             raise RunError(f"{self.path / 'run.json'} does not say how far the run is: it has no state")
         return state
 
     def check_calibrated(self) -> None:
-        """Refuse a run of which some predictors may be of another calibration than others."""
+        """Refuse a run whose calibration was interrupted, since its predictors may not belong together."""
         if self.state == "calibrating":
             raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
 
     def check_recipe(self) -> None:
-        """Refuse to go on with a training whose recipe was changed since it began."""
+        """Refuse to continue a training whose recipe was changed since it began."""
         if self.info().get("training") not in (None, training_hash(self.recipe)):
             raise RunError(
                 f"{self.path / 'recipe.yaml'} was changed since the training began: put it back or train anew"
@@ -157,7 +157,7 @@ class Run:
 
     @property
     def score_map(self) -> ScoreMap:
-        """What turns the network's scores into those that sets are made of."""
+        """Map from the network's scores to those from which sets are made."""
         return read_score_map(self.model_path)
 
     def predictors(self) -> dict[str, SetPredictor]:
@@ -165,15 +165,15 @@ class Run:
         return read_predictors(self.model_path, sorted(self.recipe.predictors))
 
     def results(self, part: str = "test") -> Results:
-        """Return what was found on the test rows, or on the validation rows (``val``)."""
+        """Read the results on the test rows, or on the validation rows (``val``)."""
         return Results.load(self._results_file(part))
 
     def save_results(self, results: Results, part: str = "test") -> None:
-        """Keep what was found."""
+        """Save the results of a part."""
         results.save(self._results_file(part))
 
     def has_results(self, part: str = "test") -> bool:
-        """Return whether results of a part are kept."""
+        """Return whether the results of a part are saved."""
         return self._results_file(part).is_file()
 
     def _results_file(self, part: str) -> Path:
@@ -191,7 +191,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here; the lock goes with the process, however it ends."""
+        """Keep other processes from training in this folder; the lock ends with the process."""
         with (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -206,7 +206,7 @@ class Run:
         target: Tensor,
         norms: Mapping[str, tuple[Tensor, Tensor] | None] | None = None,
     ) -> None:
-        """Keep the scores (n, c) of each head and the targets (n,) of a part of the data.
+        """Save the scores (n, c) of each head and the targets (n,) of a part of the data.
 
         ``norms`` are, by head, those of the class weights (c,) and the offsets (c,) that the scores were made
         with; ``None`` where these are not of a linear classifier.
@@ -220,7 +220,7 @@ class Run:
         self._save_tensors(part, tensors)
 
     def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
-        """Scores (n, c) as the network gave them, of one head, and targets (n,) of ``val`` or ``test``."""
+        """Read one head's scores (n, c) before the score map and targets (n,) of ``val`` or ``test``."""
         tensors = self._load_tensors(part)
         for key in (f"{head}.scores", "target"):
             if key not in tensors:
@@ -228,12 +228,12 @@ class Run:
         return tensors[f"{head}.scores"], tensors["target"]
 
     def scored(self, part: str) -> tuple[Tensor, Tensor]:
-        """Scores (n, c) through the score map, of the head to predict from, and targets (n,) of a part."""
+        """Return the mapped scores (n, c) of the head to predict from, and the targets (n,) of a part."""
         scores, target = self.load_scores(part, self.head)
         return self.score_map(scores), target
 
     def shown(self) -> Callable[[Tensor], Tensor | None]:
-        """From mapped scores (n, c) to log-posteriors of rows whose classes occur as the training rows' did.
+        """Convert mapped scores (n, c) to log-posteriors for the class frequencies of the training rows.
 
         The function gives ``None`` if the class priors in the scores are unknown: then there are none.
         """
@@ -242,12 +242,12 @@ class Run:
         return lambda scores: None if score_map.now is None else score_map.converted(scores, priors=training)
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
-        """Of mapped scores (n, c), the probabilities that people are shown; ``None`` if there are none."""
+        """Return the probabilities of mapped scores (n, c) that people see; ``None`` if there are none."""
         found = self.shown()(scores)
         return None if found is None else found.softmax(1)
 
     def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
-        """Norms of the class weights (c,) and offsets (c,) of the classifier that made the scores."""
+        """Read the norms of the class weights (c,) and the offsets (c,) of the classifier."""
         tensors = self._load_tensors("val")
         if f"{head}.norms" not in tensors:
             raise RunError(
@@ -257,18 +257,18 @@ class Run:
         return tensors[f"{head}.norms"], tensors[f"{head}.offsets"]
 
     def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:
-        """Keep what the loss says that the scores of each head mean, and its class weights (c,) then."""
+        """Save the meaning that the loss declares for the scores of each head, and its class weights (c,)."""
         declared = {head: score_map.to_dict() for head, score_map in maps.items()}
         weight = None if loss_weight is None else loss_weight.double().tolist()
         content = {"heads": declared, "loss_weight": weight}
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
 
     def load_declared(self) -> dict[str, ScoreMap]:
-        """Return what the loss says that the scores of each head mean."""
+        """Read the meaning that the loss declares for the scores of each head."""
         return {head: ScoreMap.from_dict(found) for head, found in self._declared()["heads"].items()}
 
     def load_loss_weight(self) -> Tensor | None:
-        """The class weights (c,) that the loss had at the epoch that is kept; ``None`` if it had none."""
+        """Read the class weights (c,) of the loss at the epoch that is kept; ``None`` if it had none."""
         weight = self._declared()["loss_weight"]
         return None if weight is None else torch.tensor(weight)
 
@@ -286,7 +286,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def score_shape(self, part: str) -> tuple[int, ...]:
-        """Return the rows and classes of the scores of a part, of which only the head of the file is read."""
+        """Return the numbers of rows and classes of a part's scores, from the header of the file."""
         from safetensors import SafetensorError, safe_open
 
         path = self._score_file(part)
@@ -297,7 +297,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def has_scores(self, part: str) -> bool:
-        """Return whether scores of a part are kept."""
+        """Return whether the scores of a part are saved."""
         return self._score_file(part).is_file()
 
     def _score_file(self, part: str) -> Path:
@@ -323,7 +323,7 @@ class Run:
 
 
 def versions() -> dict[str, str]:
-    """Return what the run was made with."""
+    """Return the versions of the software that the run was made with."""
     found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
     for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
         try:

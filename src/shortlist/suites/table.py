@@ -95,7 +95,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def compare_suite(state: SuiteState, metrics: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
-    """Return the methods beside each other, for each combination of the axes' labels."""
+    """Compare the methods, for each combination of the axes' labels."""
     groups: dict[tuple[str, ...], dict[str, list[Any]]] = {}
     left_out: dict[tuple[str, ...], dict[str, str]] = {}
     for cell, _, name in _chosen_runs(state):
