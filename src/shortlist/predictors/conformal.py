@@ -116,7 +116,7 @@ class Conformal(SetPredictor):
         return sets_within(self.score, values, self.threshold.to(values.dtype), uniform=uniform)
 
     def _draw(self, scores: Tensor) -> Tensor:
-        """One uniform number a row; the same sequence however the rows are cut into batches."""
+        """Draw one uniform number for each row; the batches do not change the sequence."""
         device = scores.device if self.generator is None else self.generator.device
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
