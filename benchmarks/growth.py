@@ -85,9 +85,15 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--classes", type=int, default=50_000)
-    parser.add_argument("--spreads", type=float, nargs="+", default=[3.0, 1.0], help="of the normal scores")
+    parser.add_argument(
+        "--spreads",
+        type=float,
+        nargs="+",
+        default=[3.0, 1.0],
+        help="standard deviations of the normal scores",
+    )
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to this file")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:

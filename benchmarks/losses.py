@@ -71,10 +71,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     shapes = ["64x100", "256x1000", "256x10000"]
     parser.add_argument("--shapes", nargs="+", default=shapes, metavar="NxC", help="rows x classes")
-    parser.add_argument("--k", nargs="+", type=int, default=[1, 5, 10, 50], help="numbers of guesses")
+    parser.add_argument("--k", nargs="+", type=int, default=[1, 5, 10, 50], help="sizes k of the short lists")
     parser.add_argument("--budget", type=float, default=0.8, help="seconds for each loss, shape and k")
-    parser.add_argument("--only", help="measure only lines whose name has this in it, and their peers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
+    parser.add_argument("--only", help="measure only losses whose name contains this, and their peers")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     try:
         arguments.shapes = [_parse_shape(text) for text in arguments.shapes]

@@ -96,10 +96,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1000, help="rows of a batch")
+    parser.add_argument("--rows", type=int, default=1000, help="number of rows in a batch")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--budget", type=float, default=5.0, help="seconds for all updates together")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     return parser.parse_args(arguments)
 
 

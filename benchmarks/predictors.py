@@ -147,7 +147,7 @@ def _peer_aps(logits: Tensor, target: Tensor) -> tuple[Callable[[], object], Cal
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     parser.add_argument("--shape", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

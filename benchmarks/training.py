@@ -108,7 +108,7 @@ def keep_freed_memory() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--epochs", type=int, default=9, help="of each loss, the first of which does not count"
+        "--epochs", type=int, default=9, help="number of epochs for each loss; the first one is not counted"
     )
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
     options = parser.parse_args()

@@ -18,9 +18,9 @@ from shortlist.predictors import AverageError, AverageK, Conformal, PointwiseErr
 
 
 def main() -> None:
-    """Print the figures of each rule and draw the sizes of its sets."""
+    """Print the metrics of each rule and draw the sizes of its sets."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--figure", type=Path, help="where to draw (SVG)")
+    parser.add_argument("--figure", type=Path, help="also draw the set sizes to this file (SVG)")
     options = parser.parse_args()
     data = gaussian_genera(num_val_rows=20_000, num_test_rows=20_000)
     val, test = (data.log_posterior(part.inputs) for part in (data.val, data.test))

@@ -17,25 +17,32 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def figures(
-    name: Annotated[str | None, typer.Argument(help="Which figure; without a name they are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the figure. Without a name, all figures are listed.")
+    ] = None,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(help="For figures made from runs: run folders, suites, or folders with runs below."),
+        typer.Argument(
+            help="For figures made from runs: run folders, suite folders, or any folders with runs."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The drawing to write: .svg, .pdf or .png [default: NAME.svg]."),
+        typer.Option("--out", "-o", help="Drawing to write (.svg, .pdf or .png); NAME.svg by default."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change an option, as in k=2; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change an option of the figure, as in k=2. May be repeated."
+        ),
     ] = None,
     numbers: Annotated[
-        Path | None, typer.Option(help="Draw these numbers (.json of an earlier call), measure nothing.")
+        Path | None,
+        typer.Option(help="Draw the numbers in this .json file of an earlier call, and measure nothing."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, for scripts.")] = False,
 ) -> None:
-    """Measure and draw a figure of the papers; its numbers are written beside it as .json.
+    """Measure and draw a figure of the papers, and write its numbers beside it as .json.
 
     For example: python -m papers level_sets -o level_sets.svg; python -m papers class_size runs/long_tail.
     """

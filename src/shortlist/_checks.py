@@ -1,4 +1,4 @@
-"""The one place where input is checked: every message names the argument, the bound and the value."""
+"""Checks of input. Every error message names the argument, the bound and the value."""
 
 import math
 import numbers
@@ -33,7 +33,7 @@ _hidden: ContextVar[bool] = ContextVar("values_hidden", default=False)
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's values costs nothing: on the CPU, where nothing is traced or transformed.
+    """Return whether a tensor's values can be read at no cost: on the CPU, not traced, not transformed.
 
     On an accelerator it would wait for the device; there, an index out of range fails in the gather that uses
     it. This is also the one door to what is done for the CPU alone: see :func:`values_hidden`.
@@ -49,7 +49,7 @@ def can_read_values(tensor: Tensor) -> bool:
 
 @contextmanager
 def values_hidden() -> Iterator[None]:
-    """Within, tensors on the CPU are treated as those on an accelerator are.
+    """Treat tensors on the CPU like those on an accelerator, inside this context.
 
     Every operator, loss and predictor takes its general path, and checks do not look at values. It is how the
     tests get where a GPU would go.
@@ -62,12 +62,12 @@ def values_hidden() -> Iterator[None]:
 
 
 def is_transformed(tensor: Tensor) -> bool:
-    """Whether a tensor is inside of a transform of ``torch.func``, such as ``grad`` or ``vmap``."""
+    """Return whether a tensor is inside of a transform of ``torch.func``, such as ``grad`` or ``vmap``."""
     return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
 
 
 def refuse_transforms(name: str, *tensors: Tensor) -> None:
-    """Require tensors outside of the transforms of ``torch.func``."""
+    """Raise an error if a tensor is inside of a transform of ``torch.func``."""
     if any(map(is_transformed, tensors)):
         raise ValueError(
             f"{name} must be called outside of torch.func's transforms (grad, vmap, ...), got one of them"
@@ -75,12 +75,12 @@ def refuse_transforms(name: str, *tensors: Tensor) -> None:
 
 
 def promote(scores: Tensor) -> Tensor:
-    """Half precision to float32; float32 and float64 as they are."""
+    """Convert half precision to float32, and leave float32 and float64 as they are."""
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
 def refuse_second_derivative(name: str) -> None:
-    """For the backward pass of an operator whose gradient comes ready made: it has none of its own."""
+    """Raise an error in the backward pass of an operator whose gradient cannot be differentiated again."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(f"{name} has no second derivative: its gradient cannot be differentiated again")
 
@@ -93,7 +93,7 @@ def check_number(
     above: float = -math.inf,
     below: float = math.inf,
 ) -> int | float:
-    """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as Python's own."""
+    """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as a Python number."""
     if torch.compiler.is_compiling():  # numbers may be symbols there
         return value
     bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
@@ -107,7 +107,7 @@ def check_number(
 
 
 def check_average_size(k: float, num_classes: int | None = None) -> float:
-    """Require a real number ``1 <= k < num_classes``; return it as Python's own."""
+    """Require a real number ``1 <= k < num_classes``; return it as a Python number."""
     k = check_number("k", k, low=1.0)
     if num_classes is not None and not torch.compiler.is_compiling() and k >= num_classes:
         raise ValueError(f"k must be < the number of classes ({num_classes}), got {k}")

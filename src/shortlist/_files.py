@@ -1,4 +1,4 @@
-"""Files and folders are written whole or not at all.
+"""Write files and folders completely or not at all.
 
 What is being written has its place in a folder ``.tmp-PID-...`` beside its goal, whose name no reader looks
 for. A process that is killed leaves that folder; the next one that writes there takes it away.
@@ -20,7 +20,7 @@ _TEMPORARY = re.compile(r"\.tmp-(\d+)-[0-9a-f]{8}-(.*)")
 
 
 def check_place(path: str | Path) -> None:
-    """Fail now, as writing would after long work, if there can be no file of this name."""
+    """Raise an error now, before long work, if no file of this name can be written."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
@@ -70,7 +70,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

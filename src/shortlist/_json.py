@@ -1,4 +1,4 @@
-"""JSON that any reader takes."""
+"""Write JSON that every reader accepts."""
 
 import json
 import math
@@ -9,7 +9,7 @@ __all__ = ["strict_json"]
 
 
 def strict_json(content: Any, *, indent: int | None = None) -> str:
-    """The content as JSON; an infinite number, which JSON does not have, is written as text.
+    """Return the content as JSON; infinite numbers, which JSON does not have, are written as text.
 
     Example:
         >>> strict_json({"nll": float("inf"), "k": (1, 5)})

@@ -1,4 +1,4 @@
-"""Modules whose numbers keep their precision when a model around them changes its own."""
+"""Modules whose buffers keep their precision when the model around them changes its own."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["KeepsPrecision"]
 
 
 class KeepsPrecision(nn.Module):
-    """Follow moves to another device, and leave the types of buffers alone: rounded numbers are others."""
+    """A module whose buffers move to other devices and keep their type, so that nothing is rounded."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         before = dict(self._buffers)
@@ -25,5 +25,5 @@ class KeepsPrecision(nn.Module):
 
 
 def _single(tensor: Tensor) -> Tensor:
-    """The tensor in float32 if it is in float64, and as it is otherwise."""
+    """Convert float64 to float32, and leave other types as they are."""
     return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -1,4 +1,4 @@
-"""YAML files of keys and values, in which no key is there twice."""
+"""Read YAML files of keys and values, and refuse a key that is there twice."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
-    """Keys and values of a file.
+    """Return the keys and values of a file.
 
     Raises:
         ValueError: If it is not YAML, holds something else, or a key twice; the message names the file.

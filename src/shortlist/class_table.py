@@ -1,4 +1,4 @@
-"""What is known of the classes: the small table that travels with a data set, a model and a report."""
+"""The table of what is known about each class. Data sets, models and reports carry it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ GROUPS = ("few", "medium", "many")
 
 @dataclass(frozen=True)
 class ClassTable:
-    """Name, id, parents and number of training examples of each class; the position is the class index.
+    """A table with the name, id, parents and number of training examples of each class, by class index.
 
     Args:
-        names: What people read, one per class.
-        ids: What files and other tools use, one per class and all different; the names if left out.
-        counts: Training examples of each class; empty if not known.
+        names: Name of each class, for people.
+        ids: Unique id of each class, for files and other tools. The names by default.
+        counts: Number of training examples of each class; empty if not known.
         parents: For each level above the classes (``"genus"``, ``"superclass"``), the parent of each class.
 
     Example:
@@ -60,20 +60,20 @@ class ClassTable:
 
     @property
     def class_counts(self) -> Tensor:
-        """Training examples of each class (c,), int64."""
+        """Number of training examples of each class (c,), int64."""
         if not self.counts:
             raise ValueError("the class table has no training counts: counts is empty")
         return torch.tensor(self.counts, dtype=torch.int64)
 
     def groups(self, *, few_below: int = 20, many_above: int = 100) -> Tensor:
-        """Group of each class by its training count (c,): 0 few, 1 medium, 2 many (see ``GROUPS``)."""
+        """Return each class's group by training count (c,): 0 few, 1 medium, 2 many (see ``GROUPS``)."""
         if not 0 <= few_below <= many_above + 1:
             raise ValueError(f"few_below must be in [0, many_above + 1 = {many_above + 1}], got {few_below}")
         counts = self.class_counts
         return (counts >= few_below).long() + (counts > many_above).long()
 
     def parent_index(self, level: str) -> tuple[Tensor, tuple[str, ...]]:
-        """Parent of each class as a number (c,), and the parents' names in the order of these numbers."""
+        """Return the parent of each class as a number (c,), and the names of the parents in that order."""
         if level not in self.parents:
             known = ", ".join(self.parents) or "none"
             raise ValueError(f"level must be one of the table's ({known}), got {level!r}")
@@ -82,7 +82,7 @@ class ClassTable:
         return torch.tensor([number[name] for name in self.parents[level]], dtype=torch.int64), names
 
     def with_counts(self, counts: Sequence[int] | Tensor) -> "ClassTable":
-        """The same classes with other training counts."""
+        """Return the same classes with other training counts."""
         return ClassTable(self.names, self.ids, [_whole(count) for count in counts], self.parents)
 
     def save(self, path: str | Path) -> None:
@@ -104,7 +104,7 @@ class ClassTable:
 
 
 def _whole(count: int | float | Tensor) -> int:
-    """A count as an integer, if it is one."""
+    """Return a count as an integer, if it is one."""
     if not float(count).is_integer():
         raise ValueError(f"counts must be whole numbers, got {float(count)}")
     return int(count)

@@ -1,4 +1,4 @@
-"""The colors of all drawings: one set for print, and one for pages on light and on dark paper.
+"""The colors of all drawings: one set for print, and one for pages in light and in dark mode.
 
 Use them in this order. The page of a report writes ``LIGHT`` and ``DARK`` into its style, so that its
 drawings follow the reader's theme; every drawing by matplotlib takes ``PRINT``.

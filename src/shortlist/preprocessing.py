@@ -1,4 +1,4 @@
-"""From a picture to the tensor that a network takes, as a value that travels with the model."""
+"""Preprocessing: how an image becomes the tensor that a network takes. It is saved with the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -18,7 +18,7 @@ _CHANNELS = {"RGB": 3, "L": 1}
 
 
 def normalize(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Bytes (..., channels, height, width) to float32 in units of the standard deviation, around the mean.
+    """Convert bytes (..., channels, height, width) to float32, subtract the mean and divide by the deviation.
 
     Bytes are divided by 255 first; floating images are taken as they are.
 
@@ -31,27 +31,28 @@ def normalize(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) ->
 
 
 def pixels_of(image: "Image.Image") -> Tensor:
-    """The bytes of a Pillow image of one byte per channel (channels, height, width), uint8."""
+    """Return the bytes of a Pillow image of one byte per channel, as uint8 (channels, height, width)."""
     data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     return data.view(image.height, image.width, -1).permute(2, 0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """How one picture becomes the tensor (channels, height, width) that a network takes.
+    """A rule that makes the tensor (channels, height, width) for a network from one image.
 
     Args:
         height: Height of the result.
         width: Width of the result.
-        resize: What the shorter side of the picture is resized to before the center is cut out, at least
-            ``height`` and ``width``; one resampling does both. ``None``: the whole picture is stretched to
-            ``width`` x ``height``.
-        mean: Subtracted from each channel, one entry per channel.
-        std: Divides each channel then, one entry per channel, > 0.
-        color: What the picture is converted to: ``"RGB"``, 3 channels, or ``"L"``, 1 channel of gray levels.
-        pixels: What mean and standard deviation are of: ``"unit"``, bytes divided by 255; ``"levels"``, bytes
-            as they are, from 0 to 255. With ``"bytes"`` the result is the bytes themselves, uint8; ``mean``
-            and ``std`` are empty then.
+        resize: Length to which the shorter side of the image is resized before the center is cropped, at
+            least ``height`` and ``width``; one resampling does both. With ``None``, the whole image is
+            stretched to ``width`` x ``height``.
+        mean: Mean that is subtracted from each channel, one entry per channel.
+        std: Standard deviation by which each channel is then divided, one entry per channel, > 0.
+        color: Color mode to which the image is converted: ``"RGB"``, 3 channels, or ``"L"``, 1 channel of
+            gray levels.
+        pixels: Unit of ``mean`` and ``std``: ``"unit"`` for bytes divided by 255, ``"levels"`` for bytes from
+            0 to 255. With ``"bytes"`` the result is the bytes themselves, uint8, and ``mean`` and ``std`` are
+            empty.
 
     Example:
         >>> from PIL import Image
@@ -93,11 +94,11 @@ class Preprocessing:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of the result: channels, height, width."""
+        """Shape of the result: (channels, height, width)."""
         return _CHANNELS[self.color], self.height, self.width
 
     def __call__(self, image: "Image.Image") -> Tensor:
-        """Make the tensor of a Pillow image."""
+        """Return the tensor of a Pillow image."""
         image = image if image.mode == self.color else image.convert(self.color)
         pixels = pixels_of(self._resized(image))
         if self.pixels == "bytes":
@@ -118,12 +119,12 @@ class Preprocessing:
         return image.resize(size, Image.Resampling.BILINEAR, box=box)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "Preprocessing":
-        """Read what :meth:`to_dict` gave.
+        """Make a preprocessing from the values that :meth:`to_dict` returned.
 
         Raises:
             ValueError: If a value is missing, unknown or out of its bounds.

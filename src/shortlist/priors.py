@@ -1,4 +1,4 @@
-"""What follows from the training counts of the classes: priors, weights, margins."""
+"""Priors, weights and margins of the classes, from their training counts."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ def usable_counts(
     num_classes: int | None = None,
     anywhere: bool = False,
 ) -> Tensor:
-    """Checked counts in float64, each at least 1; ``anywhere`` looks at values on an accelerator too."""
+    """Check the counts and return them in float64, each at least 1; ``anywhere`` checks accelerators too."""
     check_choice("zero_counts", zero_counts, ("error", "floor"))
     low = check_class_vector("class_counts", class_counts, num_classes=num_classes)
     if not class_counts.numel():
@@ -36,13 +36,13 @@ def usable_counts(
 
 
 def _as_given(result: Tensor, class_counts: Tensor) -> Tensor:
-    """To the counts' type if that has the digits for it, else to the default one."""
+    """Cast to the type of the counts if that is float32 or float64, else to the default type."""
     kept = class_counts.dtype in (torch.float32, torch.float64)
     return result.to(class_counts.dtype if kept else torch.get_default_dtype())
 
 
 def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> Tensor:
-    r"""Share of each class in the training set, :math:`\pi_c = n_c / \sum n`.
+    r"""Return the share of each class in the training set, :math:`\pi_c = n_c / \sum n`.
 
     Args:
         class_counts: Number of training examples of each class (c,).
@@ -68,13 +68,13 @@ def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> 
 def class_balanced_weights(
     class_counts: Tensor, *, beta: float = 0.9999, zero_counts: ZeroCounts = "error"
 ) -> Tensor:
-    r"""Weights by the effective number of examples, :math:`(1 - \beta) / (1 - \beta^{n_c})`, with mean 1.
+    r"""Return weights by effective number of examples, :math:`(1 - \beta) / (1 - \beta^{n_c})`, with mean 1.
 
     ``beta=0`` weighs all classes alike; as beta nears 1 the weights become inverse counts.
 
     Args:
         class_counts: Number of training examples of each class (c,).
-        beta: In [0, 1).
+        beta: How much the effective number follows the counts, in [0, 1); 0 gives equal weights.
         zero_counts: See :func:`class_priors`.
 
     Returns:
@@ -99,7 +99,7 @@ def class_balanced_weights(
 def margins_from_counts(
     class_counts: Tensor, *, max_margin: float, zero_counts: ZeroCounts = "error"
 ) -> Tensor:
-    r"""Margins proportional to :math:`n_c^{-1/4}`, the largest of which is ``max_margin``.
+    r"""Return margins proportional to :math:`n_c^{-1/4}`, the largest of which is ``max_margin``.
 
     Args:
         class_counts: Number of training examples of each class (c,).

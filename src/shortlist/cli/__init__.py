@@ -1,4 +1,4 @@
-"""The command ``shortlist``: verbs only; what they do is in the library."""
+"""The command ``shortlist``. The verbs only read their options; the library does the work."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ __all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="shortlist",
-    help="Classifiers that answer with a short list of classes which holds the right one.",
+    help="Train classifiers that answer with a short list of classes, and measure them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,7 +32,7 @@ app.add_typer(data.app, name="data")
 
 @app.callback()
 def _root() -> None:
-    """Classifiers that answer with a short list of classes which holds the right one."""
+    """Train classifiers that answer with a short list of classes, and measure them."""
 
 
 def main() -> None:
@@ -41,9 +41,9 @@ def main() -> None:
 
 
 def run_command(command: Callable[[], object]) -> None:
-    """Run a command; what the user can mend is said in one line, with exit code 2.
+    """Run a command, and print an error that the user can correct as one line, with exit code 2.
 
-    With ``SHORTLIST_DEBUG=1`` in the environment the traceback is shown instead.
+    With ``SHORTLIST_DEBUG=1`` in the environment, the traceback is shown instead.
     """
     try:
         command()

@@ -1,4 +1,4 @@
-"""``python -m shortlist.cli``."""
+"""Run ``shortlist`` as ``python -m shortlist.cli``."""
 
 from shortlist.cli import main
 

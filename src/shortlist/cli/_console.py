@@ -1,4 +1,4 @@
-"""What the verbs print: progress on stderr, tables on stdout."""
+"""Printing for the verbs: progress goes to stderr, tables go to stdout."""
 
 import sys
 import warnings
@@ -20,7 +20,7 @@ __all__ = ["metrics_table", "print_json", "progress_report", "warnings_as_lines"
 
 @contextmanager
 def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[str, float]], None]]:
-    """One bar for each thing that is going on; plain lines now and then where stderr is no terminal."""
+    """Show one progress bar for each task, or a plain line now and then if stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -55,7 +55,7 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Each warning as one line on stderr, once."""
+    """Print each different warning once, as one line on stderr."""
     seen: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -73,14 +73,14 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def _values(averages: Averages) -> list[str]:
-    """Over rows and classes with intervals, the groups without: the table has to fit."""
+    """Format the averages: micro and macro with intervals, groups without them so that the table fits."""
     groups = [Estimate(metric.value) for metric in averages.groups.values()]
     known = (averages.micro, averages.macro, *groups)
     return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
 
 
 def metrics_table(results: Results, title: str) -> Table:
-    """Accuracy of the scores and coverage of the sets, over rows, over classes and by group."""
+    """Return a table of accuracies and coverages: over rows, over classes and by group of classes."""
     groups = list(results.groups)
     table = Table(
         box=SIMPLE_HEAD, title=title, title_justify="left", caption=_caption(results), caption_justify="left"
@@ -106,5 +106,5 @@ def _caption(results: Results) -> str:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """JSON on stdout, for scripts."""
+    """Print JSON on stdout, for scripts."""
     print(strict_json(content))

@@ -1,4 +1,4 @@
-"""``shortlist compare``: runs beside each other."""
+"""``shortlist compare``: a table of runs, with tests of their differences."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,29 +12,30 @@ __all__ = ["compare"]
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
+        list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
     ],
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Names, by commas: top5.macro, nll, sets.NAME.coverage.few, ...; with a coverage comes the "
-            "size of its sets.",
-            show_default="top-1, top-5, and every predictor's coverage",
+            help="Metrics to show, separated by commas, as in top5.macro,nll,sets.NAME.coverage.few. "
+            "The size of the sets is shown beside each coverage.",
+            show_default="top-1, top-5, and the coverage of every predictor",
         ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(help="Also show and test every other row's difference to the row of this name."),
+        typer.Option(help="Name of a row. Also show and test the difference of every other row to it."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX tabular.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the table as a LaTeX tabular.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Compare runs: mean and 95 % interval over seeds of each metric, runs of one recipe as one row.
+    """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.
 
-    The best is bold only if a paired test finds it different from the second best (p < 0.05): Student's over
-    seeds if both have the same 3 or more, McNemar's or a bootstrap over the test rows otherwise. Runs that
-    cannot be read are named and left out.
+    Runs that differ only by their seed share one row. The best value is bold only if a paired test finds it
+    different from the second best (p < 0.05). If both rows have the same 3 or more seeds, this is Student's
+    test over seeds; otherwise it is McNemar's test or a bootstrap over the test rows. Runs that cannot be
+    read are named and left out.
     """
     from shortlist.compare import tables as compare_tables
     from shortlist.compare.comparison import compare_runs

@@ -1,4 +1,4 @@
-"""``shortlist data``: build, check and describe data sets, and settle labels by vote."""
+"""``shortlist data``: build, check and describe data sets, and find labels by vote."""
 
 import json
 import warnings
@@ -16,15 +16,13 @@ from rich.table import Table
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Build, check and describe data sets, and settle labels by vote.", no_args_is_help=True
-)
+app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 class LinkKind(str, Enum):
-    """How images get into a benchmark without being copied."""
+    """Kind of link by which a benchmark refers to an image instead of copying it."""
 
     hard = "hard"
     symbolic = "symbolic"
@@ -32,7 +30,7 @@ class LinkKind(str, Enum):
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, if that is a terminal."""
+    """Show a progress bar on stderr, if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
@@ -50,7 +48,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _waiting(what: str) -> Iterator[None]:
-    """A moving sign on stderr, if that is a terminal, and warnings as one line each."""
+    """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
     console = Console(stderr=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -72,7 +70,7 @@ def _print_table(title: str, rows: dict[str, Any]) -> None:
 
 
 def _printable(text: str) -> str:
-    r"""The text with bytes of file names that are no UTF-8 as ``\udcff``, which JSON reads back."""
+    r"""Write bytes of file names that are not UTF-8 as ``\udcff``, which JSON can read back."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -86,23 +84,33 @@ def build(
         Path,
         typer.Argument(
             help="Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
-            "with the columns path, label and, if wanted, genus."
+            "with the columns path and label, and optionally genus."
         ),
     ],
-    dest: Annotated[Path, typer.Argument(help="Folder to make; must not exist, or be empty.")],
-    genus_fraction: Annotated[float, typer.Option(help="Share of the genera to draw; 1 for all.")] = 0.1,
-    min_images: Annotated[int, typer.Option(help="Leave out classes with fewer images.")] = 5,
-    held_out: Annotated[float, typer.Option(help="Share of each class for val, and for test.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    dest: Annotated[Path, typer.Argument(help="Folder to make. It must be empty or not exist yet.")],
+    genus_fraction: Annotated[
+        float, typer.Option(help="Share of the genera to draw at random; 1 keeps all.")
+    ] = 0.1,
+    min_images: Annotated[int, typer.Option(help="Leave out classes with fewer images than this.")] = 5,
+    held_out: Annotated[
+        float,
+        typer.Option(help="Share of the images of each class that goes to val, and the same share to test."),
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
-    apply: Annotated[bool, typer.Option("--apply", "--yes", help="Do it; without this, only show.")] = False,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", "--yes", help="Make the benchmark. Without this option the plan is only shown."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a benchmark of your own labeled images, by the recipe of Pl@ntNet-300K.
+    """Make a benchmark from your own labeled images, in the way Pl@ntNet-300K was made.
 
-    Draws genera (groups of classes that look alike), keeps their classes with enough images, and divides
-    each class into train, val and test. Images are linked, not copied, and the source is only read. Without
-    --apply nothing is written: the plan is shown.
+    The command draws genera (groups of classes that look alike), keeps their classes that have enough images,
+    and divides each class into train, val and test. Images are linked, not copied, and the source is never
+    changed. Without --apply the command only shows the plan and writes nothing.
     """
     from shortlist.curation.build import apply_plan, plan_benchmark
 
@@ -131,22 +139,29 @@ def build(
 @app.command()
 def votes(
     file: Annotated[
-        Path, typer.Argument(help="A .csv or .parquet file with the columns item, user, label and author.")
+        Path,
+        typer.Argument(
+            help="A .csv or .parquet file with the columns item, user, label and optionally author."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the labels here (.csv or .parquet).")
+        Path | None, typer.Option("--out", "-o", help="File to write the labels to (.csv or .parquet).")
     ] = None,
-    theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
+    theta: Annotated[
+        float, typer.Option(help="A label is valid if the weights of its voters sum to more than this.")
+    ] = 2.0,
     b0: Annotated[
-        float | None, typer.Option(help="Weight of a user who knows nothing yet.", show_default="log 2.1")
+        float | None,
+        typer.Option(help="Weight of a newcomer, who knows at most one species.", show_default="log 2.1"),
     ] = None,
-    max_iterations: Annotated[int, typer.Option(help="Give up after so many rounds.")] = 100,
+    max_iterations: Annotated[int, typer.Option(help="Stop after this many rounds.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Settle labels by the votes of many annotators, who weigh more the more species they know.
+    """Find the label of each item by the votes of many users; users who know more species weigh more.
 
-    The weights depend on which labels are valid and the labels on the weights: both are computed in turn
-    until nothing changes. The column author (who made the item) may be missing or have gaps.
+    The weights of the users depend on which labels are valid, and the labels depend on the weights. The
+    command computes both in turn until nothing changes. The column author says who made the item; it may be
+    missing or have gaps.
     """
     from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus
 
@@ -178,18 +193,26 @@ def votes(
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="A folder of images, or a list of them.")],
-    near: Annotated[bool, typer.Option(help="Also look for different files that look the same.")] = True,
+    path: Annotated[Path, typer.Argument(help="A folder of images, or a .csv or .parquet list of images.")],
+    near: Annotated[
+        bool, typer.Option(help="Also look for images that look the same although their files differ.")
+    ] = True,
     max_distance: Annotated[
-        int, typer.Option(help="In how many of 64 bits such files may differ.", min=0, max=7)
+        int,
+        typer.Option(
+            help="Images look the same if their hashes differ in at most this many of 64 bits.", min=0, max=7
+        ),
     ] = 3,
-    workers: Annotated[int | None, typer.Option(help="Processes; one per core if not given.", min=0)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of processes; one per core by default.", min=0)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find unreadable, empty and duplicate images, and images in two parts. Deletes nothing.
+    """Find images that are unreadable, empty, duplicated or in two parts. Nothing is deleted.
 
-    Exit code 0 if nothing was found, 1 otherwise. The parts are the folders train, val and test; files that
-    look the same are found by a perceptual hash and may be right where they are: look at them.
+    The parts are the folders train, val and test. A perceptual hash finds images that look the same; they are
+    not always mistakes, so look at them before you delete any. The exit code is 0 if nothing was found and 1
+    otherwise.
     """
     from shortlist.curation.check import check_images
 
@@ -222,24 +245,25 @@ def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
 @app.command()
 def describe(
     name_or_path: Annotated[
-        str, typer.Argument(help="Name of a data set, a folder, a list of images, or a class table (.json).")
+        str,
+        typer.Argument(help="Name of a data set, folder of images, list of images, or class table (.json)."),
     ],
     root: Annotated[
-        Path | None, typer.Option(help="Where a named data set, or the images of a list, are on disk.")
+        Path | None, typer.Option(help="Folder of the named data set, or of the images in the list.")
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Draw the Lorenz curve here (.svg, .pdf, .png).")
+        Path | None, typer.Option(help="File to draw the Lorenz curve to (.svg, .pdf or .png).")
     ] = None,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw example images of classes that look alike here (.png).")
+        Path | None, typer.Option(help="File to draw example images of similar classes to (.png).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show classes, parts, imbalance and how unevenly the training images are spread.
+    """Show the classes and parts of a data set, and how unevenly its training images are spread over classes.
 
-    Groups: few is fewer than 20 training images, many is more than 100. The Gini index is 0 if all classes
-    have as many images and nears 1 the more they are in a few classes; it is twice the area between the
-    Lorenz curve (--figure) and the diagonal.
+    Classes of the group "few" have fewer than 20 training images, those of "many" have more than 100. The
+    Gini index is 0 if all classes have the same number of images, and close to 1 if a few classes have almost
+    all of them. It is twice the area between the Lorenz curve (--figure) and the diagonal.
     """
     from shortlist.class_table import ClassTable
     from shortlist.curation import describe as tools

@@ -1,4 +1,4 @@
-"""``shortlist demo``."""
+"""``shortlist demo``: train, calibrate and compare small models on the embedded images."""
 
 import sys
 from pathlib import Path
@@ -14,11 +14,11 @@ __all__ = ["demo"]
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Where to; what is already trained there is not trained again.")
+        Path, typer.Option(help="Folder for the runs. Runs that are already finished there are not repeated.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Of the trainings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trainings.")] = 0,
 ) -> None:
-    """Train on the embedded glyphs in about two minutes: short lists of many kinds, compared honestly."""
+    """Train four small models on the embedded glyphs in about two minutes, and compare their short lists."""
     from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.demo.figure import draw_demo
     from shortlist.demo.run import METHODS, demo_words, run_demo, table_rows
@@ -63,7 +63,7 @@ def demo(
 
 
 def _program() -> str:
-    """How the command was called, as it can be typed here."""
+    """Return the command as the user can type it in this folder."""
     called = Path(sys.argv[0])
     if called.is_absolute() and called.is_relative_to(Path.cwd()):
         called = called.relative_to(Path.cwd())

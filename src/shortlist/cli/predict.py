@@ -1,4 +1,4 @@
-"""``shortlist predict``."""
+"""``shortlist predict``: write short lists of images."""
 
 import sys
 from pathlib import Path
@@ -11,38 +11,41 @@ __all__ = ["predict"]
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A folder with a saved model, or a run folder.", show_default=False)
+        Path, typer.Argument(help="Folder of a saved model, or a run folder.", show_default=False)
     ],
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            help="Images, folders of images, lists (.csv, .parquet with a column 'path') or saved scores "
-            "(.safetensors, .npz, .pt).",
+            help="Images, folders of images, lists of images (.csv or .parquet with a column 'path'), or "
+            "saved scores (.safetensors, .npz or .pt).",
             show_default=False,
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to: .csv, .jsonl or .parquet.", show_default=False)
+        Path,
+        typer.Option("--out", "-o", help="File to write (.csv, .jsonl or .parquet).", show_default=False),
     ],
     predictor: Annotated[
-        str | None, typer.Option(help="Which of the model's predictors; the first one by default.")
+        str | None, typer.Option(help="Name of one of the model's predictors; the first one by default.")
     ] = None,
     top: Annotated[
-        int, typer.Option(help="Show at least so many classes of each item, in the set or not.")
+        int,
+        typer.Option(help="Write at least this many classes for each item, even if they are not in the set."),
     ] = 5,
-    batch_size: Annotated[int, typer.Option(help="Items at a time.")] = 256,
-    path_column: Annotated[str, typer.Option(help="Column of a list that holds the paths.")] = "path",
+    batch_size: Annotated[int, typer.Option(help="Number of items that are scored at a time.")] = 256,
+    path_column: Annotated[str, typer.Option(help="Column of a list that has the paths.")] = "path",
     network: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Function that makes the network, for a model whose network is your own code.",
+            help="Function that makes the network. Needed if the network of the model is your own code.",
         ),
     ] = None,
 ) -> None:
-    """Write the short list of each image: classes, names, probabilities, and whether each is in the set.
+    """Write the short list of each image: classes with names, probabilities, and whether they are in the set.
 
-    Opening a model never runs code that it names: a network of your own must be named with --network.
+    Loading a model never runs code that the model names. If the network is your own code, name the function
+    that makes it with --network.
     """
     from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.model import Model, network_by_name

@@ -1,4 +1,4 @@
-"""``shortlist report``: one page about runs."""
+"""``shortlist report``: one HTML page about runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,20 +12,19 @@ __all__ = ["report"]
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, folders of suites, or folders with runs below.")
+        list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write (.html).")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     pictures: Annotated[
-        bool, typer.Option(help="Open the data sets for pictures of confused classes and short lists.")
+        bool, typer.Option(help="Open the data sets to show images of confused classes and of short lists.")
     ] = True,
 ) -> None:
-    """Write one self-contained page about runs: metrics, tables, confused classes, short lists, recipes.
+    """Write one HTML page about runs: metrics, tables, confused classes, short lists and recipes.
 
-    Runs of the same data are compared, and runs that differ only by their seed are taken together. Runs that
-    are unfinished, damaged or from another version are named and left out. The page needs no network.
+    Runs on the same data are compared. Runs that differ only by their seed are shown as one method. Runs that
+    are unfinished, damaged or from another version are named and left out. The page is one file and needs no
+    internet connection.
     """
     import torch
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""``shortlist suite``: run many recipes, choose on validation, test once."""
+"""``shortlist suite``: run many recipes, choose settings on validation rows, test once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +14,14 @@ from shortlist._json import strict_json
 __all__ = ["suite_app"]
 
 suite_app = typer.Typer(
-    help="Run many recipes: losses, grids and seeds; choose on validation, test once.", no_args_is_help=True
+    help="Run many recipes (losses, grids, seeds), choose settings on validation rows, test once.",
+    no_args_is_help=True,
 )
 
-File = Annotated[Path, typer.Argument(help="A suite, as YAML.", exists=True, dir_okay=False)]
-Out = Annotated[Path, typer.Option(help="Runs go to OUT/NAME, by the name of the suite.")]
+File = Annotated[Path, typer.Argument(help="Suite file (YAML).", exists=True, dir_okay=False)]
+Out = Annotated[
+    Path, typer.Option(help="Folder for the runs. They go to OUT/NAME, where NAME is the name of the suite.")
+]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables in Markdown.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -27,15 +30,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 def run(
     file: File,
     out: Out = Path("runs"),
-    jobs: Annotated[int, typer.Option(help="Runs at the same time, with a share of the threads each.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Number of runs at the same time. They share the threads.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run what is missing of a suite and print its table.
+    """Run all unfinished runs of a suite and print its table.
 
-    Finished runs are never repeated and started ones go on from their last epoch, so after a stop of any kind
-    the same command continues. OUT/NAME gets results.csv and results.parquet (a line for each run that
-    counts) and tuning.csv (every grid point with its validation metric). Exit code 1 if a run failed or a
-    method's grid points have no metric to choose by.
+    Finished runs are never repeated, and started runs continue from their last epoch. So after any
+    interruption, give the same command again. The folder OUT/NAME gets results.csv and results.parquet (one
+    line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
+    is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite
@@ -51,7 +54,7 @@ def run(
 def status(
     file: File, out: Out = Path("runs"), markdown: AsMarkdown = False, as_json: AsJson = False
 ) -> None:
-    """Show how far a suite is, which grid points are chosen, and the table of what is finished."""
+    """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
     from shortlist.suites.state import SuiteState
     from shortlist.suites.suite import load_suite
 
@@ -65,7 +68,7 @@ def status(
 
 @contextmanager
 def _watching(name: str) -> Iterator[Any]:
-    """A bar if stderr is a terminal; a line for each run that ends in any case."""
+    """Print a line for each run that ends, and show a progress bar if stderr is a terminal."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

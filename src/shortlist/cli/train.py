@@ -1,4 +1,4 @@
-"""``shortlist train | calibrate | evaluate``."""
+"""``shortlist train``, ``shortlist calibrate`` and ``shortlist evaluate``."""
 
 import json
 import shlex
@@ -14,7 +14,9 @@ __all__ = ["calibrate", "evaluate", "train"]
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, as in loss.k=3; may be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change an entry of the recipe, as in loss.k=3. May be repeated."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
@@ -22,30 +24,36 @@ RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=Fa
 
 def train(
     recipe: Annotated[
-        Path | None, typer.Argument(help="A recipe (YAML). Without one: the glyphs, a small network.")
+        Path | None,
+        typer.Argument(
+            help="Recipe file (YAML). Without one, a small network is trained on the embedded glyphs."
+        ),
     ] = None,
     override: Overrides = None,
     variant: Annotated[
         str | None,
         typer.Option(
-            help="Another method or setting of the recipe's table: a name from variants.yaml beside it."
+            help="Name of a variant of the recipe (another method or setting), from variants.yaml beside it."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder; must not exist. By default runs/NAME-LOSS-seedN (the variant for LOSS)."
+            help="Run folder to make. It must not exist yet. The default is runs/NAME-LOSS-seedN, or "
+            "runs/NAME-VARIANT-seedN with --variant."
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with this run folder instead of starting one.")
+        Path | None, typer.Option(help="Continue the run in this folder instead of starting a new one.")
     ] = None,
-    devices: Annotated[int | None, typer.Option(help="Processes to train with, one per device.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Number of devices to train on, with one process each.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train as a recipe says, calibrate its predictors and measure them on the test rows.
+    """Train a model by a recipe, calibrate its predictors and measure them on the test rows.
 
-    Everything goes into one run folder. A run that was stopped, even by a kill, goes on with --resume.
+    Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     """
     from shortlist.cli._console import metrics_table, print_json, progress_report, warnings_as_lines
     from shortlist.recipes.recipe import load_recipe, make_recipe
@@ -102,9 +110,9 @@ _DEFAULT = {
 
 
 def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson = False) -> None:
-    """Calibrate a run's predictors again on its validation scores, perhaps with other settings.
+    """Calibrate the predictors of a run again on its validation scores, with other settings if you like.
 
-    For example: --set 'predictors.average3={name: average_k, k: 3}' adds one. Nothing is trained.
+    For example, --set 'predictors.average3={name: average_k, k: 3}' adds a predictor. Nothing is trained.
     """
     from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.recipes.recipe import make_recipe
@@ -139,10 +147,10 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
 
 def evaluate(
     run_folder: RunFolder,
-    part: Annotated[str, typer.Option(help="Rows to measure on: test or val.")] = "test",
+    part: Annotated[str, typer.Option(help="Rows to measure on (test or val).")] = "test",
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's scores and sets over rows, over classes, and for few-, medium- and many-shot ones."""
+    """Measure the scores and sets of a run: over rows, over classes, and by number of training images."""
     from shortlist.cli._console import metrics_table, warnings_as_lines
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run

@@ -1,1 +1,1 @@
-"""Runs beside each other: means over seeds, and whether a difference is more than chance."""
+"""Compare runs: means over seeds, and tests of their differences."""

@@ -1,4 +1,4 @@
-"""Runs beside each other: means over seeds, and whether the best is better by more than chance."""
+"""Compare runs: means over seeds, and a test of the best against the second best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ __all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
 
 @dataclass(frozen=True)
 class Row:
-    """A group's metrics: means over seeds with 95 % t-intervals; the interval over rows for a single run."""
+    """A group's metrics: means over seeds with t-intervals, or a single run's with intervals over rows."""
 
     label: str
     runs: tuple[str, ...]
@@ -31,13 +31,13 @@ class Best:
 
     Args:
         row: Label of the best.
-        second: Label of the second best: the next that is not level with the best.
+        second: Label of the second best: the next one whose value is not equal to the best.
         test: Name of the test, or why there is none.
         difference: Mean difference of the two; None without a test.
-        p_value: Two-sided; None without a test.
+        p_value: Two-sided p-value; None without a test.
         significant: Whether the p-value is below 0.05 and the difference in favor of the best.
-        level: Labels of others with the very value of the best, such as the same scores at another
-            temperature; they share its place.
+        level: Labels of other rows with exactly the value of the best, such as the same scores at another
+            temperature; they share the first place.
     """
 
     row: str
@@ -50,13 +50,13 @@ class Best:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Labels of the best and of those level with it."""
+        """Labels of the best row and of those with the same value."""
         return (self.row, *self.level)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs by metrics; ``left_out`` says why runs are not in it.
+    """A table of groups of runs and metrics; ``left_out`` says why some runs are not in it.
 
     With a baseline, ``differences`` has every other row's difference to it, by metric and label.
     """
@@ -72,12 +72,13 @@ class Comparison:
 def compare_runs(
     paths: Sequence[str | Path], metrics: Sequence[str] | None = None, *, baseline: str | None = None
 ) -> Comparison:
-    """Compare run folders; one that cannot be read is left out, and named.
+    """Compare run folders; those that cannot be read are named and left out.
 
     Args:
-        paths: Run folders, folders of suites, or folders with runs below.
-        metrics: As in :meth:`Results.metrics`; by default top-1, top-5 and the coverage of every predictor.
-        baseline: Name of a row that every other is to be tested against.
+        paths: Run folders, suite folders, or any folders that contain runs.
+        metrics: Names of metrics, as in :meth:`Results.metrics`; by default top-1, top-5 and the coverage of
+            every predictor.
+        baseline: Name of the row against which every other row is tested.
 
     Raises:
         ValueError: If no run is left, a metric is in none of them, or no row has the baseline's name.
@@ -97,7 +98,7 @@ def compare_groups(
     baseline: str | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Means of groups of runs, and for each metric a test of the best against the second best.
+    """Compute the means of groups of runs, and for each metric test the best against the second best.
 
     With a baseline also of every other group against that one.
     """
@@ -119,7 +120,7 @@ def _row(group: Group) -> Row:
 
 
 def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The metrics asked for, each coverage followed by the size of its sets."""
+    """Return the metrics asked for, each coverage followed by the size of its sets."""
     if metrics is None:
         plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in known]
         metrics = plain + [name for name in known if name.endswith("coverage.micro")]
@@ -136,7 +137,7 @@ def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 
 def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowReader) -> Best | None:
-    """None where no row is better than another by the metric alone: sizes, and sets that promise coverage."""
+    """Find the best row; None for metrics without a best: sizes, and sets that promise a coverage."""
     if size_of(name) == name or _promises(name, groups):
         return None
     values = [value_of(row.metrics, name) for row in rows]

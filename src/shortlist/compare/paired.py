@@ -1,4 +1,4 @@
-"""Which test tells two methods apart, and each method's difference to a baseline."""
+"""Test two methods against each other, and each method against a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ LEVEL = 0.05  # of the tests
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's metric less that of the baseline.
+    """The difference of a method's metric to that of the baseline.
 
     Args:
-        value: Mean over what is paired; None without a test.
-        half_width: Half of its 95 % interval over seeds; None for tests over test rows.
-        p_value: Two-sided, multiplied after Holm for as many methods as the metric has; None without a test.
+        value: Mean difference over the pairs; None without a test.
+        half_width: Half the width of the 95 % interval over seeds; None for tests over test rows.
+        p_value: Two-sided p-value, corrected by Holm for all methods of the metric; None without a test.
         test: Name of the test, or why there is none.
         significant: Whether the p-value is below 0.05.
     """
@@ -36,7 +36,7 @@ class Difference:
 
 
 def tell_apart(name: str, first: Group, second: Group, read: RowReader | None = None) -> PairedTest | str:
-    """Over seeds if there are 3 that both have, over test rows otherwise; the reason if neither can be."""
+    """Test two groups over seeds if they share 3, else over test rows; return the reason if neither works."""
     pairs = _pairs(name, first, second)
     return pairs if isinstance(pairs, str) else _test(pairs, name, first, second, read)
 
@@ -62,7 +62,7 @@ def _test(
 
 
 def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
-    """A metric by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
+    """Pair a metric of two groups by seed; return None for fewer than 3 seeds, or why no test is possible."""
     every = (*first.runs, *second.runs)
     if len({run.results.class_rows for run in every}) > 1:
         return "no test: not the same test rows"
@@ -82,7 +82,7 @@ def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[fl
 def differences_to(
     baseline: str, groups: Sequence[Group], metrics: Sequence[str], read: RowReader | None = None
 ) -> dict[str, dict[str, Difference]]:
-    """For each metric but sizes, each other method's difference to the baseline's.
+    """Compute the difference of each method to the baseline, for each metric except sizes.
 
     Raises:
         ValueError: If no group is called so.
@@ -111,7 +111,7 @@ def _difference(name: str, group: Group, base: Group, read: RowReader | None) ->
 
 
 def _with_holm(found: Mapping[str, Difference]) -> dict[str, Difference]:
-    """Several methods against one baseline are several chances to be taken in."""
+    """Correct the p-values by Holm, since several methods are tested against one baseline."""
     p_values = {label: one.p_value for label, one in found.items() if one.p_value is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return dict(found) | {

@@ -1,4 +1,4 @@
-"""Tests over test rows, for methods with too few seeds."""
+"""Test methods with too few seeds over test rows."""
 
 import math
 import re
@@ -20,13 +20,13 @@ __all__ = ["RowReader", "compare_over_rows"]
 
 
 class RowReader:
-    """Looks at the test rows of a run once, however many metrics are tested."""
+    """A reader of test rows that reads each run only once, for any number of metrics."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[RowNumbers, ClassTable]] = {}
 
     def __call__(self, path: Path) -> tuple[RowNumbers, ClassTable]:
-        """Numbers of its test rows, and its classes."""
+        """Return the numbers of a run's test rows, and its classes."""
         if path not in self._known:
             self._known[path] = _look(path)
         return self._known[path]
@@ -35,7 +35,7 @@ class RowReader:
 def compare_over_rows(
     name: str, first: Sequence[Path], second: Sequence[Path], read: RowReader | None = None
 ) -> PairedTest | str:
-    """Test a metric of two groups of runs over their common test rows; the reason if that cannot be.
+    """Test a metric of two groups over their common test rows; return the reason if that is not possible.
 
     Yes-or-no metrics of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
@@ -84,7 +84,7 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
-    """What a metric is the mean of, for each row (n,); None if it is none of the kind."""
+    """Return the values (n,) of which a metric is the mean over rows; None if it is not such a mean."""
     if name == "balanced_error":
         return topk_hits(rows.ranks, [1], ties="against")[:, 0]
     if name == "nll":
@@ -103,7 +103,7 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
 
 
 def _classes(average: str, table: ClassTable) -> Tensor | None:
-    """The classes whose means are averaged; None for a mean over rows."""
+    """Return the classes whose means are averaged; None for a mean over rows."""
     if average in ("macro", "balanced_error"):
         return torch.ones(len(table), dtype=torch.bool)
     return table.groups() == GROUPS.index(average) if average in GROUPS else None

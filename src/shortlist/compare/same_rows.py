@@ -1,4 +1,4 @@
-"""Whether two runs were tested on the same rows."""
+"""Tell whether two runs were tested on the same rows."""
 
 import inspect
 from typing import Any
@@ -16,7 +16,7 @@ _NOT_OF_TEST_ROWS = (
 
 
 def on_same_rows(first: Recipe, second: Recipe) -> bool:
-    """Whether two recipes name the same test rows: numbers of rows and classes alone do not tell."""
+    """Tell whether two recipes have the same test rows; equal numbers of rows and classes do not suffice."""
     return _test_rows(first) == _test_rows(second)
 
 

@@ -1,4 +1,4 @@
-"""Whether two methods differ: paired tests over seeds and over test rows."""
+"""Paired tests of whether two methods differ, over seeds and over test rows."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["PairedTest", "holm", "mcnemar_test", "paired_bootstrap_test", "paire
 
 
 class PairedTest(NamedTuple):
-    """Mean difference of the first to the second, two-sided p-value, and the test's name."""
+    """The mean difference of the first to the second, the two-sided p-value, and the name of the test."""
 
     difference: float
     p_value: float
@@ -25,7 +25,7 @@ class PairedTest(NamedTuple):
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, made larger so that together they are wrong with the chance of one (Holm).
+    """Correct the p-values of several tests by Holm's method.
 
     The smallest is multiplied by the number m of tests, the next by m - 1, and so on; none gets smaller than
     the one before it, nor larger than 1.
@@ -42,7 +42,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
-    """Student's t-test of paired metrics: the same seeds in both.
+    """Compute Student's t-test of paired metrics, with the same seeds in both.
 
     Example:
         >>> result = paired_t_test([0.8, 0.9, 0.7], [0.7, 0.7, 0.6])
@@ -66,11 +66,11 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
 
 
 def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:
-    """Exact test of McNemar: of the rows that only one of them has right, half should be either's.
+    """Compute McNemar's exact test on the rows that only one of the two methods has right.
 
     Args:
         first: Whether each row is right (n,), bool.
-        second: The same rows.
+        second: The same for the second method, on the same rows.
     """
     if first.dtype != torch.bool or second.dtype != torch.bool or first.shape != second.shape:
         raise ValueError(
@@ -98,20 +98,20 @@ def paired_bootstrap_test(
     num_resamples: int = 2000,
     seed: int = 0,
 ) -> PairedTest:
-    """Whether the means differ, by resampling rows with their pair of values.
+    """Test whether the means differ, by resampling rows with their pairs of values.
 
     The p-value is twice the share of resamples in which the difference has the other sign (those without a
     difference count as such), at least ``2 / (num_resamples + 1)``.
 
     Args:
         first: Value of each row (n,).
-        second: The same rows.
+        second: The same for the second method, on the same rows.
         target: Class of each row (n,).
-        classes: Mean over these classes (bool (c,)) of the means of their rows; ``None`` for the mean over
-            all rows.
+        classes: Classes (bool (c,)) over which the means of their rows are averaged; ``None`` for the mean
+            over all rows.
         num_classes: Number c of classes.
         num_resamples: Number of resamples.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
     """
     check_count("num_resamples", num_resamples)
     difference = (first.double() - second.double())[:, None]

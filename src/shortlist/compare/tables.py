@@ -1,4 +1,4 @@
-"""A comparison as text, for the terminal, Markdown, LaTeX and JSON; bold only where a test says so."""
+"""Write a comparison for the terminal or as Markdown, LaTeX or JSON; bold means significant."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -27,7 +27,7 @@ def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
 
 
 def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
-    """For each row its label, its number of runs, and its metrics."""
+    """Return the label, number of runs and metrics of each row."""
     return [
         (
             row.label,
@@ -45,7 +45,7 @@ def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells
 
 
 def _differences(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
-    """For each row but the baseline its label, an empty number of runs, and its differences."""
+    """Return the label, an empty number of runs and the differences of each row except the baseline."""
     return [
         (
             row.label,
@@ -71,7 +71,7 @@ def _difference(name: str, found: Difference, plus_minus: str) -> tuple[str, boo
 
 
 def footnotes(comparison: Comparison) -> list[str]:
-    """What the numbers are, each test that was made, and what is left out."""
+    """Return notes: what the numbers are, which tests were made, and what is left out."""
     notes = ["mean ± half the 95 % interval over seeds (for one run: over test rows)"]
     for name, best in comparison.best.items():
         if best.p_value is None:
@@ -95,7 +95,7 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
-    """A table for ``rich``; the differences to a baseline are its lower part."""
+    """Return a table for ``rich``; the differences to a baseline are its lower part."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -121,7 +121,7 @@ def _marked(cells: Cells, start: str, end: str) -> list[str]:
 
 
 def wide_console() -> Any:
-    """Where a table is printed: as wide as the terminal, or as wide as it likes in a file."""
+    """Return a console as wide as the terminal, or without limit if the output is a file."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -129,7 +129,7 @@ def wide_console() -> Any:
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """A table in Markdown, one of differences if there is a baseline, and the notes below."""
+    """Return a table in Markdown, one of differences if there is a baseline, and the notes below."""
     head = ["method", "runs", *map(_heading, comparison.metrics)]
     lines = _pipe_table(head, _body(comparison, " ± "))
     if comparison.differences:
@@ -151,7 +151,7 @@ def _pipes(cells: Sequence[str]) -> str:
 
 
 def to_latex(comparison: Comparison) -> str:
-    """A ``tabular`` with booktabs' rules, differences as its lower part, and the notes as comments."""
+    """Return a ``tabular`` with booktabs rules, differences as its lower part, and the notes as comments."""
     head = ["method", "runs", *map(_heading, comparison.metrics)]
     lines = [f"% {_escape(note)}" for note in footnotes(comparison)]
     lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.metrics)}}}", r"\toprule"]
@@ -178,7 +178,7 @@ def _escape(text: str) -> str:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Plain values, for ``json.dumps``: the shown metrics of each row, tests, and what is left out."""
+    """Return plain values for ``json.dumps``: the metrics of each row, tests, and what is left out."""
     rows = []
     for row in comparison.rows:
         metrics = {name: asdict(row.metrics.get(name, _NONE)) for name in comparison.metrics}

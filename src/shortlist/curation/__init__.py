@@ -1,1 +1,1 @@
-"""Making and mending data: build, check, describe, votes, contact sheets."""
+"""Make and correct data sets: build, check, describe, votes, contact sheets."""

@@ -1,4 +1,4 @@
-"""A benchmark from one's own labeled images, by the recipe of Pl@ntNet-300K."""
+"""Make a benchmark from your own labeled images, in the way Pl@ntNet-300K was made."""
 
 import errno
 import json
@@ -25,19 +25,19 @@ __all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_bench
 Link = Literal["hard", "symbolic"]
 LAYOUT = (
     "Expected <source>/<class>/*.jpg, <source>/<genus>/<class>/*.jpg, or a .csv or .parquet list with the "
-    "columns path, label and, if wanted, genus."
+    "columns path, label and, optionally, genus."
 )
 
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
-    """Which image goes where; nothing is written yet.
+    """The plan of a benchmark: the class and part of each image. Nothing is written yet.
 
     Attributes:
         rows: (path, class index, part) of each image.
         class_table: Classes with their genera and training counts.
-        options: What the plan was made with.
-        left_out: How many genera, classes and images of the source are not in it, and why.
+        options: Options that the plan was made with.
+        left_out: Numbers of genera, classes and images of the source that were left out, by reason.
     """
 
     rows: list[tuple[str, int, str]]
@@ -46,7 +46,7 @@ class BenchmarkPlan:
     left_out: dict[str, int]
 
     def sizes(self) -> dict[str, int]:
-        """Number of images of each part."""
+        """Return the number of images of each part."""
         counts = Counter(part for _, _, part in self.rows)
         return {part: counts[part] for part in PARTS}
 
@@ -77,7 +77,7 @@ def _from_folder(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str], int]:
-    """Images and genus of each class, and how many rows were left out that list an image again."""
+    """Return the images and genus of each class, and how many rows were left out as duplicates."""
     if not source.exists():
         raise missing(source, LAYOUT)
     images: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ def plan_benchmark(
     held_out: float = 0.1,
     seed: int = 0,
 ) -> BenchmarkPlan:
-    r"""Choose classes and parts by the recipe of Pl@ntNet-300K; nothing is written.
+    r"""Choose classes and parts in the way Pl@ntNet-300K was made; nothing is written.
 
     Genera are drawn uniformly; all their classes with at least ``min_images`` images are kept, so that
     classes which look alike stay together and the long tail stays long; of each class :math:`\lceil 0.1\, n
@@ -119,12 +119,12 @@ def plan_benchmark(
     Args:
         source: ``<source>/<class>/*.jpg`` (the genus is the first word of the class's name),
             ``<source>/<genus>/<class>/*.jpg``, or a ``.csv`` or ``.parquet`` list with the columns path,
-            label and, if wanted, genus.
+            label and, optionally, genus.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one.
         min_images: Smallest number of images of a class, at least 3.
         held_out: Share of each class in the validation part and in the test part; each class must keep a
             training image.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         The plan, for :func:`apply_plan`.
@@ -179,7 +179,7 @@ def plan_benchmark(
 
 
 def _folder_names(names: list[str]) -> list[str]:
-    """Class names made fit for folders, all different."""
+    """Return names of folders for the classes, all different."""
     made: dict[str, None] = {}  # in order, and quick to look up
     for name in names:
         base = name.replace("/", "_").replace("\\", "_").lstrip(".") or "class"
@@ -198,8 +198,8 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
     name and takes its own when complete. The source is only read.
 
     Args:
-        plan: From :func:`plan_benchmark`.
-        dest: A folder that does not exist yet, or is empty.
+        plan: Plan that :func:`plan_benchmark` returned.
+        dest: Folder to make. It must be empty or not exist yet.
         link: ``"hard"`` (the images survive if the source is deleted; same file system only) or
             ``"symbolic"``.
 
@@ -232,7 +232,7 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
 
 
 def _free_name(folder: Path, name: str) -> Path:
-    """The name in the folder, with a number if another image has it."""
+    """Return the name in the folder, with a number if another image has it."""
     file, number = folder / name, 2
     while os.path.lexists(file):
         stem, suffix = os.path.splitext(name)
@@ -259,7 +259,7 @@ def _link(source: str, file: Path, link: Link) -> None:
 def build_benchmark(
     source: str | Path, dest: str | Path, *, link: Link = "hard", **options: Any
 ) -> BenchmarkPlan:
-    """:func:`plan_benchmark` with the given options, then :func:`apply_plan`."""
+    """Make a benchmark: :func:`plan_benchmark` with the given options, then :func:`apply_plan`."""
     plan = plan_benchmark(source, **options)
     apply_plan(plan, dest, link=link)
     return plan

@@ -1,4 +1,4 @@
-"""Finds images that would spoil a data set: unreadable, empty, twice, or in two parts. Deletes nothing."""
+"""Find images that are unreadable, empty, duplicated or in two parts. Nothing is deleted."""
 
 import hashlib
 import multiprocessing
@@ -27,11 +27,11 @@ MAX_DISTANCE = 7  # with one band of bits per distance and one more, bands of 8 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was found; every path is as it was given or found.
+    """The findings of a check; every path is as it was given or found.
 
     Attributes:
-        num_images: How many files were looked at.
-        unreadable: Path and reason of each file that is no complete image (empty files apart).
+        num_images: Number of files that were checked.
+        unreadable: Path and reason of each file that is not a complete image (without empty files).
         empty: Files of no bytes.
         duplicates: Groups of files with the same bytes.
         near_duplicates: Groups of different files that look the same.
@@ -48,7 +48,7 @@ class CheckReport:
     across_classes: list[list[str]] = field(default_factory=list)
 
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether nothing was found."""
         return not any(list(asdict(self).values())[1:])
 
 
@@ -59,7 +59,7 @@ class _Finding(NamedTuple):
 
 
 def difference_hash(path: str | Path) -> int | None:
-    """64 bits, one per pair of neighbors in a row of the image shrunk to 9 x 8: is the right one brighter?
+    """Compute 64 bits of an image shrunk to 9 x 8: for each pair of neighbors, whether the right is brighter.
 
     Copies that were scaled, recompressed or slightly brightened differ in few bits. ``None`` for images of
     (nearly) one shade, which all look the same to it.
@@ -92,7 +92,7 @@ def _inspect(path: str, near: bool) -> _Finding:
 
 
 def near_pairs(hashes: np.ndarray, *, max_distance: int = 3) -> np.ndarray:
-    """Pairs (m, 2) of indices of different 64-bit hashes that differ in at most so many bits.
+    """Find pairs (m, 2) of indices of 64-bit hashes that differ in at most ``max_distance`` bits.
 
     The bits are cut into ``max_distance + 1`` bands; two hashes that differ in no more bits than that agree
     in at least one band, so only those that do are compared: not all pairs.
@@ -120,7 +120,7 @@ def near_pairs(hashes: np.ndarray, *, max_distance: int = 3) -> np.ndarray:
 
 
 def _groups(keys: Sequence) -> list[list[int]]:
-    """Indices with equal keys, where there are two or more; ``None`` and empty keys are equal to nothing."""
+    """Group indices with equal keys, where there are two or more; ``None`` and empty keys never match."""
     by_key: dict[Any, list[int]] = {}
     for index, key in enumerate(keys):
         if key is not None and key != b"":
@@ -129,7 +129,7 @@ def _groups(keys: Sequence) -> list[list[int]]:
 
 
 def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[int]]:
-    """Images connected by a chain of near pairs, of which not all have the same bytes."""
+    """Return the images connected by a chain of near pairs, of which not all have the same bytes."""
     looks: dict[int, list[int]] = {}
     for index, finding in enumerate(findings):
         if finding.looks is not None:
@@ -153,7 +153,7 @@ def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[i
 
 
 def _listed(path: Path) -> tuple[list[str], list[str], list[str]]:
-    """Paths, parts and classes of what is to be checked."""
+    """Return the paths, parts and classes of the images to check."""
     if path.is_dir():
         folders = named_parts(path)
         folders = folders if "train" in folders or len(folders) > 1 else {"": path}
@@ -215,14 +215,14 @@ def check_images(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
-    """Look at every image of a folder or list; nothing is changed or deleted.
+    """Check every image of a folder or list; nothing is changed or deleted.
 
     Args:
         path: A folder of images (parts are its folders train, val and test, classes the folders in them), or
             a list as for :func:`~shortlist.datasets.lists.image_list`.
-        near: Also look for different files that look the same, by :func:`difference_hash`.
-        max_distance: In how many of 64 bits such files may differ, 0 to 7.
-        workers: Processes that read; one per core if left out, 0 for none beside this one.
+        near: Whether to look also for different files that look the same, by :func:`difference_hash`.
+        max_distance: Largest number of 64 bits in which such files may differ, 0 to 7.
+        workers: Number of processes that read; one per core if left out, 0 for only this process.
         progress: Called with the number of files done and of all.
 
     Raises:

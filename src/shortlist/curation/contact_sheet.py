@@ -1,4 +1,4 @@
-"""One picture of a data set: groups of look-alike classes below each other, with examples of each class."""
+"""Draw one picture of a data set: groups of look-alike classes, with examples of each class."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -39,16 +39,16 @@ def contact_sheet(
         split: Images, gray (1, h, w) or color (3, h, w), uint8 or floating; floating ones are stretched to
             the full range of gray levels.
         class_table: Names and parents of the classes.
-        level: The parents that make the groups.
-        groups: Which groups; those with most classes by default.
-        num_groups: At most so many groups.
-        num_classes: At most so many classes of a group, the most frequent in the split first.
-        num_images: At most so many images of a class.
+        level: Level of the parents that make the groups.
+        groups: Names of the groups; those with most classes by default.
+        num_groups: Largest number of groups.
+        num_classes: Largest number of classes of a group, the most frequent in the split first.
+        num_images: Largest number of images of a class.
         side: Width and height at which an image is shown, in pixels.
-        seed: Of the choice of images.
+        seed: Seed of the choice of images.
 
     Returns:
-        An RGB image of Pillow.
+        A Pillow image in RGB.
 
     Raises:
         ValueError: If a group does not exist or has no images, or an option is out of range.
@@ -88,7 +88,7 @@ def _rows(
     num_groups: int,
     num_classes: int,
 ) -> list[tuple[str, list[int]]]:
-    """The groups to show and the classes to show of each."""
+    """Return the groups to show and the classes to show of each."""
     class_table.parent_index(level)  # refuses an unknown level
     sizes = targets.bincount(minlength=len(class_table)).tolist()
     members: dict[str, list[int]] = defaultdict(list)
@@ -109,7 +109,7 @@ def _rows(
 
 
 def _pixels(split: Split, row: int) -> Tensor:
-    """An image as uint8 (h, w, 3)."""
+    """Return an image as uint8 (h, w, 3)."""
     image = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"split must hold images of shape (1 or 3, h, w), got {tuple(image.shape)}")

@@ -1,4 +1,4 @@
-"""What a data set looks like in numbers: classes, groups, imbalance, and how unevenly images are spread."""
+"""Describe a data set in numbers: classes, groups, imbalance, and how unevenly images are spread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ __all__ = ["Description", "describe", "draw_lorenz", "gini", "lorenz_curve", "op
 
 
 def lorenz_curve(class_counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of classes, from the rarest on, and of the images that these have: (c + 1,) each, from 0 to 1.
+    """Return the shares of classes, rarest first, and the shares of images that they have, (c + 1,) each.
 
     Example:
         >>> classes, images = lorenz_curve(torch.tensor([3, 1]))
@@ -38,7 +38,7 @@ def lorenz_curve(class_counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gini(class_counts: Tensor) -> float:
-    """Twice the area between the Lorenz curve and the diagonal: 0 if all classes have as many images.
+    """Compute the Gini index, twice the area between Lorenz curve and diagonal; 0 for equal classes.
 
     Example:
         >>> gini(torch.tensor([3, 1]))
@@ -53,12 +53,12 @@ class Description:
     """Numbers of a data set, from its training counts.
 
     Attributes:
-        num_classes: Classes in the table.
-        sizes: Rows of each part; only those known.
-        groups: Classes with few, a medium number of and many training images.
-        largest: Training images of the most frequent class.
-        smallest: Training images of the rarest class that has any.
-        empty_classes: Classes without a training image.
+        num_classes: Number of classes in the table.
+        sizes: Number of rows of each part, where it is known.
+        groups: Numbers of classes with few, a medium number of and many training images.
+        largest: Number of training images of the most frequent class.
+        smallest: Number of training images of the rarest class that has any.
+        empty_classes: Number of classes without a training image.
         imbalance: ``largest / smallest``.
         gini: See :func:`gini`.
         half_of_images: Smallest number of classes that together have half of the images.
@@ -78,7 +78,7 @@ class Description:
 
 
 def describe(class_table: ClassTable, splits: "Splits | None" = None) -> Description:
-    """The numbers of a data set; with ``splits``, also the sizes of its parts.
+    """Return the numbers of a data set; with ``splits``, also the sizes of its parts.
 
     Example:
         >>> describe(ClassTable(["oak", "ash"], counts=[150, 50])).imbalance
@@ -131,14 +131,14 @@ def plot_lorenz(axes: "Axes", curves: Mapping[str, tuple[Sequence[float], Sequen
 
 
 def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options: Any) -> "Splits":
-    """A data set by name (``shortlist.datasets.DATASETS``) or by path.
+    """Open a data set by name (``shortlist.datasets.DATASETS``) or by path.
 
     A path may be a folder of saved embeddings, of Pl@ntNet-300K, or of class folders; or a list of images.
 
     Args:
-        name_or_path: The name, or the path.
-        root: Where a named set is on disk, if it is not built in; for a list, what its paths are relative to.
-        **options: For the function of the set.
+        name_or_path: Name or path of the data set.
+        root: Folder of a named set, if it is not built in; for a list, the folder of its relative paths.
+        **options: Options of the function that opens the set.
 
     Raises:
         FileNotFoundError: There is neither such a name nor such a path.

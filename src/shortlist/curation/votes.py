@@ -1,4 +1,4 @@
-"""Labels from the votes of many annotators, weighted by what each has shown to know (Pl@ntNet's rule)."""
+"""Find labels by the votes of many users, weighted by how many species each has shown to know."""
 
 import hashlib
 import math
@@ -19,18 +19,18 @@ DIGITS = 9  # weights are compared after rounding to so many digits: sums of the
 
 @dataclass(frozen=True)
 class ConsensusLabels:
-    """What the votes say of each item, and of each user.
+    """The label of each item by vote, and the weight of each user.
 
     Attributes:
         items: The items, sorted (m,).
         labels: The winning label of each item (m,).
-        weights: The total weight of the votes for it (m,).
-        valid: Whether that exceeds ``theta`` (m,), bool.
+        weights: The total weight of the votes for the winning label (m,).
+        valid: Whether this weight exceeds ``theta`` (m,), bool.
         users: The users, sorted (v,).
-        user_weights: Their weights (v,).
-        user_species: n_u of each user (v,).
-        iterations: How often weights were computed.
-        converged: Whether the last of them changed nothing; ``False`` if they ran in a circle or too long.
+        user_weights: The weight of each user (v,).
+        user_species: The number n_u of each user (v,), see :func:`aggregate_votes`.
+        iterations: Number of times that weights were computed.
+        converged: Whether the last iteration changed nothing; ``False`` if they ran in a circle or too long.
     """
 
     items: np.ndarray
@@ -45,7 +45,7 @@ class ConsensusLabels:
 
 
 def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted distinct values, and for each entry the place of its value among them; -1 for a missing one."""
+    """Return sorted distinct values, and for each entry the index of its value; -1 for a missing one."""
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fO":  # nothing can be missing
         return np.unique(values, return_inverse=True)
     import pyarrow  # which knows of missing values, and hashes text much faster
@@ -64,20 +64,20 @@ def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct values, sorted; by sorting, which for many values is faster than numpy's hashing."""
+    """Return the distinct values by sorting, which is faster than numpy's hashing for many values."""
     values = np.sort(values)
     return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
 
 
 def _last_of_each(keys: np.ndarray) -> np.ndarray:
-    """Indices of the last entry of each distinct key, in the order of the keys."""
+    """Return the indices of the last entry of each distinct key, in the order of the keys."""
     order = np.argsort(keys, kind="stable")
     last = np.append(keys[order[1:]] != keys[order[:-1]], True)
     return order[last]
 
 
 def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray:
-    """The author of each item, -1 if unknown; two different ones are an error."""
+    """Return the author of each item, -1 if unknown; two different ones are an error."""
     low = np.full(num_items, np.iinfo(np.int64).max)
     high = np.full(num_items, -1, dtype=np.int64)
     known = author >= 0
@@ -91,7 +91,7 @@ def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray
 
 
 def _distinct_pairs(first: np.ndarray, second: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """For each value of the first column, how many different values of the second go with it."""
+    """Count, for each value of the first column, the different values of the second."""
     pairs = _distinct(first * sizes[1] + second)
     return np.bincount(pairs // sizes[1], minlength=sizes[0])
 
@@ -106,7 +106,7 @@ def aggregate_votes(
     b0: float = math.log(2.1),
     max_iterations: int = 100,
 ) -> ConsensusLabels:
-    r"""The label of each item by weighted vote, users weighing more the more species they have shown to know.
+    r"""Find the label of each item by weighted vote; users who have shown to know more species weigh more.
 
     .. math::
         y_i = \arg\max_k \sum_u w_u [\text{vote}_{ui} = k], \qquad w_u = n_u^{0.5} - n_u^{0.2} + b_0
@@ -121,16 +121,16 @@ def aggregate_votes(
     to the one that is first in sorted order.
 
     Args:
-        item: What each vote is about (n,): numbers, text or an Arrow column.
-        user: Who gave it (n,).
-        label: What was voted for (n,).
-        author: Who made the item (n,), the same in all rows of an item, missing if not known; ``None`` if no
-            author is known. Users and authors are the same people if they are called the same.
+        item: Item of each vote (n,): numbers, text or an Arrow column.
+        user: User who gave each vote (n,).
+        label: Label of each vote (n,).
+        author: User who made the item (n,), the same in all rows of an item, missing if not known; ``None``
+            if no author is known. A user and an author of the same name are the same person.
         theta: Weight that a valid item's label must exceed.
-        b0: Weight of a user who knows nothing yet. The default pair, 2 and log 2.1 (0.74), takes three
+        b0: Weight of a newcomer. The default pair, 2 and log 2.1 (0.74), takes three
             newcomers or one user with n_u = 8 to make an item valid; it is that of Pl@ntNet's published code,
             while the paper gives no numbers.
-        max_iterations: Give up after so many rounds.
+        max_iterations: Largest number of rounds.
 
     Returns:
         Items with their labels, users with their weights.
@@ -227,7 +227,7 @@ def _count(item: Any, user: Any, label: Any, author: Any) -> _Ballot:
 
 
 def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Users and authors in one numbering."""
+    """Number users and authors together."""
     users, user_of = _codes(user)
     if author is None:
         return users, user_of, None
@@ -241,7 +241,7 @@ def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray 
 
 
 def _winners(ballot: _Ballot, user_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Winning label of each item and its weight; of equal weights, the first label."""
+    """Return the winning label of each item and its weight; of equal weights, the first label."""
     totals = np.bincount(ballot.candidate_of, weights=user_weights[ballot.user_of]).round(DIGITS)
     first = np.flatnonzero(np.diff(ballot.candidate_item, prepend=-1))
     weights = np.maximum.reduceat(totals, first)
@@ -251,7 +251,7 @@ def _winners(ballot: _Ballot, user_weights: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def read_votes(path: str | Path) -> dict[str, Any]:
-    """The columns item, user, label and, if there, author of a ``.csv`` or ``.parquet`` file of votes."""
+    """Read the columns item, user, label and, optionally, author of a ``.csv`` or ``.parquet`` file."""
     return read_columns(path, ["item", "user", "label"], optional=["author"])
 
 

@@ -1,4 +1,4 @@
-"""Data sets: an embedded one, synthetic ones with a known limit, and the published ones by path.
+"""Data sets: an embedded one, synthetic ones with a known Bayes limit, and published ones on disk.
 
 Needs ``pip install 'shortlist[data]'``.
 """

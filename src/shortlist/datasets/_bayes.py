@@ -26,10 +26,12 @@ class BayesAccuracy:
     Args:
         k: Size of the sets, fixed or on average.
         topk: Share of rows whose class is among the k likeliest; None if k is no whole number.
-        average_k: The same for sets of all classes with a probability above a threshold, k on average.
+        average_k: Share of rows whose class is in the set of all classes with a probability above a
+            threshold, with k classes on average.
         macro_topk: Mean over classes of each class's share, for the k largest ratios of probability to prior;
             None if k is no whole number.
-        macro_average_k: The same for all classes with a ratio above a threshold, k on average over the rows.
+        macro_average_k: Mean over classes of each class's share, for all classes with a ratio above a
+            threshold, with k classes on average over the rows.
     """
 
     k: float
@@ -47,7 +49,7 @@ def bayes_accuracy(
     *,
     k: float,
 ) -> BayesAccuracy:
-    r"""Accuracy of the optimal sets of size ``k``, fixed and on average, per row and per class.
+    r"""Compute the accuracy of the optimal sets of size ``k``, fixed and on average, per row and per class.
 
     Given a row :math:`x`, a set :math:`S` is right with probability :math:`\sum_{j \in S} p_j(x)`: its mean
     over rows is the accuracy, without drawing labels. For the mean over classes, rows come from all classes
@@ -56,11 +58,11 @@ def bayes_accuracy(
     size.
 
     Args:
-        log_posterior: Gives :math:`\log p_j(x)` (n, c).
-        log_priors: :math:`\log \pi_j` (c,).
+        log_posterior: Function that computes :math:`\log p_j(x)` (n, c).
+        log_priors: Logarithms of the class priors, :math:`\log \pi_j` (c,).
         rows: Inputs drawn from the population.
         balanced_rows: Inputs drawn from each class with the same probability.
-        k: From 1 to the number of classes; average sizes need not be whole.
+        k: Size of the sets, from 1 to the number of classes; average sizes need not be whole.
     """
     num_classes = len(log_priors)
     check_number("k", k, low=1)
@@ -92,7 +94,7 @@ def _mean(values: Tensor) -> Estimate:
 
 
 def _cut(scores: Tensor, k: float) -> tuple[float, Tensor]:
-    """The threshold that keeps ``k`` entries per row on average, and how many it keeps in each row."""
+    """Return the threshold that keeps ``k`` entries per row on average, and how many it keeps in each row."""
     kept = scores.flatten().topk(min(round(k * len(scores)), scores.numel())).values
     cut = float(kept[-1])
     return cut, (scores >= cut).double().sum(-1)

@@ -1,4 +1,4 @@
-"""From lists of files to the three parts of a data set; what all sets of image files share."""
+"""Make the three parts of a data set from lists of files, for all data sets of image files."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,29 +20,29 @@ __all__ = ["Files", "assemble", "divide", "examples", "missing", "warn_of_missin
 
 @dataclass(frozen=True)
 class Files:
-    """Paths and class indices of one part."""
+    """The paths and class indices of one part."""
 
     paths: Sequence[str]
     targets: Tensor
 
     def take(self, indices: Tensor) -> "Files":
-        """The rows with these indices."""
+        """Return the rows with these indices."""
         return Files([self.paths[int(i)] for i in indices], self.targets[indices])
 
 
 def missing(path: str | Path, help_text: str) -> FileNotFoundError:
-    """The error for a file that a data set needs; the text says where to get it and how to lay it out."""
+    """Return the error for a missing file of a data set, which says where to get it and where to put it."""
     return FileNotFoundError(f"{path} is missing. {help_text}")
 
 
 def examples(items: Sequence[object], limit: int = 3) -> str:
-    """The first few of many, for a message."""
+    """Return the first few items of many, for a message."""
     shown = ", ".join(str(item) for item in items[:limit])
     return shown + (", ..." if len(items) > limit else "")
 
 
 def divide(parts: Mapping[str, Files], *, val_fraction: float, seed: int) -> dict[str, Files]:
-    """Training, validation and test parts from those there are.
+    """Make training, validation and test parts; draw those that are missing from the training part.
 
     All three: as they are. Training and one other: the other is the test part, and of each class
     ``val_fraction`` of the training rows becomes the validation part (0: validation and test are the same).
@@ -79,7 +79,7 @@ def _readable(name: str, files: Files, on_error: OnError) -> Files:
 
 
 def warn_of_missing_classes(class_table: ClassTable, parts: Mapping[str, Tensor], *, where: object) -> None:
-    """One warning per part that lacks classes, with their number and the first few."""
+    """Warn once for each part that lacks classes, with their number and the first few."""
     for name, targets in parts.items():
         absent = (targets.bincount(minlength=len(class_table)) == 0).nonzero().squeeze(1).tolist()
         if absent and len(targets):
@@ -102,7 +102,7 @@ def assemble(
     on_error: OnError = "skip",
     verify: bool = False,
 ) -> Splits:
-    """The three parts as image files, with training counts in the class table.
+    """Return the three parts as image files, with training counts in the class table.
 
     The last five arguments are those that every set of image files takes; see
     :func:`shortlist.datasets.folders.image_folder`.

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, balanced or long-tailed, with label noise within superclasses if wanted."""
+"""CIFAR-10 and CIFAR-100, balanced or long-tailed, optionally with label noise within superclasses."""
 
 import io
 import pickle
@@ -32,14 +32,14 @@ HELP = (
 
 
 def _latin_bytes(text: str, encoding: str = "latin1") -> bytes:
-    """How Python 3 writes bytes in old pickle protocols."""
+    """Make bytes as Python 3 writes them in old pickle protocols."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"an encoding other than latin1: {encoding!r}")
     return text.encode("latin1")
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds plain containers, text, numbers, bytes and numpy arrays; all else is refused."""
+    """An unpickler that builds plain containers, text, numbers, bytes and arrays, and refuses all else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
@@ -52,7 +52,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def load_pickle(path: str | Path) -> dict[str, Any]:
-    """A CIFAR pickle as a dictionary with text keys; nothing but containers and numpy arrays is ever built.
+    """Read a CIFAR pickle as a dictionary with text keys; only containers and numpy arrays are ever built.
 
     Raises:
         ValueError: The file is no such pickle, is cut short, or asks for other code to be run.
@@ -68,7 +68,7 @@ def load_pickle(path: str | Path) -> dict[str, Any]:
 
 
 def _names(path: Path, key: str) -> list[str]:
-    """Class names under a key of the file that describes the set."""
+    """Return the class names under a key of the file that describes the set."""
     content = load_pickle(path)
     if key not in content:
         raise ValueError(f"{path} has no entry {key!r}; it has {', '.join(map(str, content))}")
@@ -76,7 +76,7 @@ def _names(path: Path, key: str) -> list[str]:
 
 
 def _rows(path: Path, keys: dict[str, int]) -> tuple[Tensor, ...]:
-    """Images (n, 3, 32, 32) and the labels under each key of one file, which are below the key's number."""
+    """Read the images (n, 3, 32, 32) of one file, and its labels under each key with their upper bound."""
     content = load_pickle(path)
     if lacking := [key for key in ("data", *keys) if key not in content]:
         raise ValueError(f"{path} has no entry {lacking[0]!r}; it has {', '.join(map(str, content))}")
@@ -144,22 +144,23 @@ def cifar100(
     seed: int = 0,
     augment: bool = True,
 ) -> Splits:
-    """CIFAR-100: 100 classes in 20 superclasses, 50,000 images to train on and 10,000 to test.
+    """Open CIFAR-100: 100 classes in 20 superclasses, 50,000 images to train on and 10,000 to test.
 
     On disk: ``<root>/cifar-100-python/`` with ``train``, ``test`` and ``meta`` (the Python version,
     unpacked), or these in ``<root>`` itself. The files are pickles, read without running any code of theirs.
 
     Args:
-        root: Where the unpacked folder is.
-        val_size: Validation images, equally many of each class, taken from the training images.
-        noise: Chance that a training label is redrawn within its superclass; validation and test labels stay
-            clean, and the clean training labels are in ``splits.train.clean_targets``.
-        long_tail: Keep a long-tailed part of the training images, ``"exp"`` or ``"step"``; see
+        root: Folder that contains the unpacked data set.
+        val_size: Number of validation images, equally many of each class, taken from the training images.
+        noise: Probability that a training label is redrawn within its superclass; validation and test labels
+            stay clean, and the clean training labels are in ``splits.train.clean_targets``.
+        long_tail: Kind of long-tailed part of the training images to keep, ``"exp"`` or ``"step"``; see
             :func:`~shortlist.datasets.longtail.long_tailed_counts`. The most frequent class keeps all images
             that the validation part left.
-        rho: Imbalance of the long tail.
-        seed: Of split, tail and noise; the rows of the parts do not depend on ``noise``.
-        augment: Crop (padding 4) and mirror training images at random. All images come normalized, float32.
+        rho: Imbalance of the long tail: the largest class count over the smallest.
+        seed: Seed of split, tail and noise; the rows of the parts do not depend on ``noise``.
+        augment: Whether to crop (padding 4) and mirror training images at random. All images are normalized,
+            float32.
 
     Raises:
         FileNotFoundError: A file is missing; the message says where to get it.
@@ -204,7 +205,7 @@ def cifar10(
     seed: int = 0,
     augment: bool = True,
 ) -> Splits:
-    """CIFAR-10: 10 classes, 50,000 images to train on and 10,000 to test.
+    """Open CIFAR-10: 10 classes, 50,000 images to train on and 10,000 to test.
 
     On disk: ``<root>/cifar-10-batches-py/`` with ``data_batch_1`` to ``data_batch_5``, ``test_batch`` and
     ``batches.meta``, or these in ``<root>`` itself. There are no superclasses: ``noise`` redraws among all
@@ -237,7 +238,7 @@ def cifar10(
 def cifar100_lt(
     root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
 ) -> Splits:
-    """Long-tailed CIFAR-100 as published: of up to 500 training images per class, and no validation part.
+    """Open long-tailed CIFAR-100 as published: at most 500 training images per class, no validation part.
 
     ``val_size`` images are taken away first if it is not 0; without them the validation part is empty.
     """
@@ -247,7 +248,7 @@ def cifar100_lt(
 def cifar10_lt(
     root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
 ) -> Splits:
-    """Long-tailed CIFAR-10 as published: of up to 5,000 training images per class, and no validation part.
+    """Open long-tailed CIFAR-10 as published: at most 5,000 training images per class, no validation part.
 
     ``val_size`` images are taken away first if it is not 0; without them the validation part is empty.
     """

@@ -1,4 +1,4 @@
-"""Saved embeddings: ImageNet-21K-P or any set whose images went through a frozen network."""
+"""Saved embeddings of ImageNet-21K-P, or of any set whose images went through a frozen network."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ HELP = (
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
+    """Read the tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -100,7 +100,7 @@ def embeddings(
     val_fraction: float = 0.05,
     seed: int = 0,
 ) -> Splits:
-    """Any data set as embeddings that a frozen network made of it, held in memory.
+    """Open a data set of embeddings that a frozen network made of it, held in memory.
 
     On disk: ``<root>/train.safetensors`` (or ``.npz``, ``.pt``), the same for ``val`` and ``test``, each with
     an array of embeddings (n, d) and one of class indices (n,); ``<root>/class_table.json`` if the classes
@@ -108,12 +108,12 @@ def embeddings(
     from the training part; without both, both are drawn.
 
     Args:
-        root: The folder.
+        root: Folder of the files.
         input_key: Name of the array of embeddings.
         target_key: Name of the array of class indices.
         val_fraction: Share of each class in each part that has to be drawn; with 0 and one held-out file,
             that is both validation and test part.
-        seed: Of the draw.
+        seed: Seed of the draw.
 
     Raises:
         FileNotFoundError: There is no training file.
@@ -154,7 +154,7 @@ def embeddings(
 def _divide(
     parts: dict[str, tuple[Tensor, Tensor]], *, val_fraction: float, seed: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """As for files: what is missing is drawn from the training part."""
+    """Make the three parts; those that are missing are drawn from the training part."""
     check_number("val_fraction", val_fraction, low=0.0, below=0.5)
     others = [name for name in ("val", "test") if name in parts]
     if len(others) == 2:

@@ -1,4 +1,4 @@
-"""Any folder of images with one folder per class."""
+"""Data sets of images in folders, one folder per class."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,13 +30,13 @@ LAYOUT = (
 
 
 def class_folders(root: str | Path) -> list[str]:
-    """Names of the folders in a folder, sorted as text, without hidden ones."""
+    """Return the names of the folders in a folder, sorted as text, without hidden ones."""
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def images_below(folder: str | Path) -> list[str]:
-    """Paths of all image files in a folder and below it, sorted; hidden ones are left out."""
+    """Return the paths of all image files in a folder and below it, sorted, without hidden files."""
     found = []
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(parent, name)]
@@ -47,7 +47,7 @@ def images_below(folder: str | Path) -> list[str]:
 
 
 def _is_loop(parent: str, name: str) -> bool:
-    """Whether a folder is a link to one that it is in."""
+    """Return whether a folder is a link to one that it is in."""
     path = os.path.join(parent, name)
     if not os.path.islink(path):
         return False
@@ -64,7 +64,7 @@ def require_images(parts: Mapping[str, Files], folders: Mapping[str, Path], help
 
 
 def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
-    """The images of the class folders in ``root``; a class without a folder has none."""
+    """Return the images of the class folders in ``root``; a class without a folder has none."""
     paths, targets = [], []
     for index, name in enumerate(ids):
         folder = os.path.join(root, name)
@@ -75,7 +75,7 @@ def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
 
 
 def named_parts(root: Path, *, names: Mapping[str, Sequence[str]] | None = None) -> dict[str, Path]:
-    """Which parts a folder has, and where: ``train``, ``val`` (or ``valid``, ``validation``), ``test``."""
+    """Find the parts of a folder: ``train``, ``val`` (or ``valid``, ``validation``) and ``test``."""
     names = names or {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
     found = {}
     for part, folders in names.items():
@@ -96,7 +96,7 @@ def image_folder(
     on_error: OnError = "skip",
     verify: bool = False,
 ) -> Splits:
-    """Any folder with one folder of images per class, with or without a division into parts.
+    """Open a folder with one folder of images per class, with or without a division into parts.
 
     On disk: ``<root>/<class>/**/*.jpg`` (or another image format), or the same below ``<root>/train``,
     ``<root>/val`` and ``<root>/test``. Classes are the folders of all parts, sorted as text; if there is a
@@ -105,17 +105,17 @@ def image_folder(
     the validation part is drawn from the training part, by class; without both, both are drawn.
 
     Args:
-        root: The folder.
+        root: Folder of the data set.
         val_fraction: Share of each class in each part that has to be drawn, rounded up; with 0 and one
             held-out folder, that folder is both validation and test part.
-        seed: Of the draw.
-        image_size: Side of the images given to the model, for the default transforms.
-        train_transform: Makes a tensor of a Pillow image of the training part; a
+        seed: Seed of the draw.
+        image_size: Side of the images for the model, used by the default transforms.
+        train_transform: Function from a Pillow image of the training part to a tensor; a
             :class:`~shortlist.datasets.transforms.TrainTransform` if left out.
-        eval_transform: The same for the other parts; an
+        eval_transform: Function from a Pillow image of the other parts to a tensor; an
             :class:`~shortlist.datasets.transforms.EvalTransform` if left out.
         on_error: What to do with unreadable files; see :mod:`shortlist.datasets.images`.
-        verify: Read every file now and leave unreadable ones out (or raise, by ``on_error``).
+        verify: Whether to read every file now, and leave unreadable ones out (or raise, by ``on_error``).
 
     Raises:
         FileNotFoundError: The folder is missing, or has held-out parts only.

@@ -1,4 +1,4 @@
-"""Gaussian classes: small, quick to learn, and with a limit that is known exactly."""
+"""Data sets of Gaussian classes: small, quick to learn, and with a Bayes limit that is known exactly."""
 
 import math
 from dataclasses import dataclass
@@ -45,24 +45,24 @@ class GaussianSplits(Splits):
     priors: Tensor
 
     def log_posterior(self, inputs: Tensor) -> Tensor:
-        """Logarithm of the exact probability of each class given the input (n, c), float64."""
+        """Return the logarithm of the exact probability of each class given the input (n, c), float64."""
         return log_posterior(inputs, means=self.means, priors=self.priors)
 
     def draw(
         self, num_rows: int, *, generator: torch.Generator, balanced: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Fresh rows (n, d), float64, and their classes (n,); ``balanced`` draws all classes alike."""
+        """Draw new rows (n, d), float64, and their classes (n,); ``balanced`` draws all classes alike."""
         check_count("num_rows", num_rows)
         weights = torch.ones_like(self.priors) if balanced else self.priors
         return _draw(num_rows, means=self.means, priors=weights, generator=generator)
 
     def bayes_accuracy(self, *, k: float, num_samples: int = 50_000, seed: int = 0) -> BayesAccuracy:
-        """What the best sets of size ``k`` reach on this distribution, with standard errors.
+        """Compute the accuracy of the best sets of size ``k`` on this distribution, with standard errors.
 
         Args:
             k: Size of the sets; on average it need not be whole.
-            num_samples: Rows over which exact posteriors are averaged, at least 2.
-            seed: Of these rows.
+            num_samples: Number of rows over which exact posteriors are averaged, at least 2.
+            seed: Seed of these rows.
         """
         check_count("num_samples", num_samples)
         if num_samples < 2:
@@ -74,7 +74,7 @@ class GaussianSplits(Splits):
 
 
 def log_posterior(inputs: Tensor, *, means: Tensor, priors: Tensor) -> Tensor:
-    r""":math:`\log P(y | x)` (n, c) for unit-variance Gaussians, in float64.
+    r"""Compute :math:`\log P(y | x)` (n, c) for unit-variance Gaussians, in float64.
 
     Example:
         >>> means, priors = torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5])
@@ -100,7 +100,7 @@ def gaussian_genera(
     zipf_exponent: float = 1.0,
     seed: int = 0,
 ) -> GaussianSplits:
-    r"""Classes in groups of neighbors, some frequent and most rare, with exact probabilities.
+    r"""Make Gaussian classes in groups of neighbors, some frequent and most rare, with exact probabilities.
 
     Class c of genus g is :math:`N(\mu_g + \delta_c, I)`, with genus centers
     :math:`\mu_g \sim N(0, a^2 I / d)` and offsets :math:`\delta_c \sim N(0, b^2 I / d)`; the priors are
@@ -109,18 +109,18 @@ def gaussian_genera(
 
     Args:
         num_classes: Number of classes.
-        num_genera: Number of groups, as even in size as can be.
-        dim: Dimensions.
-        num_rows: Training rows. The rarest classes have few of them, or none.
-        num_val_rows: Validation rows.
-        num_test_rows: Test rows.
+        num_genera: Number of groups, of sizes as equal as possible.
+        dim: Number of dimensions of the rows.
+        num_rows: Number of training rows. The rarest classes have few of them, or none.
+        num_val_rows: Number of validation rows.
+        num_test_rows: Number of test rows.
         genus_spread: Typical distance a of a genus from the origin.
         class_spread: Typical distance b of a class from the center of its genus.
-        zipf_exponent: s, 0 for equal priors.
-        seed: Of everything.
+        zipf_exponent: Exponent s of the Zipf priors, 0 for equal priors.
+        seed: Seed of all random draws.
 
     Returns:
-        The parts, class table, means and priors.
+        The parts, the class table, the means and the priors.
     """
     for name, value in (("num_classes", num_classes), ("dim", dim), ("num_rows", num_rows)):
         check_count(name, value)
@@ -151,17 +151,17 @@ def two_gaussians(
     num_test_rows: int = 10_000,
     seed: int = 0,
 ) -> GaussianSplits:
-    """Two classes in the plane, unit Gaussians around (-1, -1) and, the rare one, around (1, 1).
+    """Make two classes in the plane: unit Gaussians around (-1, -1) and, for the rare class, (1, 1).
 
     The best separator for the balanced error goes through the origin, whatever the priors; its error is
     ``TWO_GAUSSIANS_BALANCED_ERROR``, 7.86 %.
 
     Args:
         rare_prior: Probability of class 1, in (0, 1).
-        num_rows: Training rows.
-        num_val_rows: Validation rows.
-        num_test_rows: Test rows.
-        seed: Of the rows.
+        num_rows: Number of training rows.
+        num_val_rows: Number of validation rows.
+        num_test_rows: Number of test rows.
+        seed: Seed of the rows.
 
     References:
         A. Menon et al., "Long-tail learning via logit adjustment", ICLR 2021, section 6.1.
@@ -179,7 +179,7 @@ def two_gaussians(
 def draw_two_gaussians(
     num_rows: int, *, rare_prior: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Rows (n, 2), float64, and classes (n,) of the two Gaussians; class 1 is the rare one."""
+    """Draw rows (n, 2), float64, and classes (n,) of the two Gaussians; class 1 is the rare one."""
     target = (torch.rand(num_rows, generator=generator) < rare_prior).long()
     noise = torch.randn(num_rows, 2, dtype=torch.float64, generator=generator)
     return noise + (2 * target[:, None] - 1), target

@@ -36,7 +36,7 @@ HELP = (
 
 
 def read_idx(path: str | Path) -> Tensor:
-    """An IDX file of bytes, compressed by gzip or not, as a uint8 tensor.
+    """Read an IDX file of bytes, compressed by gzip or not, as a uint8 tensor.
 
     Raises:
         ValueError: The file is cut short, or is no IDX file of bytes.
@@ -66,16 +66,17 @@ def _find(root: Path, name: str) -> Path:
 
 
 def fashion_mnist(root: str | Path, *, val_size: int = 5000, seed: int = 0, augment: bool = False) -> Splits:
-    """Fashion-MNIST: 10 classes of clothes, gray images of 28 x 28, 60,000 to train on and 10,000 to test.
+    """Open Fashion-MNIST: 10 classes of clothes, gray 28 x 28 images, 60,000 to train on, 10,000 to test.
 
     On disk: the four IDX files, with or without ``.gz``, in ``<root>`` (or ``<root>/FashionMNIST/raw``, where
     torchvision puts them).
 
     Args:
-        root: The folder.
-        val_size: Validation images, equally many of each class, taken from the training images.
-        seed: Of the draw.
-        augment: Crop (padding 4) and mirror training images at random. All images come normalized, float32.
+        root: Folder of the files.
+        val_size: Number of validation images, equally many of each class, taken from the training images.
+        seed: Seed of the draw.
+        augment: Whether to crop (padding 4) and mirror training images at random. All images are normalized,
+            float32.
 
     Raises:
         FileNotFoundError: A file is missing; the message says where to get it.

@@ -23,7 +23,7 @@ HELP_LT = (
 
 
 def _synset_names(root: Path) -> dict[str, str]:
-    """Names by wnid from ``LOC_synset_mapping.txt`` (``wnid name, other name``), if it is there."""
+    """Read the names by wnid from ``LOC_synset_mapping.txt`` (``wnid name, other name``), if it is there."""
     path = root / "LOC_synset_mapping.txt"
     if not path.is_file():
         return {}
@@ -32,7 +32,7 @@ def _synset_names(root: Path) -> dict[str, str]:
 
 
 def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **image_options: Any) -> Splits:
-    """ImageNet, ILSVRC 2012: 1,000 classes, 1,281,167 training images and 50,000 validation images.
+    """Open ImageNet, ILSVRC 2012: 1,000 classes, 1,281,167 training images and 50,000 validation images.
 
     On disk: ``<root>/train/<wnid>/*.JPEG`` and ``<root>/val/<wnid>/*.JPEG``; names are taken from
     ``<root>/LOC_synset_mapping.txt`` if it is there. Classes are in the order of their wnids.
@@ -42,10 +42,10 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
     reported.
 
     Args:
-        root: The folder.
+        root: Folder of the data set.
         val_fraction: Share of each class's training images in the validation part; with 0 the validation and
             the test part are the same images, as in most published experiments.
-        seed: Of the draw.
+        seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.
 
@@ -67,14 +67,14 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
 
 
 def imagenet_lt(root: str | Path, *, lists: str | Path | None = None, **image_options: Any) -> Splits:
-    """ImageNet-LT: 115,846 training images of 1,000 classes, 5 to 1,280 of each; balanced val and test.
+    """Open ImageNet-LT: 115,846 training images of 1,000 classes, 5 to 1,280 of each; balanced val and test.
 
     On disk: the images as for :func:`imagenet`, and ``ImageNet_LT_train.txt``, ``ImageNet_LT_val.txt`` and
     ``ImageNet_LT_test.txt`` with lines ``train/n01440764/n01440764_190.JPEG 0``.
 
     Args:
-        root: The folder that holds ``train/`` and ``val/``.
-        lists: The folder of the three list files; ``root`` if left out.
+        root: Folder that contains ``train/`` and ``val/``.
+        lists: Folder of the three list files; ``root`` if left out.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.
 

@@ -1,4 +1,4 @@
-"""Image files as one part of a data set: paths and class indices, decoded when fetched.
+"""Parts of data sets that are image files: paths and class indices, decoded when fetched.
 
 What happens to a file that cannot be read (missing, empty, truncated, no image) is the caller's choice:
 
@@ -51,7 +51,7 @@ OnError = Literal["skip", "raise"]
 
 
 class PathList(Sequence[str]):
-    """Many paths in two arrays, so that worker processes share their memory instead of copying it.
+    """A list of many paths in two arrays, whose memory worker processes share.
 
     Example:
         >>> list(PathList(["a.png", "été/b.png"]))
@@ -71,7 +71,7 @@ class PathList(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        """The path at an index, or the list of those in a slice."""
+        """Return the path at an index, or the list of those in a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
@@ -80,7 +80,7 @@ class PathList(Sequence[str]):
 
 
 def read_image(path: str | Path) -> "Image.Image":
-    """The file as an RGB image, decoded whole; any error becomes a ``ValueError`` with the path."""
+    """Read a file as an RGB image, fully decoded; any error becomes a ``ValueError`` with the path."""
     from PIL import Image
 
     try:
@@ -92,7 +92,7 @@ def read_image(path: str | Path) -> "Image.Image":
 
 
 def as_rgb(image: "Image.Image") -> "Image.Image":
-    """A copy of an opened image in RGB, as :func:`read_image` gives it."""
+    """Return a copy of an opened image in RGB, as :func:`read_image` gives it."""
     image = with_8_bits(image)
     if "transparency" in image.info:  # a palette with transparent colors has to pass through RGBA
         return image.convert("RGBA").convert("RGB")
@@ -100,7 +100,7 @@ def as_rgb(image: "Image.Image") -> "Image.Image":
 
 
 def with_8_bits(image: "Image.Image") -> "Image.Image":
-    """The image itself; of one with 16 bits, the upper 8 (Pillow would cut all above 255 to white).
+    """Return an image with 8 bits; of one with 16 bits, the upper 8 (Pillow would make all above 255 white).
 
     Raises:
         ValueError: Its pixels have 32 bits, of which none can say what is black and what is white.
@@ -117,13 +117,13 @@ def with_8_bits(image: "Image.Image") -> "Image.Image":
 
 
 def _refuse_special_files(path: str | Path) -> None:
-    """Refuse pipes, devices and sockets, which to open may wait for ever."""
+    """Refuse pipes, devices and sockets, since opening them may wait forever."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError("it is no regular file")
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file could not be read, in a few words."""
+    """Say in a few words why a file could not be read."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if type(error).__name__ == "UnidentifiedImageError":
@@ -132,7 +132,7 @@ def reason_of(error: Exception) -> str:
 
 
 def why_unreadable(path: str | Path) -> str | None:
-    """Why a file cannot be read as an image, or ``None`` if it can.
+    """Say why a file cannot be read as an image, or return ``None`` if it can.
 
     The whole file is read, but JPEG files are decoded at an eighth of their size, which finds truncated ones
     at a fraction of the time.
@@ -153,7 +153,7 @@ def why_unreadable(path: str | Path) -> str | None:
 
 
 def unreadable_files(paths: Sequence[str], *, threads: int | None = None) -> dict[int, str]:
-    """Index and reason of each file that cannot be read as an image (see :func:`why_unreadable`)."""
+    """Return index and reason of each file that cannot be read as an image (see :func:`why_unreadable`)."""
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:  # decoders let other threads run
         reasons = pool.map(why_unreadable, paths)
         return {i: reason for i, reason in enumerate(reasons) if reason is not None}
@@ -163,10 +163,10 @@ class ImageFiles(Dataset):
     """A part of a data set whose inputs are image files, decoded in the process that fetches them.
 
     Args:
-        paths: One file per row.
+        paths: Path of the file of each row.
         targets: Class index of each row (n,), int64.
-        transform: Makes a tensor of an RGB Pillow image; a center cut of 224 pixels if left out. Must be
-            picklable where workers are started afresh ("spawn").
+        transform: Function from an RGB Pillow image to a tensor; a center crop of 224 pixels if left out. It
+            must be picklable where workers are started by "spawn".
         on_error: What to do with a file that cannot be read: ``"skip"`` or ``"raise"`` (see the module).
     """
 
@@ -220,5 +220,5 @@ class ImageFiles(Dataset):
 
     @property
     def unreadable(self) -> list[str]:
-        """The files met so far that could not be read."""
+        """Files that could not be read so far."""
         return [self.paths[int(i)] for i in self._failed.nonzero().squeeze(1)]

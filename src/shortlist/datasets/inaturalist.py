@@ -52,7 +52,7 @@ def _files(path: Path, content: Any, index: dict[int, int]) -> Files:
 def inaturalist2018(
     root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **image_options: Any
 ) -> Splits:
-    """Species of iNaturalist 2018: 437,513 training images of 8,142 and three validation images of each.
+    """Open iNaturalist 2018: 8,142 species, 437,513 training images, three validation images of each.
 
     On disk: ``<root>/train2018.json``, ``<root>/val2018.json`` and the images that they name
     (``<root>/train_val2018/Plantae/7477/<...>.jpg``). If ``<root>/categories.json`` is there (published
@@ -63,10 +63,10 @@ def inaturalist2018(
     the validation part is drawn from the training images.
 
     Args:
-        root: The folder.
+        root: Folder of the data set.
         val_fraction: Share of each class's training images in the validation part, rounded up; with 0 the
             validation and the test part are the same images, as in most published experiments.
-        seed: Of the draw.
+        seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.
 

@@ -26,7 +26,7 @@ LAYOUT = (
 
 
 def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; those of ``optional`` if they are there.
+    """Read columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; ``optional`` ones may be missing.
 
     Empty fields are missing. A column of a ``.csv`` file is text, or whole numbers if all its fields are
     such, written as usual: 007 stays 007.
@@ -71,7 +71,7 @@ def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[
 
 
 def tidy_column(column: Any) -> Any:
-    """An Arrow column with empty text and NaN as missing, and floating whole numbers as integers.
+    """Clean an Arrow column: empty text and NaN become missing, floating whole numbers become integers.
 
     Floating is what pandas makes of whole numbers with gaps.
     """
@@ -93,7 +93,7 @@ def tidy_column(column: Any) -> Any:
 
 
 def _numbers_if_whole(column: Any) -> Any:
-    """A column of text as integers if that is what it holds and nothing is lost, as it would be of 007."""
+    """Convert a column of text to integers if nothing is lost, as it would be with 007."""
     import pyarrow
     import pyarrow.compute
 
@@ -109,7 +109,7 @@ def _numbers_if_whole(column: Any) -> Any:
 
 
 def read_text_list(path: str | Path) -> tuple[list[str], list[str]]:
-    """Paths and classes of a text file with ``path class`` on each line; only a path may hold spaces."""
+    """Read paths and classes of a text file with ``path class`` on each line; only a path may have spaces."""
     paths, labels = [], []
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
@@ -127,7 +127,7 @@ def read_text_list(path: str | Path) -> tuple[list[str], list[str]]:
 
 
 def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, list[str] | None]:
-    """Paths, labels and, if there are any, parts of a list file."""
+    """Read the paths, labels and, if there are any, parts of a list file."""
     if not path.is_file():
         raise missing(path, LAYOUT)
     if path.suffix.lower() not in (".csv", ".parquet"):
@@ -140,7 +140,7 @@ def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, l
 
 
 def _index_labels(labels: Sequence, known: ClassTable | None, where: object) -> tuple[Tensor, ClassTable]:
-    """Class indices and table; whole numbers >= 0 are indices already, other labels are sorted as text."""
+    """Return class indices and class table; whole numbers >= 0 are indices, other labels are sorted."""
     texts = np.asarray([str(label) for label in labels])
     if known is not None:
         index = {name: i for i, name in enumerate(known.ids)}
@@ -188,7 +188,7 @@ def _splits(
 
 
 def _warn_of_leaks(parts: Mapping[str, Files], where: Path) -> None:
-    """One warning per held-out part with images that are listed for training, too."""
+    """Warn once for each held-out part with images that are also listed for training."""
     train = set(parts["train"].paths)
     for name in ("val", "test"):
         if shared := [path for path in parts[name].paths if path in train]:
@@ -211,23 +211,23 @@ def image_list(
     seed: int = 0,
     **image_options: Any,
 ) -> Splits:
-    """Images and classes listed in one file.
+    """Open the images and classes listed in one file.
 
     On disk: a ``.csv`` or ``.parquet`` file with a column of paths, one of classes and, if wanted, one that
     says ``train``, ``val`` or ``test``; or a text file with ``path class`` on each line. Without a division
     into parts, or with part of one, the rest is drawn as by :func:`~shortlist.datasets.folders.image_folder`.
 
     Args:
-        path: The list.
-        root: What its paths are relative to; the folder of the list if left out.
+        path: Path of the list.
+        root: Folder to which the paths are relative; the folder of the list if left out.
         path_column: Name of the column of paths.
         label_column: Name of the column of classes. If all are whole numbers >= 0 they are class indices;
-            otherwise the classes are numbered in alphabetical order. Numbers that go far beyond the number of
-            different ones are refused: they are ids.
-        split_column: Name of the column of parts; need not be there.
+            otherwise the classes are numbered in alphabetical order. Numbers far above the number of
+            classes are refused, since they are ids.
+        split_column: Name of the column of parts; it may be missing.
         class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere.
         val_fraction: Share of each class in each part that has to be drawn.
-        seed: Of the draw.
+        seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.
 
@@ -272,7 +272,7 @@ def image_lists(
     seed: int = 0,
     **image_options: Any,
 ) -> Splits:
-    """Images and classes listed in one file per part; everything else as for :func:`image_list`."""
+    """Open the images and classes listed in one file per part; for the rest see :func:`image_list`."""
     rows = {}
     for part, path in {"train": train, "val": val, "test": test}.items():
         if path is not None:

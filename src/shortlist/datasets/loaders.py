@@ -1,4 +1,4 @@
-"""Batches of (inputs, targets, row numbers), in an order that the seed and the epoch alone decide."""
+"""Load batches of (inputs, targets, row numbers), in an order that depends only on seed and epoch."""
 
 import random
 import sys
@@ -19,7 +19,7 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 
 class NumberedRows(Dataset):
-    """A split whose batches also hold the rows' numbers; number ``n + i`` is row i, marked to be left out."""
+    """A split whose batches also have row numbers; number ``n + i`` is row i, marked to be left out."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
@@ -28,7 +28,7 @@ class NumberedRows(Dataset):
         return len(self.split)
 
     def __getitems__(self, numbers: Sequence[int]) -> Batch:
-        """A whole batch."""
+        """Return a whole batch."""
         marked = torch.as_tensor(numbers)
         rows = marked % len(self.split)
         fetch: Any = getattr(self.split, "batch", None)
@@ -47,12 +47,12 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _place() -> tuple[int, int]:
-    """Which process this is, and of how many."""
+    """Return the rank of this process and the number of processes."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 class EpochShuffle(Sampler[int]):
-    """Each row once, in an order drawn anew for each epoch; each process takes every ``world_size``-th.
+    """A sampler of each row once, in a new order each epoch; each process takes every ``world_size``-th.
 
     So the processes' batches of one step are together the batch of one process. Of rows that do not fill a
     batch, those that come last in the epoch's order are left out.
@@ -63,7 +63,7 @@ class EpochShuffle(Sampler[int]):
         self.used = rows - rows % batch_size if rows >= batch_size else rows
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order."""
+        """Choose the order of an epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class EpochShuffle(Sampler[int]):
 
 
 class EvenShards(Sampler[int]):
-    """Each row once, in order; shards are filled up with rows that are marked to be left out."""
+    """A sampler of each row once, in order; shards are padded with rows that are marked to be left out."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -93,7 +93,7 @@ class EvenShards(Sampler[int]):
 
 
 class SeededLoader(DataLoader):
-    """Seeds all generators at the start of each epoch, before workers start and rows are fetched.
+    """A loader that seeds all generators at the start of each epoch, before rows are fetched.
 
     The draws of an epoch, in the data and in the training steps, then depend on the seed, the epoch and the
     process alone, and a resumed run repeats an uninterrupted one. A callback would come too late, or for the
@@ -123,7 +123,7 @@ def training_loader(
     first_epoch: int = 0,
     workers: int = 0,
 ) -> DataLoader:
-    """Shuffled or class-balanced batches; ``batch_size`` is over all processes."""
+    """Make a loader of shuffled or class-balanced batches; ``batch_size`` is over all processes."""
     sampler: Any
     if class_balanced:
         draws = max(batch_size, len(split) - len(split) % batch_size)
@@ -135,7 +135,7 @@ def training_loader(
 
 
 def evaluation_loader(split: Split, *, batch_size: int, workers: int = 0, shared: bool = True) -> DataLoader:
-    """All rows in order, shared out among the processes or all of them for this one."""
+    """Make a loader of all rows in order, shared among the processes or all for this one."""
     if not shared:
         return DataLoader(
             NumberedRows(split), batch_size=batch_size, collate_fn=_as_it_is, num_workers=workers

@@ -16,7 +16,7 @@ Profile = Literal["exp", "step"]
 def long_tailed_counts(
     num_classes: int, *, n_max: int, rho: float = 100.0, profile: Profile = "exp"
 ) -> Tensor:
-    r"""Images of each class in a long-tailed subset.
+    r"""Return the number of images of each class in a long-tailed subset.
 
     .. math:: n_c = \lfloor n_{\max}\, \rho^{-c/(L-1)} \rfloor
 
@@ -24,10 +24,10 @@ def long_tailed_counts(
     :math:`\lfloor n_{\max} / \rho \rfloor`.
 
     Args:
-        num_classes: L, at least 2.
-        n_max: Images of the most frequent class.
+        num_classes: Number of classes (L in the formula), at least 2.
+        n_max: Number of images of the most frequent class.
         rho: Imbalance, the ratio of the largest count to the smallest, at least 1.
-        profile: ``"exp"`` or ``"step"``.
+        profile: Shape of the tail, ``"exp"`` or ``"step"``.
 
     Returns:
         Counts (c,), int64.
@@ -54,12 +54,12 @@ def long_tailed_counts(
 def subset_by_counts(
     targets: Tensor, class_counts: Tensor, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Indices of a random subset with so many rows of each class, ascending.
+    """Draw a random subset with given class counts, and return its indices, ascending.
 
     Args:
         targets: Class index of each row (n,).
-        class_counts: Rows wanted of each class (c,); no class may have fewer.
-        generator: Draws the rows.
+        class_counts: Number of rows to draw of each class (c,); no class may have fewer.
+        generator: Random generator of the draw.
 
     Example:
         >>> subset_by_counts(torch.tensor([0, 1, 1, 0]), torch.tensor([2, 0]))

@@ -14,7 +14,7 @@ __all__ = ["NoisyTensorSplit", "redraw_within_groups"]
 def redraw_within_groups(
     targets: Tensor, groups: Tensor, *, probability: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Labels of which each is, with the given probability, redrawn uniformly within its group of classes.
+    """Redraw each label with the given probability, uniformly within its group of classes.
 
     The new label may be the old one, so that in groups of ``m`` classes a share of
     ``probability * (m - 1) / m`` of the labels changes.
@@ -22,11 +22,11 @@ def redraw_within_groups(
     Args:
         targets: Class index of each row (n,).
         groups: Group (superclass) of each class (c,), int64; see ``ClassTable.parent_index``.
-        probability: Chance that a label is redrawn, in [0, 1].
-        generator: Draws rows and labels.
+        probability: Probability that a label is redrawn, in [0, 1].
+        generator: Random generator of the draws.
 
     Returns:
-        New labels (n,); ``targets`` is left as it is.
+        New labels (n,); ``targets`` is not changed.
 
     Example:
         >>> redraw_within_groups(torch.tensor([0, 2]), torch.tensor([0, 1, 2]), probability=1.0)

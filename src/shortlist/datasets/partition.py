@@ -1,4 +1,4 @@
-"""Seeded splits that treat every class alike."""
+"""Split rows by seed, with the same share of every class."""
 
 import math
 
@@ -11,7 +11,7 @@ __all__ = ["balanced_split", "proportional_split", "rank_within_class", "share_o
 
 
 def rank_within_class(targets: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Place of each row in a random order of the rows of its class, from 0 (n,).
+    """Return the place of each row in a random order of the rows of its class, from 0 (n,).
 
     Every split by class is then a comparison: ``rank < wanted[targets]``.
 
@@ -37,14 +37,14 @@ def rank_within_class(targets: Tensor, *, generator: torch.Generator | None = No
 def balanced_split(
     targets: Tensor, *, val_size: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Indices of a training and a validation part, the latter with equally many rows of each class.
+    """Split rows into training and validation indices, with equally many validation rows of each class.
 
     Where ``val_size`` is no multiple of the number of classes, the first classes give one row more.
 
     Args:
         targets: Class index of each row (n,); each class in [0, c) occurs.
-        val_size: Rows of the validation part; each class keeps at least one training row.
-        generator: Draws the rows.
+        val_size: Number of rows of the validation part; each class keeps at least one training row.
+        generator: Random generator of the draw.
 
     Returns:
         Training and validation indices, each ascending.
@@ -72,22 +72,22 @@ def balanced_split(
 
 
 def share_of(fraction: float, count: int) -> int:
-    """The fraction of a count, rounded up; 0.07 of 100 is 7, whatever binary arithmetic makes of it."""
+    """Return the fraction of a count, rounded up without binary rounding errors: 0.07 of 100 is 7."""
     return math.ceil(round(fraction * count, 9))
 
 
 def proportional_split(
     targets: Tensor, *, fraction: float = 0.1, parts: int = 2, generator: torch.Generator | None = None
 ) -> tuple[Tensor, ...]:
-    r"""Indices of a training part and of ``parts`` held-out parts, :math:`\lceil f n_c \rceil` of each class.
+    r"""Split rows into training and held-out parts, each with :math:`\lceil f n_c \rceil` rows of a class.
 
     A class that would be left without a training row goes to the training part whole.
 
     Args:
         targets: Class index of each row (n,).
         fraction: Share of each class in each held-out part, in [0, 1).
-        parts: How many parts are held out: 2 for validation and test, 1 for validation alone.
-        generator: Draws the rows.
+        parts: Number of held-out parts: 2 for validation and test, 1 for validation only.
+        generator: Random generator of the draw.
 
     Returns:
         The indices of the training part and of each held-out part, each ascending.

@@ -21,7 +21,7 @@ HELP = (
 
 
 def genus_of(name: str) -> str:
-    """First word of a species name, without the sign of a hybrid.
+    """Return the first word of a species name, without the sign of a hybrid.
 
     Example:
         >>> genus_of("Lactuca virosa L."), genus_of("× Fatshedera lizei")
@@ -54,7 +54,7 @@ def _check_version(path: Path, ids: set[str], folders: set[str]) -> None:
 
 
 def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
-    """What is known of each image, by its name without suffix: species_id, organ, author, license, split.
+    """Read the metadata of each image by its name without suffix: species_id, organ, author, license, split.
 
     Raises:
         FileNotFoundError: ``plantnet300K_metadata.json`` is not in ``root``.
@@ -72,7 +72,7 @@ def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def _part_folders(root: Path) -> dict[str, Path]:
-    """In ``root``, or in its folder ``images``, as the archive has them."""
+    """Find the folders of the parts in ``root`` or in its folder ``images``, as in the archive."""
     base = root / "images" if (root / "images" / "train").is_dir() else root
     for part in PARTS:
         if not (base / part).is_dir():
@@ -85,7 +85,7 @@ def _species(folders: dict[str, Path]) -> list[str]:
 
 
 def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_options: Any) -> Splits:
-    """Pl@ntNet-300K: 306,146 images of 1,081 plant species in 303 genera.
+    """Open Pl@ntNet-300K: 306,146 images of 1,081 plant species in 303 genera.
 
     On disk: ``<root>/train/<species id>/``, ``<root>/val/<species id>/``, ``<root>/test/<species id>/`` (or
     these in ``<root>/images``) and ``<root>/plantnet300K_species_id_2_name.json``;
@@ -94,8 +94,8 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
     ``"genus"``, the first word of the name.
 
     Args:
-        root: The unpacked folder.
-        check_metadata: Also require the metadata file to be of the same version (see
+        root: Unpacked folder of the data set.
+        check_metadata: Whether to require also a metadata file of the same version (see
             :func:`plantnet_metadata`).
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.

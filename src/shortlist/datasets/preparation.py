@@ -1,4 +1,4 @@
-"""How the rows of a data set were prepared, read off it so that a model can do the same to other pictures."""
+"""Find how a data set prepares its images, so that a model can prepare other images in the same way."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _COLORS = {1: "L", 3: "RGB"}
 
 
 def preprocessing_of(split: Any) -> Preprocessing | None:
-    """What makes of a picture what a validation or test part makes of its own.
+    """Return the preprocessing that a validation or test part applies to its images.
 
     Args:
         split: A part of a data set without augmentation. Image files have a preprocessing if they go through
@@ -26,7 +26,7 @@ def preprocessing_of(split: Any) -> Preprocessing | None:
             :func:`~shortlist.datasets.glyphs.dataset.standardize`, or through nothing.
 
     Returns:
-        The preprocessing; ``None`` where the rows are no images or go through something else.
+        The preprocessing; ``None`` if the rows are not images or go through something else.
 
     Example:
         >>> images, targets = torch.zeros(2, 1, 8, 6), torch.tensor([0, 1])

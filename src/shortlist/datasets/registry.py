@@ -1,4 +1,4 @@
-"""The data sets by name, each with what it declares of itself."""
+"""The registry of data sets by name, with what each of them can do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ __all__ = ["DATASETS", "DatasetInfo"]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """How to build a data set, and what it can do.
+    """The function that builds a data set, and what the data set can do.
 
     Args:
-        build: Makes its splits, of options.
-        on_disk: Whether its first argument is the folder ``root``.
-        reads_files: Whether it is read from image files, and so takes transforms of images.
-        has_posterior: Whether it knows its own probabilities (``log_posterior``).
-        tells_progress: Whether it takes ``progress``, since it may take a while.
-        rows_by_options: Whether its test rows depend on its options; those of a published set are known by
-            its name alone.
-        needs: The option, other than ``root``, that must be given; ``None`` if there is none.
+        build: Function that makes the splits from options.
+        on_disk: Whether the first argument of ``build`` is the folder ``root``.
+        reads_files: Whether the data set is read from image files, and so takes transforms of images.
+        has_posterior: Whether the data set knows its exact probabilities (``log_posterior``).
+        tells_progress: Whether ``build`` takes ``progress``, since it may be slow.
+        rows_by_options: Whether the test rows depend on the options; those of a published set depend only on
+            its name.
+        needs: Option, other than ``root``, that must be given; ``None`` if there is none.
     """
 
     build: Callable[..., Splits]

@@ -1,4 +1,4 @@
-"""What each class counts during training: class-balanced batches, and class weights that start late."""
+"""Class-balanced batches, and class weights that start at a later epoch."""
 
 import random
 import zlib
@@ -16,7 +16,7 @@ __all__ = ["ClassBalancedSampler", "DeferredReweighting", "deferred_weights"]
 
 
 class ClassBalancedSampler(Sampler[int]):
-    """Draw a class uniformly among those present, then one of its images uniformly, both with replacement.
+    """A sampler that draws a class uniformly, then one of its images uniformly, both with replacement.
 
     Each epoch is one sequence of draws that depends on the targets, ``seed`` and the epoch alone. Of it, each
     process takes every ``world_size``-th draw: shards are disjoint, equally long (a few further draws fill up
@@ -31,10 +31,10 @@ class ClassBalancedSampler(Sampler[int]):
 
     Args:
         target: Class index of each image (n,).
-        num_samples: Draws per epoch over all processes; ``None`` for n.
+        num_samples: Number of draws per epoch over all processes; ``None`` for n.
         num_classes: If given, a bound that the class indices must keep. Classes without images are not drawn.
-        seed: Source of the draws.
-        rank: Which of the processes this is; ``None`` to ask ``torch.distributed`` when it is needed.
+        seed: Seed of the draws.
+        rank: Rank of this process; ``None`` to ask ``torch.distributed`` when it is needed.
         world_size: Number of processes; given if and only if ``rank`` is.
 
     Raises:
@@ -86,14 +86,14 @@ class ClassBalancedSampler(Sampler[int]):
         self._position = 0  # given out
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the sequence of draws; another epoch than the present one starts at its beginning."""
+        """Choose the draws of an epoch; a new epoch starts at its beginning."""
         _check_integer("epoch", epoch)
         if epoch != self.epoch:
             self.epoch = epoch
             self._resume_at = self._start = self._position = 0
 
     def __len__(self) -> int:
-        """Draws of this process in a whole epoch."""
+        """Return the number of draws of this process in a whole epoch."""
         return -(-self.num_samples // self._place()[1])
 
     def __iter__(self) -> Iterator[int]:
@@ -107,12 +107,12 @@ class ClassBalancedSampler(Sampler[int]):
             yield index
 
     def state_dict(self, *, consumed: int | None = None) -> dict[str, Any]:
-        """Where the epoch stands.
+        """Return the position in the epoch.
 
         Args:
-            consumed: Draws that this process has used since the iteration began, which after a resume is
-                in the middle of the epoch; ``None`` for those given out, which a loader with workers takes
-                ahead of their use.
+            consumed: Number of draws that this process has used since the iteration began, which after a
+                resume is in the middle of the epoch. ``None`` counts the draws given out; a loader with
+                workers takes these before they are used.
         """
         position = self._position
         if consumed is not None:
@@ -140,7 +140,7 @@ class ClassBalancedSampler(Sampler[int]):
         self._resume_at = self._start = self._position = state["position"]
 
     def _place(self) -> tuple[int, int]:
-        """Rank and number of processes."""
+        """Return the rank and the number of processes."""
         if self._rank is not None and self._world_size is not None:
             return self._rank, self._world_size
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -148,7 +148,7 @@ class ClassBalancedSampler(Sampler[int]):
         return 0, 1
 
     def _draw(self, length: int) -> Tensor:
-        """The first ``length`` draws of the epoch."""
+        """Return the first ``length`` draws of the epoch."""
         # hashed: with seed + epoch, runs of neighboring seeds would share most of their epochs
         generator = torch.Generator().manual_seed(random.Random(f"{self.seed}, {self.epoch}").getrandbits(32))
         # one row per draw, so that more draws do not change the first ones
@@ -159,10 +159,10 @@ class ClassBalancedSampler(Sampler[int]):
 
 
 def deferred_weights(epoch: int, *, start_epoch: int, weights: Num[Tensor, " c"]) -> Float[Tensor, " c"]:
-    """Class weights of an epoch under deferred re-weighting: ones at first, the given ones later.
+    """Return the class weights of an epoch under deferred re-weighting: ones first, the given ones later.
 
     Args:
-        epoch: The epoch, from 0.
+        epoch: Number of the epoch, from 0.
         start_epoch: First epoch with the given weights (in the paper, 160 of 200).
         weights: Weight of each class (c,), for example class-balanced weights.
 
@@ -192,13 +192,13 @@ def deferred_weights(epoch: int, *, start_epoch: int, weights: Num[Tensor, " c"]
 
 
 class DeferredReweighting:
-    """Keep a loss's class weights at :func:`deferred_weights`: call ``set_epoch`` before each epoch.
+    """A helper that sets a loss's class weights to :func:`deferred_weights` at each ``set_epoch``.
 
     From the start the loss has weights, which are ones, so that its state has the same entries throughout.
 
     Args:
         loss: A loss with a buffer ``weight`` that is not in use yet: any class loss of this library,
-            ``nn.CrossEntropyLoss``. It is changed.
+            ``nn.CrossEntropyLoss``. It is changed in place.
         weights: Weight of each class (c,), on the device of the loss unless it moves later.
         start_epoch: First epoch with the given weights.
 

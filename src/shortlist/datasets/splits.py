@@ -1,4 +1,4 @@
-"""The form in which every data set comes: three parts and a class table."""
+"""The form of every data set: three parts and a class table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class TensorSplit(Dataset):
     Args:
         inputs: All rows (n, ...).
         targets: Class index of each row (n,), int64.
-        transform: Applied to a batch of rows when they are fetched.
+        transform: Function applied to a batch of rows when they are fetched.
     """
 
     def __init__(
@@ -62,27 +62,27 @@ class TensorSplit(Dataset):
         return row[0], int(target)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows with these indices, transformed, and their classes."""
+        """Return the rows with these indices, transformed, and their classes."""
         rows = self.inputs[indices]
         return rows if self.transform is None else self.transform(rows), self.targets[indices]
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """What a ``DataLoader`` calls for a whole batch."""
+        """Return a whole batch, for ``DataLoader``."""
         return self.batch(torch.as_tensor(indices))
 
     @staticmethod
     def collate(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The batch as it is: it was fetched in one piece."""
+        """Return the batch as it is, since it was fetched as a whole."""
         return batch
 
 
 class ChangedSplit(Dataset):
-    """Some rows of a part, with labels of their own; rows that the part could not read keep -100.
+    """Some rows of a part with other labels; rows that the part could not read keep -100.
 
     Args:
-        split: The part.
-        rows: Which rows, in this order (m,).
-        targets: Their class indices (m,).
+        split: The part of a data set.
+        rows: Indices of the rows, in this order (m,).
+        targets: Class indices of these rows (m,).
     """
 
     def __init__(self, split: Split, rows: Tensor, targets: Tensor) -> None:
@@ -96,7 +96,7 @@ class ChangedSplit(Dataset):
         return row, target if target == -100 else int(self.targets[index])
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows with these indices and their classes."""
+        """Return the rows with these indices and their classes."""
         rows = self.rows[indices]
         fetch = getattr(self.split, "batch", None)
         if fetch is None:
@@ -107,7 +107,7 @@ class ChangedSplit(Dataset):
 
 
 def have_same_rows(first: Split, second: Split) -> bool:
-    """Whether two parts are made of the same rows, so that what is fitted on one has seen the other."""
+    """Return whether two parts have the same rows, so that what is fitted on one has seen the other."""
     if first is second:
         return True
     if not len(first) or len(first) != len(second) or not torch.equal(first.targets, second.targets):

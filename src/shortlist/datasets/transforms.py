@@ -1,4 +1,4 @@
-"""Augmentation and normalization: batches of small images in torch, single image files in Pillow.
+"""Augment and normalize batches of small images (in torch) and single image files (in Pillow).
 
 Nothing here needs torchvision; any callable may stand in for these.
 """
@@ -33,13 +33,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def random_crop_and_flip(
     images: Tensor, *, padding: int = 4, flip: bool = True, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Each image padded with zeros, cropped at random to its old size and mirrored with chance one half.
+    """Pad each image with zeros, crop it at random to its old size, and mirror it with probability 1/2.
 
     Args:
         images: A batch (n, channels, height, width) of any type.
         padding: Pixels added on each side before cropping.
         flip: Whether to mirror left and right.
-        generator: Draws the places.
+        generator: Random generator of the places.
 
     Returns:
         A batch of the same shape and type.
@@ -62,7 +62,7 @@ def random_crop_and_flip(
 
 
 class BatchTransform:
-    """For images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalize`.
+    """A transform of images in memory: :func:`random_crop_and_flip` if ``augment``, then :func:`normalize`.
 
     Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
     """
@@ -91,16 +91,16 @@ def image_to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[f
 
 
 class EvalTransform:
-    """A Pillow image resized by its shorter side, its center cut out, as a normalized float tensor.
+    """A transform that resizes a Pillow image, crops its center and returns a normalized float tensor.
 
     Args:
         size: Side of the square that is returned (3, size, size).
-        resize: What the shorter side is resized to first; ``size / 0.875`` if left out.
-        mean: Subtracted from each channel.
-        std: Divides each channel.
+        resize: Length to which the shorter side is resized first; ``size / 0.875`` if left out.
+        mean: Mean that is subtracted from each channel.
+        std: Standard deviation by which each channel is divided.
 
     Attributes:
-        preprocessing: The same as a value that travels with a model.
+        preprocessing: The same rule, as a value that is saved with a model.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class EvalTransform:
 
 
 class TrainTransform:
-    """A random part of a Pillow image, resized and perhaps mirrored, as a normalized float tensor.
+    """A transform that takes a random part of a Pillow image, resizes and mirrors it, and normalizes it.
 
     The part has a random share of the area and a random shape, as is usual for training on photographs; if
     ten draws do not fit into the image, it is the largest centered part of allowed shape. Draws from torch's
@@ -131,11 +131,11 @@ class TrainTransform:
 
     Args:
         size: Side of the square that is returned (3, size, size).
-        area: Smallest and largest share of the image's area.
-        ratio: Smallest and largest ratio of width to height.
-        flip: Whether to mirror left and right with chance one half.
-        mean: Subtracted from each channel.
-        std: Divides each channel.
+        area: Smallest and largest share of the image's area that is taken.
+        ratio: Smallest and largest ratio of width to height of that part.
+        flip: Whether to mirror left and right with probability 1/2.
+        mean: Mean that is subtracted from each channel.
+        std: Standard deviation by which each channel is divided.
     """
 
     def __init__(

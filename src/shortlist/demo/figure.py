@@ -1,4 +1,4 @@
-"""The demonstration's picture: short lists of a few images, and the sizes of the sets."""
+"""Draw the picture of the demo: short lists of a few images, and the sizes of the sets."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["draw_demo", "example_rows"]
 
 
 def example_rows(run: Run, predictor: str, count: int = 6) -> list[int]:
-    """Test rows from the smallest set to the largest, evenly spread, empty sets left out."""
+    """Choose test rows from the smallest set to the largest, evenly spread, without empty sets."""
     scores, _ = run.scored("test")
     sizes = run.predictors()[predictor](scores).sum(1)
     order = sizes.argsort(stable=True)

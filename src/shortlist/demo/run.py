@@ -1,4 +1,4 @@
-"""The demonstration: four trainings on the embedded glyphs, their sets, one table, and words that follow."""
+"""The demo: four trainings on the embedded glyphs, a table of their sets, and sentences about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ METHODS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
-    """The recipe of one of the trainings."""
+    """Return the recipe of one of the trainings."""
     return make_recipe(BASE, [*changes, f"seed={seed}"])
 
 
 def run_demo(out: Path, *, seed: int = 0, progress: Callable[[str], Progress]) -> dict[str, Run]:
-    """Train what is not yet there; ``progress(name)`` makes what is told of the progress of each training.
+    """Train all models that are missing; ``progress(name)`` makes the progress callback of each training.
 
     On one thread, which for so small a network is as fast as two and gives the same numbers each time.
     """
@@ -72,7 +72,7 @@ def run_demo(out: Path, *, seed: int = 0, progress: Callable[[str], Progress]) -
 
 
 def table_rows(runs: dict[str, Run]) -> list[list[str]]:
-    """The table, a line for each kind of sets and a column for each training, in percent of the test rows."""
+    """Return the table in percent of test rows: a line for each kind of sets, a column for each training."""
     columns = []
     for run in runs.values():
         sets = run.results().sets
@@ -102,7 +102,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference in coverage of two kinds of sets on the same rows, in points, with a 95 % interval."""
+    """The difference in coverage of two kinds of sets on the same rows, in points, with a 95 % interval."""
 
     difference: float
     low: float
@@ -110,7 +110,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words, no stronger than the interval."""
+        """Say the result in words, no stronger than the interval allows."""
         bounds = f"{self.difference:+.1f} points, 95 % interval {self.low:+.1f} to {self.high:+.1f}"
         if self.low > 0:
             return f"more often ({bounds})"
@@ -120,14 +120,14 @@ class Comparison:
 
 
 def _hits(run: Run, predictor: str) -> tuple[Tensor, Tensor]:
-    """Whether each test row's set holds its class (n,), and the classes (n,)."""
+    """Return whether each test row's set contains its class (n,), and the classes (n,)."""
     scores, target = run.scored("test")
     sets = run.predictors()[predictor](scores)
     return sets.gather(1, target[:, None]).squeeze(1).double(), target
 
 
 def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool = False) -> Comparison:
-    """Coverage of the second kind of sets minus that of the first, by a paired bootstrap over test rows."""
+    """Compare the coverage of two kinds of sets (second minus first), by a paired bootstrap over rows."""
     (before, target), (after, _) = _hits(*first), _hits(*second)
     weight = torch.ones_like(before)
     if macro:  # each class counts the same
@@ -143,7 +143,7 @@ def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool
 
 
 def demo_words(runs: dict[str, Run]) -> list[str]:
-    """What the metrics show, each sentence with the comparison it rests on."""
+    """Return sentences about the metrics, each with the comparison on which it is based."""
     plain, two_heads, noisy, noised = runs.values()
     results = plain.results()
     conformal = results.sets["conformal90"]

@@ -1,4 +1,4 @@
-"""Losses of class scores; each is a function and a module of the same stem, and a key of ``LOSSES``."""
+"""Losses of class scores. Each is a function, a module of the same name, and a key of ``LOSSES``."""
 
 from typing import Any
 
@@ -103,15 +103,15 @@ LOSSES: dict[str, type[nn.Module]] = {
 def create(
     name: str, *, class_counts: Tensor | None = None, weight: Tensor | None = None, **options: Any
 ) -> nn.Module:
-    """Make the loss of this name in ``LOSSES``; class counts go to the losses that declare to need them.
+    """Make a loss by its name in ``LOSSES``, and give it the class counts if it needs them.
 
     So one call makes any loss, whether or not it looks at the counts of the training set.
 
     Args:
         name: A key of ``LOSSES``.
         class_counts: Number of training examples of each class (c,).
-        weight: Weight of each class (c,), if there are any.
-        options: The loss's other arguments.
+        weight: Weight of each class (c,), or ``None``.
+        options: Other arguments of the loss.
 
     Raises:
         ValueError: If there is no loss of this name.

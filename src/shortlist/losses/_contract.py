@@ -1,4 +1,4 @@
-"""What all losses of class scores share: target forms, class weights, ignored rows, reductions, modules."""
+"""What all losses share: forms of the target, class weights, ignored rows, reductions and modules."""
 
 import functools
 import numbers
@@ -49,18 +49,19 @@ RowFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ScoreMeaning:
-    r"""What the scores mean that a network learns with a loss; :func:`shortlist.scores.map_of_loss` reads it.
+    r"""The meaning of the scores that a network learns with a loss, for :func:`shortlist.scores.map_of_loss`.
 
     Args:
-        scale: What the loss multiplies the network's output by (cosine scores), 1 for most.
+        scale: Factor by which the loss multiplies the network's output (for cosine scores); 1 for most
+            losses.
         log_ratio: If the softmax of the scaled scores is a posterior: the logarithm of the priors that it
             contains, over those of the rows that the loss saw, as one number or one per class (c,). For a
             margin loss with factors :math:`\alpha_y` and margins :math:`\log(\delta_j / \delta_y)` it is
             :math:`\log(\alpha / \delta)`. ``None`` if the scores are no log-probabilities or contain unknown
             priors: then temperature and prior have to be fitted.
         sigmoid: Whether the loss takes the sigmoid of each score for a probability of its own.
-        free_levels: Whether nothing in the loss ties the level of one class's scores to the others': then a
-            shift for each class has to be fitted too.
+        free_levels: Whether the loss leaves the level of each class's scores free. If so, a shift for each
+            class has to be fitted too.
     """
 
     scale: float = 1.0
@@ -75,7 +76,7 @@ class ScoreMeaning:
 
 
 def log_weights(weight: Tensor) -> Tensor:
-    """Take the logarithms of class weights (c,) in float64; a class of weight 0, which has no say, gets 0."""
+    """Return the logarithms of class weights (c,) in float64; a class of weight 0 gets 0."""
     double = weight.detach().double()
     return torch.where(double > 0, double, 1.0).log()
 
@@ -112,10 +113,10 @@ def class_loss(
         target: Class indices (n,), or class probabilities (n, c).
         row_loss: Computes the loss (n,) of each row from scores and class indices (n,).
         class_losses: Computes, from scores and probability targets (n, c), the loss (n, c) of each row for
-            each class taken as the true one. Their mean is taken; where the target is 0, the loss is not
-            looked at. ``None`` if the method has no use for probability targets.
+            each class as the true one. The result is their mean under the target; where the target is 0, the
+            loss is not used. ``None`` if the loss does not accept probability targets.
         weight: Weight (c,) of each class.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: Weighted mean over the rows, sum, or none.
     """
     check_scores(logits)
@@ -141,7 +142,7 @@ def class_loss(
 def _mean_over_classes(
     logits: Tensor, target: Tensor, class_losses: RowFunction | None, weight: Tensor | None
 ) -> Tensor:
-    """Average the loss (n,) of each row over the classes, as its probability target (n, c) says."""
+    """Return the loss (n,) of each row: the mean over classes under its probability target (n, c)."""
     if class_losses is None:
         raise ValueError(
             f"target must be int64 class indices for this loss and these options, got {target.dtype}"
@@ -164,7 +165,7 @@ def options_of(
     function: Callable[Concatenate[Tensor, Tensor, Options], Tensor],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Options], None]]: ...
 def options_of(function: Callable[..., Tensor]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the ``__init__`` of a module the options of its loss function, that is its keyword arguments.
+    """Give the ``__init__`` of a module the keyword arguments of its loss function.
 
     An option is then written once, in the function. It still shows in the signature of the module, for
     ``help``, for recipes and for type checkers. ``__init__`` gets all options by name, with their defaults.
@@ -189,7 +190,7 @@ def options_of(function: Callable[..., Tensor]) -> Callable[[Callable[..., None]
 
 
 class ClassLoss(nn.Module):
-    """A loss function of scores (n, c) and target, with its options; see the function of the same stem.
+    """A loss function of scores (n, c) and target, with its options; see the function of the same name.
 
     Options that can be tensors are buffers of their own, which later changes to the caller's do not reach;
     the others are plain attributes.
@@ -201,7 +202,7 @@ class ClassLoss(nn.Module):
 
     Args:
         options: All options of the function, by name.
-        check: Refuses bad values of the options that it names as its parameters.
+        check: Function that refuses bad values of the options that are its parameters.
     """
 
     function: ClassVar[Callable[..., Tensor]]
@@ -234,15 +235,15 @@ class ClassLoss(nn.Module):
         return {name: getattr(self, name) for name in self._option_names}
 
     def forward(self, logits: Any, target: Tensor) -> Tensor:
-        """Compute the loss of a batch; see the function of the same stem."""
+        """Compute the loss of a batch; see the function of the same name."""
         return self.function(logits, target, **self.options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Say what the scores mean: no log-probabilities, unless a loss says otherwise."""
+        """Return what the scores mean: no log-probabilities, unless a loss says otherwise."""
         return ScoreMeaning()
 
     def extra_repr(self) -> str:
-        """Show the options that are no tensors."""
+        """Show the options that are not tensors."""
         shown = {name: value for name, value in vars(self).items() if name in self._option_names}
         return ", ".join(f"{name}={value!r}" for name, value in sorted(shown.items()))
 
@@ -253,7 +254,7 @@ def _takes_tensor(annotation: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a NumPy scalar into a number of Python's own."""
+    """Turn a NumPy scalar into a Python number."""
     foreign = isinstance(value, numbers.Real) and not isinstance(value, int | float)
     return float(value) if foreign else value
 

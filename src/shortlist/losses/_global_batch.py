@@ -1,4 +1,4 @@
-"""Losses that couple the rows of a batch, over the batch of all processes.
+"""Sums, means and rankings over the batch of all processes, for losses that couple the rows of a batch.
 
 Under data-parallel training each process has a part of the batch, and gradients are averaged over processes.
 A quantity of the whole batch is then computed from sums over all processes, and its local part is multiplied
@@ -29,7 +29,7 @@ def _sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 def global_count(counted: Tensor) -> Tensor:
-    """Count the rows that count, over all processes."""
+    """Count the rows that are not ignored, over all processes."""
     return _sum_over_processes(counted.sum())
 
 
@@ -51,12 +51,12 @@ def largest_in_batch(values: Tensor, *, wanted: Tensor, most: int) -> tuple[Tens
 
     Args:
         values: Values of this process, of any shape.
-        wanted: How many, over all processes: a scalar tensor.
-        most: A bound of ``wanted`` that is known without looking at it, used with one process.
+        wanted: How many entries to find over all processes, a scalar tensor.
+        most: Upper bound of ``wanted`` that is known without reading the tensor; used with one process.
 
     Returns:
-        Flat indices (m,), and which of them are among the largest (m,): an accelerator would have to wait for
-        their number, and a compiled graph cannot depend on it.
+        Flat indices (m,), and which of them are among the largest (m,). The others are not left out: an
+        accelerator would have to wait for the number, and a compiled graph cannot depend on it.
     """
     flat = values.reshape(-1)
     if num_processes() == 1 and not can_read_values(values):

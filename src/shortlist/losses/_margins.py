@@ -41,12 +41,11 @@ def counts_of(logits: Tensor, class_counts: Tensor, zero_counts: ZeroCounts) -> 
 
 
 class Margins(NamedTuple):
-    """What a margin loss adds to the scores, and what it multiplies them and the loss by.
+    """The margins that a loss adds to the scores, and the factors of the scores and of the loss.
 
     Args:
-        on_all: Added to the score of every class (c,); 0 if not given.
-        on_true: Added to the score of the true class in place of that (c,); the same as for the others if not
-            given.
+        on_all: Margin added to the score of every class (c,); 0 if not given.
+        on_true: Margin added to the score of the true class instead (c,); ``on_all`` if not given.
         factors: Factor (c,) of the loss of each true class.
         scale: Factor of the scores.
     """
@@ -72,7 +71,7 @@ def margin_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c).
-        margins: What is added to the scores.
+        margins: Margins that are added to the scores.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)``, with which the
             weights do not change what the scores converge to; ``"plain"`` does not.
         weight: As in ``cross_entropy``.
@@ -128,7 +127,7 @@ def margin_rows(
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):
-    """Cross-entropy (n,) of scores times a scale, the true one changed first.
+    """Cross-entropy (n,) of scores times a scale, after the true score is changed.
 
     What is kept is the softmax, with which the gradient is one product: exponentials are taken once. The loss
     is the logarithm of the true class's share; where that is too small for a number, the sum of the

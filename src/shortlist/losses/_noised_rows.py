@@ -1,4 +1,4 @@
-"""The gap of the noised top-k losses: the noisy k-th score less the true one."""
+"""The gap of the noised top-k losses: the noisy k-th score minus the true one."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def perturbed_gap(
     noise: Tensor | None,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """:func:`shortlist.ops.perturbed_topk` minus the target's score (n,).
+    """Compute :func:`shortlist.ops.perturbed_topk` minus the target's score (n,).
 
     Sampled or exact, one gradient is filled, not two.
     """
@@ -40,7 +40,7 @@ def perturbed_gap(
 def _expected_gap(
     scores: Tensor, target: Tensor, k: int, noise_std: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """The expected k-th score less the target's (n,), and the gradient (n, c)."""
+    """Return the expected k-th score minus the target's (n,), and the gradient (n, c)."""
     value, gradient = expected_topk(scores, k, noise_std, TOLERANCE, NUM_NODES, needs_gradient)
     index = target[:, None]
     if needs_gradient:

@@ -1,4 +1,4 @@
-"""Relaxed ranks of one class in each row, by soft comparators on the wires of a network.
+"""Compute relaxed ranks of one class in each row, by soft comparators on the wires of a network.
 
 Where one class's chance is wanted, as in a loss, its column of the relaxed permutation matrix can be sent
 through the network with the values: layer by layer, a comparator with the values x and y (steepness times the
@@ -41,7 +41,7 @@ def relaxed_column(
     comparator: Comparator,
     art_lambda: float,
 ) -> Tensor:
-    """:func:`shortlist.ops.relaxed_topk` with rank weights, for the target's class of each row only (n,).
+    """Compute :func:`shortlist.ops.relaxed_topk` with rank weights, for the true class of each row only (n,).
 
     With the networks it is cheaper than the sums of all classes, and has no second derivative.
     """
@@ -60,7 +60,7 @@ def relaxed_column(
 
 
 class _Sweep:
-    """The memory of a stretch of layers, cut into what each layer works on, and the sweeps over it.
+    """The memory of a stretch of layers, divided into what each layer needs, and the sweeps over it.
 
     The state (c, 2, n) is written to ``start`` and taken from ``end``, its gradient the other way round.
     """
@@ -78,7 +78,7 @@ class _Sweep:
         self.mixed: list[tuple[Tensor, Tensor]] = []
 
     def run(self, comparator: str, steepness: float, art_lambda: float, *, keep: bool) -> None:
-        """From the state at the start to that at the end, keeping what :meth:`run_back` needs if asked to."""
+        """Compute the state at the end from that at the start; if asked, keep what :meth:`run_back` needs."""
         self.mixed = []
         for before, after, on, _, (low, high, gap, gap_of_values, _, step, _) in self.layers:
             torch.sub(low, high, out=gap)
@@ -91,7 +91,7 @@ class _Sweep:
                 self.mixed.append((w, slope))
 
     def run_back(self) -> None:
-        """From the gradient at the end to that at the start, after :meth:`run`, which it can follow once."""
+        """Compute the gradient at the start from that at the end. Call it once after each :meth:`run`."""
         for before, after, _, back, parts in reversed(self.layers):
             low, high, gap, of_w, of_w_by_chances, step, step_of_values = parts
             w, slope = self.mixed.pop()
@@ -114,7 +114,7 @@ def column_and_gradient(
     art_lambda: float,
     needs_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """By a network, the chance (n,), and its gradient (n, c), (0, c) if it is not needed."""
+    """Compute by a network the chance (n,) and its gradient (n, c), or (0, c) if it is not needed."""
     (n, c), k = scores.shape, weights.shape[-1]
     inputs, layers = pair_layers(network, c, k, scores.device)
     stretches = [layers[i : i + _STRETCH] for i in range(0, len(layers), _STRETCH)]

@@ -1,4 +1,4 @@
-"""Rows of the ranked top-k loss, from a distribution over k and relaxed ranks."""
+"""Compute the rows of the ranked top-k loss, from a distribution over k and relaxed ranks."""
 
 from functools import lru_cache
 from typing import Any, Literal
@@ -34,7 +34,7 @@ def with_rank_weights(chances: Tensor, top1: Top1, like: Tensor) -> tuple[Tensor
 def _known_rank_weights(
     chances: tuple[float, ...], top1: Top1, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Keep the few numbers, which are the same in each step."""
+    """Return the rank weights of a distribution, and keep them for the next step."""
     with torch.inference_mode(False):  # what is made there could not be used in training
         made = torch.tensor(chances, dtype=dtype, device=device)
         return made, _rank_weights(made, top1)
@@ -81,7 +81,7 @@ def _within(logits: Tensor, weights: Tensor, ranks: dict, target: Tensor | None)
 
 
 def _rank_weights(chances: Tensor, top1: Top1) -> Tensor:
-    """Weigh rank r by the chance that k >= r, where k = 1 counts here only if it is not the softmax's."""
+    """Weigh rank r by the chance that k >= r; k = 1 counts only if the softmax does not treat it."""
     at_least = chances.flip(-1).cumsum(-1).flip(-1)
     if top1 != "sort" and chances.shape[-1] > 1:
         at_least[..., 0] = at_least[..., 1]
@@ -96,7 +96,7 @@ def _guarded_log(chance: Tensor) -> Tensor:
 def _by_network(
     logits: Tensor, target: Tensor, chances: Tensor, weights: Tensor, top1: Top1, ranks: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Compute the rows for a target by a network, and their gradient (n, c) in the same pass; none is masked.
+    """Compute the rows for a target by a network, with their gradient (n, c); no class may be masked.
 
     The operations are so small that differentiating them one by one takes as long as the network.
     """

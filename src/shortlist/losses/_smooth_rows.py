@@ -1,4 +1,4 @@
-"""Rows of the smooth top-k loss, value and gradient in one pass."""
+"""Compute the rows of the smooth top-k loss, value and gradient in one pass."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ __all__ = ["smooth_topk_rows"]
 
 
 def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: float, margin: float) -> Tensor:
-    """The smooth top-k loss (n,): ``T softplus(r + margin / T)`` at temperature T.
+    """Compute the smooth top-k loss (n,): ``T softplus(r + margin / T)`` at temperature T.
 
     r is :func:`shortlist.ops.log_esp_ratio` of ``(scores - the target's score) / (k T)`` of all classes but
     the target. Where the target's score is ``-inf`` the loss is ``inf``, where fewer than k others are left

@@ -1,4 +1,4 @@
-"""Assume-negative loss: every class but the observed one is taken as a negative."""
+"""Assume-negative loss: every class except the observed one is taken as a negative."""
 
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ def assume_negative_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Binary cross-entropy of each class on its own, the unobserved ones taken as negatives.
+    r"""Compute binary cross-entropy of each class on its own, with unobserved classes as negatives.
 
     .. math:: \ell(z, y) = -\log \sigma(z_y) - \frac{1}{c-1} \sum_{j \ne y} \log(1 - \sigma(z_j))
 
@@ -41,13 +41,13 @@ def assume_negative_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         negative_weight: Weight of each negative, ``1 / (c - 1)`` if not given.
         label_smoothing: Share in [0, 0.5) by which each label, 0 or 1, is moved towards the other.
         normalization: ``"paper"``, or ``"original"`` for the authors' code: a mean over n c entries, with
             -log(x + 1e-5) for each -log(x).
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

@@ -41,7 +41,7 @@ def average_k_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy of a proposal head, and binary cross-entropy of a set head with pseudo-positives.
+    r"""Compute cross-entropy of a proposal head and binary cross-entropy of a set head with pseudo-positives.
 
     .. math::
         \ell = \frac1N \sum_i \Bigl[ \mathrm{CE}(z'_i, y_i) - \log \sigma(z_{i y_i})
@@ -66,7 +66,7 @@ def average_k_loss(
         k: Average size of the sets, a real number with ``1 <= k < c``.
         alpha: Weight of pseudo-positives and negatives against the true class, > 0.
         weight: Weight of each class (c,): a row counts with the weight of its true class.
-        ignore_index: Rows with this target count for nothing, and get no pseudo-positives.
+        ignore_index: Rows with this target are ignored, and get no pseudo-positives.
         reduction: ``"mean"`` (weighted, over all processes), ``"sum"`` or ``"none"`` (each process's own
             rows).
 
@@ -139,7 +139,7 @@ def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) 
 
 
 class _SetRows(torch.autograd.Function):
-    """Binary cross-entropy (n,) of the set head; all but the true and the kept chosen entries are negatives.
+    """Binary cross-entropy (n,) of the set head, with the true class and the pseudo-positives as positives.
 
     Each entry gets its own term before they are added up: one that is taken off the sum again would take its
     rounding error along.
@@ -179,7 +179,7 @@ class _SetRows(torch.autograd.Function):
 
 
 class AverageKLoss(ClassLoss):
-    """Module of :func:`average_k_loss`; takes the pair of scores that a two-head model returns."""
+    """Module of :func:`average_k_loss`. It takes the pair of scores that a two-head model returns."""
 
     function = staticmethod(average_k_loss)
     needs = frozenset({"two_heads"})
@@ -189,7 +189,7 @@ class AverageKLoss(ClassLoss):
         super().__init__(options, check=_check_options)
 
     def forward(self, logits: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
-        """See :func:`average_k_loss`; ``logits`` are set head's and proposal head's."""
+        """Compute the loss; ``logits`` is the pair of the set head's and the proposal head's scores."""
         if not isinstance(logits, tuple) or len(logits) != 2:
             raise ValueError(
                 f"logits must be the pair (set_logits, proposal_logits), got {type(logits).__name__}"

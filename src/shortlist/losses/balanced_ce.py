@@ -1,4 +1,4 @@
-"""Balanced cross-entropy: each row weighed by the inverse share of its class."""
+"""Balanced cross-entropy: each row is weighted by the inverse share of its class."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def balanced_ce_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy divided by the prior of the true class.
+    r"""Compute cross-entropy divided by the prior of the true class.
 
     .. math:: \ell(s, y) = \frac{1}{\pi_y} \log \sum_j e^{s_j - s_y}, \qquad \pi_c = n_c / \textstyle\sum n
 
@@ -33,13 +33,13 @@ def balanced_ce_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

@@ -23,7 +23,7 @@ def calibrated_topk_hinge_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Hinge on the gap between the (k+1)-th largest of all scores and the true one.
+    r"""Compute the hinge of the gap between the (k+1)-th largest of all scores and the true score.
 
     .. math:: \ell(s, y) = \max(0,\; m + \mathrm{top}_{k+1}(s) - s_y)
 
@@ -34,11 +34,11 @@ def calibrated_topk_hinge_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        k: Number of guesses, ``1 <= k < c``.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
+        k: Size of the short list, ``1 <= k < c``.
         margin: By how much the true score must lead. Leave it at 1 unless the scores are bounded.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

@@ -23,7 +23,7 @@ def convex_topk_hinge_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Hinge on the mean of the k largest scores, each but the true one raised by the margin.
+    r"""Compute the hinge of the mean of the k largest scores, with a margin added to all but the true one.
 
     .. math:: \ell(s, y) = \max\Bigl(0,\; \tfrac1k \sum_{i \le k} \mathrm{top}_i(s + m - m\,1_y) - s_y\Bigr)
 
@@ -32,11 +32,12 @@ def convex_topk_hinge_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        k: Number of guesses, ``1 <= k < c``.
-        margin: By how much the others are raised. Leave it at 1 unless the scores are bounded.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
+        k: Size of the short list, ``1 <= k < c``.
+        margin: Number that is added to the scores of the other classes. Leave it at 1 unless the scores are
+            bounded.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

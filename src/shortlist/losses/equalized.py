@@ -26,7 +26,7 @@ def equalized_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy in which a class counts as a competitor by its share.
+    r"""Compute cross-entropy in which each other class competes in proportion to its share.
 
     .. math::
         \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} F(\pi_j)\, e^{s_j - s_y} \Bigr),
@@ -37,14 +37,14 @@ def equalized_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         tau: Power of the priors, >= 0.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -86,5 +86,5 @@ class EqualizedLoss(CountedLoss):
         super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe log-posteriors with tau 0; otherwise the scores are none."""
+        """Describe log-posteriors with tau 0; otherwise the scores are not log-posteriors."""
         return ScoreMeaning() if self.tau else self.without_priors(0.0)

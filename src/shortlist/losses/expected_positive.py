@@ -1,4 +1,4 @@
-"""Expected positive regularization: positives are fitted, the mean set size is held at k."""
+"""Expected positive regularization: fit the observed positives, and hold the mean set size at k."""
 
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ def expected_positive_loss(
     ignore_index: int = -100,
     reduction: Literal["mean"] = "mean",
 ) -> Tensor:
-    r"""Minus the log chance of the true class, and a square that holds the expected number of positives at k.
+    r"""Compute minus the log chance of the true class, plus a penalty that holds the mean set size at k.
 
     .. math:: \ell = -\frac1N \sum_i \log \sigma(z_{i y_i}) + \beta (\hat K - k)^2, \qquad
         \hat K = \frac1N \sum_{ij} \sigma(z_{ij})
@@ -47,12 +47,12 @@ def expected_positive_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,).
-        k: Wanted number of positives of a row, a real number with ``1 <= k < c``.
-        beta: Weight of the square, >= 0.
+        k: Wanted mean number of positives of a row, a real number with ``1 <= k < c``.
+        beta: Weight of the squared penalty, >= 0.
         normalization: ``"paper"`` or ``"original"``.
         weight: Weight of each class (c,) in the first term.
-        ignore_index: Rows with this target count for nothing.
-        reduction: ``"mean"``: the square belongs to the batch, not to rows.
+        ignore_index: Rows with this target are ignored.
+        reduction: Only ``"mean"``, since the penalty belongs to the batch and not to rows.
 
     Returns:
         A scalar.
@@ -108,5 +108,5 @@ class ExpectedPositiveLoss(ClassLoss):
         super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe a sigmoid of its own for each class, on a level of its own."""
+        """Describe a sigmoid for each class, each on a level of its own."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

@@ -23,7 +23,7 @@ def focal_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy that fades as the true class becomes likely.
+    r"""Compute cross-entropy with less weight on rows whose true class is already likely.
 
     .. math:: \ell(s, y) = (1 - p_y)^{\gamma} (-\log p_y), \qquad p = \mathrm{softmax}(s)
 
@@ -32,11 +32,11 @@ def focal_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        gamma: How fast to fade, >= 0.
-        weight_in_focus: Whether the class weight also acts inside the fading factor.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
+        gamma: How fast the weight falls as the true class becomes likely, >= 0; 0 gives cross-entropy.
+        weight_in_focus: Whether the class weight also acts inside the focusing factor.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -87,5 +87,5 @@ class FocalLoss(ClassLoss):
         super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe log-posteriors with gamma 0; otherwise the scores are none, though not far from them."""
+        """Describe log-posteriors with gamma 0; otherwise the scores are only close to log-posteriors."""
         return ScoreMeaning() if self.gamma else ScoreMeaning.weighted(self.weight)

@@ -33,7 +33,7 @@ def imbalanced_noised_topk_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Noised top-k loss of cosine scores, with one margin per class and a scale.
+    r"""Compute the noised top-k loss of cosine scores, with one margin per class and a scale.
 
     .. math::
         \ell(s, y) =
@@ -48,19 +48,19 @@ def imbalanced_noised_topk_loss(
 
     Args:
         logits: Cosine scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,), from which the margins are made.
         max_margin: Margin of the rarest class, with ``class_counts``.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         margins: Margin of each class (c,) in place of ``class_counts``.
-        k: Number of guesses, ``1 <= k < c``.
+        k: Size of the short list, ``1 <= k < c``.
         noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
         num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation.
         scale: Factor of the loss (gamma in the formula).
-        noise: Standard normal noise (m, n, c) to use in place of fresh draws, by a module for each batch.
-        generator: Source of the draws.
+        noise: Standard normal noise (m, n, c) to use instead of fresh draws; a module uses it for each batch.
+        generator: Random generator of the draws.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -120,7 +120,7 @@ def _check_options(k: int, noise_std: float, num_samples: int | None, margins: T
 
 
 class ImbalancedNoisedTopKLoss(ClassLoss):
-    """Module of :func:`imbalanced_noised_topk_loss`; of class counts it stores the margins that they make."""
+    """Module of :func:`imbalanced_noised_topk_loss`; it stores margins, also if class counts are given."""
 
     function = staticmethod(imbalanced_noised_topk_loss)
     needs = frozenset({"class_counts", "cosine_scores"})
@@ -132,5 +132,5 @@ class ImbalancedNoisedTopKLoss(ClassLoss):
         super().__init__(options | {"margins": margins}, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe cosines, which the loss multiplies by its scale; they are no log-posteriors."""
+        """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
         return ScoreMeaning(scale=self.scale)

@@ -16,7 +16,7 @@ _TYPES = (torch.bfloat16, torch.float32, torch.float64)
 
 
 class LabelEstimates(nn.Module):
-    """Scores of the labels of each training row, a table (rows, classes) looked up by sample id.
+    """A table (rows, classes) of the scores of each training row's labels, looked up by sample id.
 
     Observed classes start at chance 0.995, the others uniformly between 0.4 and 0.6. The gradient is sparse,
     of the batch's rows only. The table takes ``rows * classes * bytes`` of memory (:attr:`nbytes`): 240,000 x
@@ -36,7 +36,7 @@ class LabelEstimates(nn.Module):
         num_classes: Number of classes.
         dtype: ``torch.float32``, ``torch.float64``, or ``torch.bfloat16`` for half the memory, with
             :class:`RowSGD`. float16 is refused: its range is too small for the steps.
-        generator: Source of the uniform start.
+        generator: Random generator of the uniform start values.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -128,7 +128,7 @@ class RowSGD(torch.optim.Optimizer):
     Args:
         params: Parameters or groups, for example ``[estimates.parameter_group(lr=0.1)]``.
         lr: Learning rate (eta in the formula) of groups that name none.
-        seed: Source of the rounding.
+        seed: Seed of the random rounding.
 
     Raises:
         ValueError: If an argument is out of its range, or a parameter is in float16.
@@ -157,7 +157,7 @@ class RowSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move the rows that have a gradient; return what the closure does, if there is one."""
+        """Update the rows that have a gradient; return what the closure returns, if there is one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -183,7 +183,7 @@ def _move_rows(table: Tensor, gradient: Tensor, lr: float, seed: int) -> None:
 
 
 def _rounded_at_random(values: Tensor, seed: int) -> Tensor:
-    """Round float32 to bfloat16, up or down with the chance of how near each is.
+    """Round float32 to bfloat16 at random, up or down, so that the mean stays the same.
 
     bfloat16 is float32 without the last 16 bits: add a random number of 16 bits, drop the last 16.
     """

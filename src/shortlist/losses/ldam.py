@@ -26,7 +26,7 @@ def ldam_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy with a margin that is larger for rarer classes, for cosine scores.
+    r"""Compute cross-entropy with a margin that is larger for rarer classes, for cosine scores.
 
     .. math::
         \ell(s, y) = -\log
@@ -42,7 +42,7 @@ def ldam_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         max_margin: Margin of the rarest class.
         scale: Factor of the scores (gamma in the formula).
@@ -50,7 +50,7 @@ def ldam_loss(
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -95,5 +95,5 @@ class LDAMLoss(CountedLoss):
         super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe cosines, which the loss multiplies by its scale; they are no log-posteriors."""
+        """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
         return ScoreMeaning(scale=self.scale)

@@ -25,7 +25,7 @@ def logit_adjusted_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy of the scores plus the log priors of the classes.
+    r"""Compute cross-entropy of the scores plus the log priors of the classes.
 
     .. math:: \ell(s, y) = \log \sum_j e^{s_j + \tau \log \pi_j} - (s_y + \tau \log \pi_y)
 
@@ -36,14 +36,14 @@ def logit_adjusted_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         tau: How far to go from the micro (0) to the macro (1) optimum.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Logit-adjusted cross-entropy with an adaptive margin as well."""
+"""Logit-adjusted cross-entropy with an adaptive margin."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def logit_adjusted_adaptive_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Logit adjustment and the adaptive margin of LDAM in one.
+    r"""Compute cross-entropy with logit adjustment and the adaptive margin of LDAM together.
 
     .. math:: \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr), \qquad
         \Delta_{yj} = \log \frac{\pi_j}{\pi_y} + \pi_y^{-1/4}
@@ -33,13 +33,13 @@ def logit_adjusted_adaptive_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

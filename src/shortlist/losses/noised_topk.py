@@ -29,7 +29,7 @@ def noised_topk_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Top-k calibrated hinge whose (k+1)-th score is smoothed by noise.
+    r"""Compute the top-k calibrated hinge loss with a (k+1)-th score that is smoothed by noise.
 
     .. math::
         \ell(s, y) = \max\bigl(0,\; m + \mathbb{E}\,\mathrm{top}_{k+1}(s + \varepsilon Z) - s_y\bigr),
@@ -45,17 +45,17 @@ def noised_topk_loss(
 
     Args:
         logits: Scores (n, c); ``-inf`` leaves a class out.
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        k: Number of guesses, ``1 <= k < c``.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
+        k: Size of the short list, ``1 <= k < c``.
         noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
         num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation; see
             :func:`shortlist.ops.perturbed_topk` for its error bound.
         margin: By how much the true score must lead; a tensor (c,) for one margin per class.
         scale: Factor of the loss; for scores in [-1, 1] see ``imbalanced_noised_topk_loss``.
-        noise: Standard normal noise (m, n, c) to use in place of fresh draws, by a module for each batch.
-        generator: Source of the draws.
+        noise: Standard normal noise (m, n, c) to use instead of fresh draws; a module uses it for each batch.
+        generator: Random generator of the draws.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -112,7 +112,7 @@ def check_options(
 
 
 class NoisedTopKLoss(ClassLoss):
-    """Module of :func:`noised_topk_loss`; without a generator, noise comes from PyTorch's global one."""
+    """Module of :func:`noised_topk_loss`. Without a generator, it uses PyTorch's global one."""
 
     function = staticmethod(noised_topk_loss)
 

@@ -25,7 +25,7 @@ def pairwise_margin_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Softmax loss with a margin for each pair of a true and another class.
+    r"""Compute a softmax loss with a margin for each pair of a true and another class.
 
     .. math:: \ell(s, y) = \alpha_y \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr)
 
@@ -37,12 +37,14 @@ def pairwise_margin_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken at the cost
-            of one evaluation for each non-zero probability.
-        margins: Delta, (c, c): row for the true class, column for the other. The diagonal is not used.
-        factors: alpha, (c,), 1 for each class if not given. Unlike ``weight``, not divided out of the mean.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged, at the
+            cost of one evaluation for each non-zero probability.
+        margins: Margins (Delta in the formula) (c, c), with a row for each true class and a column for each
+            other class. The diagonal is not used.
+        factors: Factor of each class (alpha in the formula) (c,), 1 if not given. Unlike ``weight``, the mean
+            is not divided by it.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

@@ -34,7 +34,7 @@ def ranked_topk_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Minus the log of the chance that the true class is among the first k, k drawn from a distribution.
+    r"""Compute minus the log chance that the true class is among the first k, for k from a distribution.
 
     .. math:: \ell(s, y) = -\log \sum_k P_K(k) \sum_{r \le k} P_{r,y}(s)
 
@@ -55,7 +55,7 @@ def ranked_topk_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken (without
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged (not with
             ``candidates``).
         distribution: Chances of k = 1, 2, ..., that add up to 1: (K,), or one row per class or per row of the
             batch.
@@ -64,12 +64,12 @@ def ranked_topk_loss(
         candidates: Rank only the true class and the largest others, this many in all; softmax is over them
             too.
         top1: How k = 1 is treated, see above.
-        method: The relaxation, see :func:`shortlist.ops.relaxed_topk`.
-        steepness: Its inverse temperature.
-        comparator: Its comparator, for the networks.
-        art_lambda: Its parameter for the comparator ``logistic_phi``.
+        method: Name of the relaxation, see :func:`shortlist.ops.relaxed_topk`.
+        steepness: Inverse temperature of the relaxation.
+        comparator: Comparator of the relaxation, for sorting networks.
+        art_lambda: Parameter of the comparator ``logistic_phi``.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -162,7 +162,7 @@ def _check_distribution(
 
 
 def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[Tensor, Tensor]:
-    """Keep the true class first, then the largest others, ``candidates`` in all; the target is then 0."""
+    """Keep the true class, then the largest others, ``candidates`` classes in all; the target becomes 0."""
     index = target[:, None]
     others = logits.detach().scatter(1, index, -torch.inf)
     others = largest(others, candidates - 1)[1] if candidates > 1 else index[:, :0]
@@ -175,7 +175,7 @@ def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[T
 
 
 class RankedTopKLoss(ClassLoss):
-    """Module of :func:`ranked_topk_loss`; a distribution per row is an argument of the call."""
+    """Module of :func:`ranked_topk_loss`. With ``per="row"``, the call takes the distribution."""
 
     function = staticmethod(ranked_topk_loss)
 
@@ -186,7 +186,7 @@ class RankedTopKLoss(ClassLoss):
         super().__init__(options | {"distribution": chances}, check=_check_options)
 
     def forward(self, logits: Tensor, target: Tensor, distribution: Tensor | None = None) -> Tensor:
-        """See :func:`ranked_topk_loss`; ``distribution`` (n, K) must be given iff ``per="row"``."""
+        """Compute the loss; ``distribution`` (n, K) must be given with ``per="row"`` and only then."""
         if (distribution is None) == (self.per == "row"):
             raise ValueError(f"distribution must be given to the call iff per='row', got per={self.per!r}")
         given: dict[str, Any] = {} if distribution is None else {"distribution": distribution}

@@ -33,7 +33,7 @@ def role_loss(
     size_weight: float = 1.0,
     ignore_index: int = -100,
 ) -> Tensor:
-    r"""Let classifier and label estimates fit each other, with the observed class as the one that is known.
+    r"""Compute the loss by which classifier and label estimates fit each other, given the observed class.
 
     .. math::
         \ell = \tfrac12 \bigl[ \ell(P|Q) + \ell(Q|P) \bigr], \qquad
@@ -51,8 +51,8 @@ def role_loss(
             :class:`LabelEstimates`.
         target: The observed class of each row (n,).
         k: Expected number of positives of a row, a real number with ``1 <= k < c``.
-        size_weight: Weight of the term of the expected size (lambda), >= 0.
-        ignore_index: Rows with this target count for nothing; neither side learns from them.
+        size_weight: Weight of the term for the expected size (lambda in the formula), >= 0.
+        ignore_index: Rows with this target are ignored; neither side learns from them.
 
     Returns:
         A scalar.
@@ -88,7 +88,7 @@ def _check_options(k: float, size_weight: float, num_classes: int | None = None)
 
 
 class _Mirror(torch.autograd.Function):
-    """Value and both gradients in one pass: autograd would keep a dozen tensors of the scores' size."""
+    """Value and both gradients in one pass. Autograd would keep a dozen tensors of the scores' size."""
 
     @staticmethod
     def forward(
@@ -134,7 +134,7 @@ class _Mirror(torch.autograd.Function):
 
 
 class RoleLoss(nn.Module):
-    """Module of :func:`role_loss`, with its table of label estimates; wants the rows' sample ids."""
+    """Module of :func:`role_loss` with its table of label estimates. It needs the sample ids of the rows."""
 
     needs = frozenset({"sample_ids"})
 
@@ -151,7 +151,7 @@ class RoleLoss(nn.Module):
         self.estimates, self.size_weight, self.ignore_index = estimates, size_weight, ignore_index
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
-        """See :func:`role_loss`; ``sample_ids`` (n,) are rows of the table."""
+        """Compute the loss; ``sample_ids`` (n,) are rows of the table of label estimates."""
         return role_loss(
             logits,
             self.estimates(sample_ids),
@@ -162,5 +162,5 @@ class RoleLoss(nn.Module):
         )
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe a sigmoid for each class, on a level of its own: no class has labels against it."""
+        """Describe a sigmoid for each class, each on its own level, since there are no negative labels."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

@@ -25,7 +25,7 @@ def smooth_topk_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Soft maximum over all sets of k classes: those without the true class against those with it.
+    r"""Compare the soft maximum over sets of k classes without the true class with that over sets with it.
 
     .. math::
         \ell(s, y) = \tau \log \Bigl( 1 +
@@ -41,14 +41,14 @@ def smooth_topk_loss(
 
     Args:
         logits: Scores (n, c); ``-inf`` leaves a class out.
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken at the cost
-            of one evaluation for each non-zero probability (two a row for mixup, c a row for label
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged, at the
+            cost of one evaluation for each non-zero probability (two a row for mixup, c a row for label
             smoothing).
-        k: Number of guesses, ``1 <= k < c``.
+        k: Size of the short list, ``1 <= k < c``.
         temperature: Smoothing (tau in the paper), > 0.
-        margin: alpha in the paper.
+        margin: By how much sets with the true class must lead (alpha in the paper).
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

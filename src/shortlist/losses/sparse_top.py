@@ -20,7 +20,7 @@ def sparse_top_loss(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Convex loss of a label set, zero iff the set is exactly the sparse top of the scores.
+    r"""Compute a convex loss of a label set, which is zero iff the set is the sparse top of the scores.
 
     .. math:: \ell(s, Y) = \Omega^*_k(s) - \sum_{j \in Y} s_j + \tfrac{k}{2}, \qquad k = |Y|, \quad
         \Omega^*_k(s) = \max_q \{ q^\top s - \tfrac12 \|q\|^2 : 0 \le q \le 1, \textstyle\sum q = k \}

@@ -23,7 +23,7 @@ def topk_hinge_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Hinge on the gap between the k-th largest *other* score and the true one.
+    r"""Compute the hinge of the gap between the k-th largest *other* score and the true score.
 
     .. math:: \ell(s, y) = \max(0,\; m + \mathrm{top}_k(s_{\setminus y}) - s_y)
 
@@ -33,12 +33,12 @@ def topk_hinge_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
-        k: Number of guesses, ``1 <= k < c``.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
+        k: Size of the short list, ``1 <= k < c``.
         margin: By how much the true score must lead. Scores scale with it: leave it at 1 unless they are
             bounded.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:

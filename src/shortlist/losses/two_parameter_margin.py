@@ -1,4 +1,4 @@
-"""Margins on true and other classes with a power of the prior each."""
+"""Margin loss with one power of the prior for the true class and one for the other classes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def two_parameter_margin_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Logit adjustment with one strength for the true class and one for the others.
+    r"""Compute logit-adjusted cross-entropy with one strength for the true class and one for the others.
 
     .. math:: \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr), \qquad
         \Delta_{yj} = \tau_2 \log \pi_j - \tau_1 \log \pi_y
@@ -37,7 +37,7 @@ def two_parameter_margin_loss(
 
     Args:
         logits: Scores (n, c).
-        target: Class indices (n,), or class probabilities (n, c), of which the mean loss is taken.
+        target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,).
         tau_true: Strength on the true class (tau_1 in the formula).
         tau_others: Strength on the others (tau_2 in the formula).
@@ -45,7 +45,7 @@ def two_parameter_margin_loss(
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        ignore_index: Rows with this target count for nothing.
+        ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -87,5 +87,5 @@ class TwoParameterMarginLoss(CountedLoss):
         super().__init__(options, check=_check_options)
 
     def score_meaning(self) -> ScoreMeaning:
-        """Describe log-posteriors without tau times the log priors if both taus are equal; otherwise none."""
+        """Describe log-posteriors without tau times the log priors, if both taus are equal."""
         return self.without_priors(self.tau_true) if self.tau_true == self.tau_others else ScoreMeaning()

@@ -1,4 +1,4 @@
-"""Metrics of scores and of predicted sets; ``shortlist.metrics.modules`` has them as torchmetrics."""
+"""Metrics of scores and of predicted sets. ``shortlist.metrics.modules`` has them for torchmetrics."""
 
 from shortlist.metrics.aggregation import Aggregate, aggregate
 from shortlist.metrics.calibration import (

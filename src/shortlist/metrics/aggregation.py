@@ -1,4 +1,4 @@
-"""Several runs of one experiment: means with t-intervals."""
+"""Means with t-intervals over several runs of one experiment."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ __all__ = ["Aggregate", "aggregate", "central_share", "mean_with_interval", "stu
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Mean over runs and its t-interval for each metric of :meth:`Results.metrics`.
+    """The mean over runs and its t-interval for each metric of :meth:`Results.metrics`.
 
     Args:
         runs: Number of runs.
         level: Level of the intervals.
-        metrics: By name, the mean with both ends of its interval; these are ``None`` for one run, and all is
-            ``None`` if a run does not have the metric.
+        metrics: By name, the mean with both ends of its interval. The ends are ``None`` for one run; all
+            three are ``None`` if a run does not have the metric.
     """
 
     runs: int
@@ -28,14 +28,14 @@ class Aggregate:
 
 
 def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
-    """Mean of each metric over runs (seeds, say), with the interval of Student's t.
+    """Compute the mean of each metric over runs (over seeds, for example), with its t-interval.
 
     The interval is the mean plus and minus ``t * s / sqrt(runs)``, with s the standard deviation between runs
     and t the quantile for runs - 1 degrees of freedom. It tells how much the mean would change with other
     seeds on the same rows; for the part of the rows see the interval of each run.
 
     Args:
-        results: What :func:`evaluate` returned for each run, with the same metrics in each.
+        results: Results of :func:`evaluate` for each run, all with the same metrics.
         level: Level of the intervals, in (0, 1).
     """
     if not results:
@@ -59,7 +59,7 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
 
 
 def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Estimate:
-    """Mean of at least one number with its t-interval; there is none for one number, or infinite ones.
+    """Compute the mean of numbers with its t-interval; one number or infinite numbers have no interval.
 
     Example:
         >>> mean_with_interval([1.0, 3.0])  # 2 -+ 12.706 / 2 * 2
@@ -73,7 +73,7 @@ def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Esti
 
 
 def student_t_quantile(q: float, degrees: int) -> float:
-    """Quantile of Student's t distribution with a whole number of degrees of freedom.
+    """Return the quantile of Student's t distribution with a whole number of degrees of freedom.
 
     The chance of ``|T| <= t`` is a finite sum of powers of ``cos(atan(t / sqrt(degrees)))``; this is solved
     for t by halving.
@@ -95,7 +95,7 @@ def student_t_quantile(q: float, degrees: int) -> float:
 
 
 def central_share(angle: float, degrees: int) -> float:
-    """Chance that ``|T| <= sqrt(degrees) * tan(angle)``."""
+    """Return the chance that ``|T| <= sqrt(degrees) * tan(angle)``."""
     odd = degrees % 2
     square = math.cos(angle) ** 2
     term = math.cos(angle) if odd else 1.0

@@ -1,4 +1,4 @@
-"""Confidence intervals by drawing the rows again, all metrics from the same draws."""
+"""Compute confidence intervals by the bootstrap, with the same draws of rows for all metrics."""
 
 import math
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _BLOCK = 2**19  # row weights held in one go
 
 
 class Resamples(NamedTuple):
-    """Means of m columns in b resamples: over rows (b, m), over classes (b, m) and by group (b, g, m)."""
+    """The means of m columns in b resamples: over rows (b, m), over classes (b, m) and by group (b, g, m)."""
 
     micro: Tensor
     macro: Tensor
@@ -29,7 +29,7 @@ def resample(
     num_resamples: int,
     generator: torch.Generator | None = None,
 ) -> Resamples:
-    """Means of the columns of ``values`` over rows drawn with replacement.
+    """Compute the means of the columns of ``values`` over rows drawn with replacement.
 
     A resample is a weight for each row, the number of times it was drawn. Divided by the weight of the row's
     class they are the weights of the macro mean, so that each mean is one matrix product. Classes that a
@@ -41,8 +41,8 @@ def resample(
         groups: Group of each class (c,); a number >= ``num_groups`` is of no group.
         num_classes: Number of classes c.
         num_groups: Number of groups g.
-        num_resamples: How many resamples b.
-        generator: Where the draws come from.
+        num_resamples: Number of resamples b.
+        generator: Random generator of the draws.
     """
     n, m = values.shape
     in_group = groups[:, None] == torch.arange(num_groups)  # (c, g)
@@ -67,7 +67,7 @@ def resample(
 
 
 def interval(draws: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Percentiles of the resamples (b, ...) that leave equal shares out on both sides; NaN is left out."""
+    """Return the percentiles of the resamples (b, ...) that cut equal shares on both sides, without NaN."""
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype)
     columns = draws.reshape(len(draws), math.prod(draws.shape[1:]))
     found = columns.new_empty(2, columns.shape[1])

@@ -1,4 +1,4 @@
-"""Whether the confidence of the first guess is the share of times that it is right."""
+"""Calibration error: the distance between the confidence of the first guess and its accuracy."""
 
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ ACTIVATIONS = ("softmax", "sigmoid", "none")
 
 
 class CalibrationSums(NamedTuple):
-    """For each bin of confidence, rows, right first guesses and sum of confidences; and rows left out ()."""
+    """The rows, right first guesses and sum of confidences of each bin, and the number of rows left out."""
 
     counts: Tensor
     correct: Tensor
@@ -33,7 +33,7 @@ class CalibrationSums(NamedTuple):
 
 
 def top_confidence(scores: Float[Tensor, "n c"], *, activation: Activation) -> Float[Tensor, " n"]:
-    """The largest probability of each row (n,), float64; NaN if the row has a NaN.
+    """Return the largest probability of each row (n,), float64; NaN if the row has a NaN.
 
     Example:
         >>> top_confidence(torch.tensor([[0.0, 0.0]]), activation="softmax")
@@ -63,7 +63,7 @@ def calibration_sums(
     ties: Ties = "against",
     ignore_index: int = -100,
 ) -> CalibrationSums:
-    """All that the calibration error is made of; see :func:`calibration_error` for the arguments."""
+    """Compute the sums for the calibration error; see :func:`calibration_error` for the arguments."""
     check_count("bins", bins)
     check_scores(scores, name="scores")
     ranks = true_ranks(scores, target, ties=ties, ignore_index=ignore_index)
@@ -72,7 +72,7 @@ def calibration_sums(
 
 
 def sums_of_bins(confidence: Tensor, correct: Tensor, counted: Tensor, bins: int) -> CalibrationSums:
-    """Sums of each bin from the rows' confidences, of which some may be NaN, and right first guesses (n,)."""
+    """Compute the sums of each bin from confidences (n,), which may be NaN, and right first guesses (n,)."""
     known = ~confidence.isnan()
     rows = counted & known
     confidence = torch.where(rows, confidence, 0.0)
@@ -87,7 +87,7 @@ def sums_of_bins(confidence: Tensor, correct: Tensor, counted: Tensor, bins: int
 
 
 def error_of_bins(counts: Tensor, correct: Tensor, confidence: Tensor) -> Float[Tensor, ""]:
-    """Expected calibration error from the sums of each bin.
+    """Compute the expected calibration error from the sums of each bin.
 
     Example:
         >>> error_of_bins(torch.tensor([2, 2]), torch.tensor([1.0, 2.0]), torch.tensor([0.4, 1.8]))
@@ -105,18 +105,18 @@ def calibration_error(
     ties: Ties = "against",
     ignore_index: int = -100,
 ) -> Float[Tensor, ""]:
-    """Expected calibration error: mean distance between confidence and accuracy of the first guess.
+    """Compute the expected calibration error: the mean distance between confidence and accuracy.
 
     The rows are put into bins of equal width by the confidence of their first guess; each bin counts by its
     rows. Bin b of B holds confidences in [b/B, (b+1)/B), the last one 1 as well.
 
     Args:
-        scores: What the activation makes probabilities of (n, c).
+        scores: Scores (n, c), from which the activation makes probabilities.
         target: Class indices (n,).
         activation: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if the scores are probabilities already.
         bins: Number of bins.
         ties: Whether a first guess that ties with the true class is right, see :func:`topk_accuracy`.
-        ignore_index: Rows with this target do not count.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         A float64 scalar. Rows with a NaN have no confidence and are left out.

@@ -1,4 +1,4 @@
-"""From sums and counts of each class to one metric: over all rows, over classes, over groups of classes."""
+"""Average sums and counts of classes: over all rows, over classes, or over groups of classes."""
 
 from typing import Literal
 
@@ -46,10 +46,10 @@ def average_classes(
     average: Average = "micro",
     groups: Int[Tensor, " c"] | None = None,
 ) -> Float[Tensor, "..."]:
-    """Mean of what was summed for each class. Classes without rows are left out, never counted as 0.
+    """Average sums by class. Classes without rows are left out, and never counted as 0.
 
     Args:
-        sums: Sum over the rows of each class (..., c), of hits or of set sizes, say.
+        sums: Sum over the rows of each class (..., c), for example of hits or of set sizes.
         counts: Number of rows of each class (c,).
         average: ``"micro"``, the mean over all rows; ``"macro"``, the mean over the classes that have rows of
             each class's own mean; ``"group"``, that macro mean within each group of classes; ``"none"``, each
@@ -95,7 +95,7 @@ def average_rows(
     """Average one number of each row over rows, over classes, over groups of classes, or within each class.
 
     Args:
-        values: A number for each row (n,), such as whether its set holds the true class.
+        values: A number for each row (n,), such as whether its set contains the true class.
         target: True class of each row (n,).
         num_classes: Number of classes c.
         average: See :func:`average_classes`.
@@ -117,15 +117,15 @@ def average_rows(
 def worst_classes(
     sums: Float[Tensor, " c"] | Int[Tensor, " c"], counts: Int[Tensor, " c"], *, num_worst: int = 10
 ) -> tuple[Int[Tensor, " w"], Float[Tensor, " w"]]:
-    """The classes with the lowest means, lowest first; of equal ones, those with more rows come first.
+    """Return the classes with the lowest means, lowest first; among ties, classes with more rows come first.
 
     Args:
         sums: Sum over the rows of each class (c,).
         counts: Number of rows of each class (c,); classes without rows are left out.
-        num_worst: How many classes to return, if there are as many.
+        num_worst: Largest number of classes to return.
 
     Returns:
-        Their indices and their means.
+        Indices and means of these classes.
 
     Example:
         >>> index, mean = worst_classes(torch.tensor([3, 0, 1, 0]), torch.tensor([4, 5, 2, 0]), num_worst=2)
@@ -143,14 +143,14 @@ def worst_classes(
 def under_covered_share(
     hits: Float[Tensor, " c"] | Int[Tensor, " c"], counts: Int[Tensor, " c"], *, coverage: float
 ) -> Float[Tensor, ""]:
-    """Share of the classes with rows whose own coverage is below the one promised.
+    """Return the share of classes whose coverage is below the promised one, among classes with rows.
 
     With few rows a class falls below by chance: with 5 rows and ``coverage=0.9``, one miss is enough.
 
     Args:
-        hits: Rows of each class (c,) whose set holds it.
-        counts: Rows of each class (c,).
-        coverage: What was promised, in [0, 1].
+        hits: Number of rows of each class (c,) whose set contains the class.
+        counts: Number of rows of each class (c,).
+        coverage: Promised coverage, in [0, 1].
 
     Example:
         >>> float(under_covered_share(torch.tensor([9, 1, 0]), torch.tensor([10, 2, 0]), coverage=0.9))
@@ -164,12 +164,12 @@ def under_covered_share(
 def coverage_shortfall(
     hits: Float[Tensor, " c"] | Int[Tensor, " c"], counts: Int[Tensor, " c"], *, coverage: float
 ) -> Float[Tensor, ""]:
-    """Mean over the classes with rows of how far their coverage is below the one promised (0 if it is not).
+    """Return how far the coverage of a class is below the promised one, on average over classes with rows.
 
     Args:
-        hits: Rows of each class (c,) whose set holds it.
-        counts: Rows of each class (c,).
-        coverage: What was promised, in [0, 1].
+        hits: Number of rows of each class (c,) whose set contains the class.
+        counts: Number of rows of each class (c,).
+        coverage: Promised coverage, in [0, 1].
 
     Example:
         >>> short = coverage_shortfall(torch.tensor([10, 1, 0]), torch.tensor([10, 2, 0]), coverage=0.9)
@@ -188,6 +188,6 @@ def check_coverage(coverage: float) -> None:
 
 
 def _shortfall(hits: Tensor, counts: Tensor, coverage: float) -> Tensor:
-    """How far each class is below (c,), 0 for classes without rows."""
+    """Return how far each class is below the promised coverage (c,), 0 for classes without rows."""
     gap = (coverage - average_classes(hits, counts, average="none")).clamp_min(0)
     return torch.where(counts > 0, gap, 0.0)

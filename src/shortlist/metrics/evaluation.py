@@ -1,4 +1,4 @@
-"""One call from scores to all metrics of the scores and of every predictor's sets, with intervals."""
+"""Compute all metrics of scores and of every predictor's sets in one call, with intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -57,34 +57,33 @@ def evaluate(
     ignore_index: int = -100,
     shown: Shown | None = None,
 ) -> Results:
-    """Metrics of scores and of predicted sets, with 95 % bootstrap intervals.
+    """Compute the metrics of scores and of predicted sets, with 95 % bootstrap intervals.
 
     The scores are looked at in blocks of rows, so that little memory is needed beside them: a predictor is
     called on some rows at a time. Intervals are percentiles over resamples of the rows, the same for all
     metrics; a class that a resample lacks has no part in its macro means.
 
     Args:
-        scores: Scores (n, c): what the predictors take.
+        scores: Scores (n, c), which the predictors take.
         target: Class indices (n,).
-        predictors: By name, functions from scores (rows, c) to bool sets (rows, c). One with an attribute
-            ``coverage`` promises it: its shares of under-covered classes are counted.
-        class_table: The classes. With training counts there are metrics by group.
-        ks: Numbers of guesses; those above c are left out.
-        activation: What makes probabilities of the scores, for calibration error and likelihood only:
+        predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If a predictor has an
+            attribute ``coverage``, this is its promise, and the share of under-covered classes is computed.
+        class_table: Table of the classes. With training counts, there are metrics by group.
+        ks: Values of K for the top-K accuracies; those above c are left out.
+        activation: How scores become probabilities, for calibration error and likelihood only:
             ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
         ties: See :func:`topk_accuracy`.
         few_below: Classes with fewer training examples are in the group "few".
         many_above: Classes with more training examples are in the group "many".
-        bins: Bins of the calibration error.
-        curve_max: How far to list the top-K curve; its area is always over K = 1, ..., c.
-        num_worst: How many classes of lowest coverage to list.
-        num_resamples: Resamples for the intervals; 0 for none.
-        generator: Where the resamples come from; by default one seeded with 0, so that a second call finds
-            the same.
-        ignore_index: Rows with this target do not count.
-        shown: From scores (rows, c) to those whose activation are the probabilities that people are shown,
-            for calibration error and likelihood, where these are not the scores themselves; it returns
-            ``None`` if there are no probabilities.
+        bins: Number of bins of the calibration error.
+        curve_max: Largest K of the top-K curve that is listed; its area is always over K = 1, ..., c.
+        num_worst: Number of classes with the lowest coverage to list.
+        num_resamples: Number of resamples for the intervals; 0 for no intervals.
+        generator: Random generator of the resamples; by default one with seed 0, so that a second call gives
+            the same result.
+        ignore_index: Rows with this target are ignored.
+        shown: Function that converts scores (rows, c) to those of the probabilities that people see, for
+            calibration error and likelihood; it returns ``None`` if there are no probabilities.
 
     Returns:
         Plain numbers; ``None`` for what is not defined, such as the accuracy of a group without rows.
@@ -134,7 +133,7 @@ def evaluate(
 def _check_options(
     c: int, class_table: ClassTable, ks: Sequence[int], num_resamples: int, **numbers: int
 ) -> tuple[int, ...]:
-    """Check what has no other place to be checked; returns the K that are not above the number of classes."""
+    """Check the remaining options; return the K that are not above the number of classes."""
     if len(class_table) != c:
         raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")
     if isinstance(num_resamples, bool) or not isinstance(num_resamples, int) or num_resamples < 0:
@@ -145,7 +144,7 @@ def _check_options(
 
 
 def _promise(name: str, predictor: Predictor) -> float | None:
-    """The coverage that a predictor promises, if it does."""
+    """Return the coverage that a predictor promises, if it does."""
     coverage = getattr(predictor, "coverage", None)
     if coverage is None:
         return None
@@ -158,7 +157,7 @@ def _promise(name: str, predictor: Predictor) -> float | None:
 
 
 def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[str, Tensor]:
-    """Everything that is a mean over rows, by name, one number for each row (n,)."""
+    """Return every metric that is a mean over rows, by name, as one number for each row (n,)."""
     every = sorted({1, *ks})
     hits = topk_hits(rows.ranks, every, ties=ties)
     columns = {f"top {k}": hits[:, i] for i, k in enumerate(every)}
@@ -188,7 +187,7 @@ def _tabulate(
     num_resamples: int,
     generator: torch.Generator,
 ) -> _Table:
-    """Averages of all columns, and their intervals."""
+    """Compute the averages of all columns, and their intervals."""
     values = torch.stack([column.double() for column in columns.values()], dim=1)
     sums = values.new_zeros(c, values.shape[1]).index_add_(0, target, values).T
     counts = torch.bincount(target, minlength=c)
@@ -230,7 +229,7 @@ def _estimate(
 
 
 def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
-    """Classes, classes with rows, and rows of each group."""
+    """Count the classes, the classes with rows, and the rows of each group."""
     if groups is None:
         return {}
     members = {name: counts[groups == number] for number, name in enumerate(GROUPS)}
@@ -259,7 +258,7 @@ def _score_results(
 
 
 def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins]:
-    """Without an interval: noise in the bins only adds to the error, so resamples have more of it."""
+    """Compute the calibration error; it has no interval, since resamples are biased to larger errors."""
     known = ~rows.confidence.isnan()
     sums = sums_of_bins(rows.confidence, rows.right, known, bins)
     counts = sums.counts.double()
@@ -271,7 +270,7 @@ def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins
 
 
 def _nll(table: _Table) -> Estimate:
-    """Mean over the rows where it is known."""
+    """Return the mean negative log-likelihood over the rows where it is known."""
     value = table.sums["nll"].sum() / table.sums["known"].sum()
     if not table.draws:
         return _estimate(value)

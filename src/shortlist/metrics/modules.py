@@ -1,4 +1,4 @@
-"""The metrics as torchmetrics: states of O(classes) that are sums, so that processes add them up.
+"""The metrics as torchmetrics modules. Their states are sums by class, which processes can add up.
 
 The only file that imports torchmetrics (``pip install 'shortlist[metrics]'``). Each module computes a
 dictionary of metrics, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
@@ -29,7 +29,7 @@ __all__ = ["CalibrationError", "SetCoverage", "SetSize", "TopKAccuracy", "TopKCu
 
 
 class _SumMetric(Metric):
-    """What the modules share: classes, groups, ignored rows, and states that add up."""
+    """The base of the modules: classes, groups, ignored rows, and states that add up."""
 
     full_state_update = False
     is_differentiable = False
@@ -49,7 +49,7 @@ class _SumMetric(Metric):
         self.add_sum(f"counting {counting} without {ignore_index}".replace(".", " "), 0)
 
     def add_sum(self, name: str, *shape: int, exact: bool = True) -> None:
-        """A state of zeros: int64, or float64 for what is not a count."""
+        """Add a state of zeros: int64 for counts, float64 otherwise."""
         zeros = torch.zeros(shape, dtype=torch.int64 if exact else torch.float64)
         self.add_state(name, default=zeros, dist_reduce_fx="sum")
 
@@ -60,12 +60,12 @@ class _SumMetric(Metric):
             state += value
 
     def check_classes(self, rows: Tensor) -> None:
-        """Require scores or sets of as many classes as were announced."""
+        """Require scores or sets of ``num_classes`` classes."""
         if rows.ndim == 2 and rows.shape[1] != self.num_classes:
             raise ValueError(f"num_classes is {self.num_classes}, got rows of {rows.shape[1]} classes")
 
     def means(self, name: str, sums: Tensor, counts: Tensor, *, per_class: bool) -> dict[str, Tensor]:
-        """Mean over rows, over classes, by group and by class, under their names."""
+        """Return the means over rows, over classes, by group and by class, under their names."""
         metrics = {
             name: average_classes(sums, counts),
             f"macro_{name}": average_classes(sums, counts, average="macro"),
@@ -84,7 +84,7 @@ def _group_name(number: int, groups: int) -> str:
 
 
 class TopKAccuracy(_SumMetric):
-    """Top-K accuracies for several K from one pass, see :func:`shortlist.metrics.topk_accuracy`.
+    """A metric of top-K accuracies, for several K in one pass; see :func:`shortlist.metrics.topk_accuracy`.
 
     ``compute()`` has, for each K, ``top5`` (over rows), ``macro_top5`` (over classes with rows), with groups
     ``few_top5``, ``medium_top5``, ``many_top5``, with ``per_class`` ``class_top5`` (c,); ``balanced_error``
@@ -92,12 +92,12 @@ class TopKAccuracy(_SumMetric):
 
     Args:
         num_classes: Number of classes c.
-        k: Number of guesses, or several of them.
+        k: One K or several.
         groups: Group of each class (c,), as from ``ClassTable.groups()``.
         per_class: Whether to return each class's own accuracy.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
-        ignore_index: Rows with this target do not count.
-        options: Passed on to ``torchmetrics.Metric``.
+        ignore_index: Rows with this target are ignored.
+        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
@@ -139,7 +139,7 @@ class TopKAccuracy(_SumMetric):
         self.add(**sums._asdict())
 
     def compute(self) -> dict[str, Tensor]:
-        """The metrics by name."""
+        """Compute the metrics by name."""
         metrics: dict[str, Tensor] = {}
         for k, hits in zip(self.ks, self.hits.T, strict=True):
             metrics |= self.means(f"top{k}", hits, self.counts, per_class=self.per_class)
@@ -149,7 +149,7 @@ class TopKAccuracy(_SumMetric):
 
 
 class TopKCurve(_SumMetric):
-    """Top-K accuracy for every K and the area below, see :func:`shortlist.metrics.topk_curve_area`.
+    """A metric of the top-K accuracy for all K and its area; see :func:`~shortlist.metrics.topk_curve_area`.
 
     ``compute()`` has ``topk_curve`` (k_max,), ``topk_area`` and ``curve_nan_rows``, the rows with a NaN.
 
@@ -157,8 +157,8 @@ class TopKCurve(_SumMetric):
         num_classes: Number of classes c.
         k_max: Largest K; c if ``None``.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
-        ignore_index: Rows with this target do not count.
-        options: Passed on to ``torchmetrics.Metric``.
+        ignore_index: Rows with this target are ignored.
+        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
@@ -196,13 +196,13 @@ class TopKCurve(_SumMetric):
         self.add(histogram=histogram, nan_rows=nan_rows(scores, target != self.ignore_index))
 
     def compute(self) -> dict[str, Tensor]:
-        """The curve and its area."""
+        """Compute the curve and its area."""
         curve = topk_curve(self.histogram, k_max=self.k_max)
         return {"topk_curve": curve, "topk_area": curve.mean(), "curve_nan_rows": self.nan_rows.clone()}
 
 
 class SetCoverage(_SumMetric):
-    """How often sets hold the true class, see :func:`shortlist.metrics.set_coverage`.
+    """A metric of how often sets contain the true class; see :func:`shortlist.metrics.set_coverage`.
 
     ``compute()`` has ``coverage`` (over rows; average-K accuracy if the sets have K classes on average),
     ``macro_coverage``, with groups ``few_coverage``, ..., with ``per_class`` ``class_coverage`` (c,);
@@ -211,12 +211,12 @@ class SetCoverage(_SumMetric):
 
     Args:
         num_classes: Number of classes c.
-        coverage: What the sets promise, if they do.
-        num_worst: Of how many classes ``worst_coverage`` is the mean (of all, if fewer have rows).
+        coverage: Promised coverage of the sets, if there is one.
+        num_worst: Number of classes over which ``worst_coverage`` is the mean (all, if fewer have rows).
         groups: Group of each class (c,), as from ``ClassTable.groups()``.
         per_class: Whether to return each class's own coverage.
-        ignore_index: Rows with this target do not count.
-        options: Passed on to ``torchmetrics.Metric``.
+        ignore_index: Rows with this target are ignored.
+        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
@@ -249,7 +249,7 @@ class SetCoverage(_SumMetric):
         self.add(hits=sums.hits, counts=sums.counts)
 
     def compute(self) -> dict[str, Tensor]:
-        """The metrics by name."""
+        """Compute the metrics by name."""
         metrics = self.means("coverage", self.hits, self.counts, per_class=self.per_class)
         metrics["worst_coverage"] = worst_classes(self.hits, self.counts, num_worst=self.num_worst)[1].mean()
         if self.coverage is not None:
@@ -262,7 +262,7 @@ class SetCoverage(_SumMetric):
 
 
 class SetSize(_SumMetric):
-    """How large sets are, see :func:`shortlist.metrics.set_size`.
+    """A metric of the size of sets; see :func:`shortlist.metrics.set_size`.
 
     ``compute()`` has ``size`` (mean over rows), ``macro_size`` (by true class, over classes with rows), with
     groups ``few_size``, ..., with ``per_class`` ``class_size`` (c,); ``size_quantiles`` in the order of
@@ -273,8 +273,8 @@ class SetSize(_SumMetric):
         q: Shares of rows for the quantiles.
         groups: Group of each class (c,), as from ``ClassTable.groups()``.
         per_class: Whether to return the mean size for each true class.
-        ignore_index: Rows with this target do not count.
-        options: Passed on to ``torchmetrics.Metric``.
+        ignore_index: Rows with this target are ignored.
+        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = False
@@ -307,7 +307,7 @@ class SetSize(_SumMetric):
         self.add(sizes=sums.sizes, counts=sums.counts, histogram=sums.histogram)
 
     def compute(self) -> dict[str, Tensor]:
-        """The metrics by name."""
+        """Compute the metrics by name."""
         metrics = self.means("size", self.sizes, self.counts, per_class=self.per_class)
         histogram = self.histogram.clone() if self.groups is None else self.histogram.sum(0)
         metrics["size_quantiles"] = size_quantiles(histogram, self.q)
@@ -322,7 +322,7 @@ class SetSize(_SumMetric):
 
 
 class CalibrationError(_SumMetric):
-    """Expected calibration error, see :func:`shortlist.metrics.calibration_error`.
+    """A metric of the expected calibration error; see :func:`shortlist.metrics.calibration_error`.
 
     ``compute()`` has ``calibration_error`` and ``nan_confidences``, the number of rows left out.
 
@@ -330,8 +330,8 @@ class CalibrationError(_SumMetric):
         activation: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if the scores are probabilities already.
         bins: Number of bins.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
-        ignore_index: Rows with this target do not count.
-        options: Passed on to ``torchmetrics.Metric``.
+        ignore_index: Rows with this target are ignored.
+        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = False
@@ -380,6 +380,6 @@ class CalibrationError(_SumMetric):
         self.add(**sums._asdict())
 
     def compute(self) -> dict[str, Tensor]:
-        """The error and the number of rows left out."""
+        """Compute the error and the number of rows left out."""
         error = error_of_bins(self.counts, self.correct, self.confidence)
         return {"calibration_error": error, "nan_confidences": self.nan_rows.clone()}

@@ -1,4 +1,4 @@
-"""Names of metrics, as in ``Results.metrics()``: which direction is better, and how they are written."""
+"""The names of metrics, as in ``Results.metrics()``, which direction is better, and how to write them."""
 
 import difflib
 import re
@@ -25,12 +25,12 @@ _OF_SETS = ("empty_share", "under_covered", "shortfall")
 
 
 def default_metrics() -> list[str]:
-    """What is shown if nothing else is asked for."""
+    """Return the names of the metrics that are shown by default."""
     return ["top1.micro", "top5.micro", "top5.macro"]
 
 
 def check_metric(name: str, predictors: Collection[str]) -> None:
-    """Require a name that results with these predictors can have."""
+    """Require the name of a metric that results with these predictors can have."""
     known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*_PLAIN]
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
@@ -45,7 +45,7 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
 
 
 def larger_is_better(name: str) -> bool:
-    """Whether more of a metric is better.
+    """Return whether larger values of a metric are better.
 
     Example:
         >>> larger_is_better("top5.macro"), larger_is_better("nll")
@@ -56,7 +56,7 @@ def larger_is_better(name: str) -> bool:
 
 
 def size_of(name: str) -> str | None:
-    """The size metric that goes with a coverage, or a size itself; None for metrics that are not of sets.
+    """Return the size metric that belongs to a coverage or a size; None for metrics that are not of sets.
 
     Example:
         >>> size_of("sets.average_5.coverage.macro")
@@ -67,7 +67,7 @@ def size_of(name: str) -> str | None:
 
 
 def predictor_of(name: str) -> str | None:
-    """The predictor whose sets a metric is of.
+    """Return the name of the predictor whose sets a metric describes.
 
     Example:
         >>> predictor_of("sets.average_5.empty_share")
@@ -78,12 +78,12 @@ def predictor_of(name: str) -> str | None:
 
 
 def is_share(name: str) -> bool:
-    """Whether a metric is a share in [0, 1], written in percent."""
+    """Return whether a metric is a share in [0, 1], written in percent."""
     return name != "nll" and size_of(name) != name
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:
-    """Write a share in percent, without the sign; a hyphen stands for what is not known.
+    """Write a share in percent, without the sign; an unknown number is a hyphen.
 
     Example:
         >>> format_percent(0.12345), format_percent(0.9, 0), format_percent(None)
@@ -103,7 +103,7 @@ def format_points(difference: float) -> str:
 
 
 def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> str:
-    """Mean and half the interval, in percent for shares.
+    """Write the mean and half the interval, in percent for shares.
 
     Example:
         >>> format_metric("top5.macro", Estimate(0.5, 0.49, 0.51))
@@ -119,5 +119,5 @@ def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> s
 
 
 def value_of(metrics: Mapping[str, Estimate], name: str) -> float | None:
-    """The number under a name; None if it is not there or not defined."""
+    """Return the metric of a name; None if it is missing or not defined."""
     return metrics[name].value if name in metrics else None

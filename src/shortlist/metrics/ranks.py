@@ -1,4 +1,4 @@
-"""The place of the true class among the scores, and what follows from it: top-K accuracy for every K."""
+"""Ranks of the true class among the scores, and top-K accuracies from them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -33,7 +33,7 @@ TIES = ("against", "favor", "expected")
 
 
 class Ranks(NamedTuple):
-    """The first and the last place, from 1, that the true class of each row may take, int64 (n,) each.
+    """The first and the last rank, from 1, that the true class of each row may have, int64 (n,) each.
 
     They are the same but for classes that tie with it under the policy ``"expected"``. A row whose true class
     has no place (its score is NaN) has c + 1, which no K reaches. ``counted`` is false for ignored rows.
@@ -45,7 +45,7 @@ class Ranks(NamedTuple):
 
 
 class TopKSums(NamedTuple):
-    """Sums over rows: ``hits`` (c, number of K), ``counts`` (c,) rows of each class, rows with a NaN ()."""
+    """Sums over rows: ``hits`` (c, number of K), ``counts`` (c,) of rows, and rows with a NaN."""
 
     hits: Tensor
     counts: Tensor
@@ -53,7 +53,7 @@ class TopKSums(NamedTuple):
 
 
 def check_ks(k: int | Sequence[int], num_classes: int | None) -> tuple[int, ...]:
-    """One K or several as a tuple, each in [1, c] if the number of classes is given."""
+    """Check K, and return one K or several as a tuple, each in [1, c] if the number of classes is given."""
     ks = tuple(k) if isinstance(k, Iterable) else (k,)
     if not ks:
         raise ValueError("k must name at least one number of guesses, got none")
@@ -66,14 +66,14 @@ def check_ks(k: int | Sequence[int], num_classes: int | None) -> tuple[int, ...]
 def true_ranks(
     scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
 ) -> Ranks:
-    """Place of the true class: one more than the number of classes that score above it. Nothing is sorted.
+    """Find the rank of the true class: one more than the number of classes that score above it.
 
     Args:
-        scores: Any values that rank the classes (n, c).
+        scores: Scores (n, c); any values that rank the classes.
         target: Class indices (n,).
         ties: Where the true class stands among those that score the same: ``"against"`` it, last;
             ``"favor"``, first; ``"expected"``, anywhere with equal chance.
-        ignore_index: Rows with this target do not count.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         First and last place of each row. A class with a NaN stands above the true one; a true class with a
@@ -103,7 +103,7 @@ def true_ranks(
 
 
 def _count(compare, scores: Tensor, true: Tensor) -> Tensor:
-    """In how many classes of each row the comparison holds."""
+    """Count the classes of each row for which the comparison holds."""
     if scores.shape[1] > 2**24:  # more than float32 counts
         return compare(scores, true).sum(1)
     # to compare into floats and add these up takes a quarter of the time of adding up booleans
@@ -112,7 +112,7 @@ def _count(compare, scores: Tensor, true: Tensor) -> Tensor:
 
 
 def topk_hits(ranks: Ranks, ks: Sequence[int], *, ties: Ties) -> Tensor:
-    """Whether the first K hold the true class, for each row and K; the chance of it for ``"expected"``."""
+    """Return for each row and K whether the true class is among the first K, or the chance of it."""
     k = torch.tensor(ks, device=ranks.first.device)
     if ties != "expected":
         return (ranks.last[:, None] <= k) & ranks.counted[:, None]
@@ -130,7 +130,7 @@ def topk_sums(
     ties: Ties = "against",
     ignore_index: int = -100,
 ) -> TopKSums:
-    """Hits of each class for each K, and rows of each class: all that top-K accuracies are made of.
+    """Count the hits of each class for each K, and the rows of each class, for top-K accuracies.
 
     Sums of two batches add up to those of both together. See :func:`topk_accuracy` for the arguments.
 
@@ -156,7 +156,7 @@ def topk_sums(
 
 
 def nan_rows(scores: Tensor, counted: Tensor) -> Tensor:
-    """How many of the rows that count have a NaN somewhere."""
+    """Count the rows with a NaN, without ignored rows."""
     if not scores.numel():
         return counted.sum() * 0
     return (scores.amax(1).isnan() & counted).sum()  # the largest of some values is NaN if one of them is
@@ -172,19 +172,19 @@ def topk_accuracy(
     ties: Ties = "against",
     ignore_index: int = -100,
 ) -> Tensor:
-    """Share of rows whose true class is among the K highest scores, for several K at the cost of one.
+    """Compute the share of rows whose true class is among the K highest scores, for one or several K.
 
     Args:
-        scores: Any values that rank the classes (n, c).
+        scores: Scores (n, c); any values that rank the classes.
         target: Class indices (n,).
-        k: Number of guesses, or several of them, each in [1, c].
+        k: One K or several, each in [1, c].
         average: ``"micro"``: over rows. ``"macro"``: mean of the classes' own accuracies, over the classes
             that have rows. ``"group"``: the same within each group. ``"none"``: each class's own, NaN without
             rows.
         groups: Group of each class (c,), as from ``ClassTable.groups()``, for ``average="group"``.
         ties: Whether a class that scores the same as the true one stands before it (``"against"``), after it
             (``"favor"``), or either with equal chance (``"expected"``).
-        ignore_index: Rows with this target do not count.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         float64: a scalar for one K, (number of K,) for several, with another axis for groups or classes. A
@@ -208,7 +208,7 @@ def topk_accuracy(
 def balanced_error(
     scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
 ) -> Float[Tensor, ""]:
-    """One minus the macro top-1 accuracy: the mean over classes with rows of each class's own error.
+    """Compute one minus the macro top-1 accuracy: the mean of each class's own error.
 
     Example:
         >>> balanced_error(torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 0, 1]))
@@ -221,7 +221,7 @@ def balanced_error(
 def rank_histogram(
     scores: Float[Tensor, "n c"], target: Tensor, *, ties: Ties = "against", ignore_index: int = -100
 ) -> Tensor:
-    """Number of rows whose true class has place 1, 2, ..., c, and no place at all, (c + 1,).
+    """Count the rows whose true class has rank 1, 2, ..., c, or no rank, (c + 1,).
 
     int64; float64 with ``"expected"`` ties, where a row is shared out among the places it may have.
 
@@ -234,7 +234,7 @@ def rank_histogram(
 
 
 def histogram_of(ranks: Ranks, num_classes: int, *, ties: Ties) -> Tensor:
-    """Number of rows for each place, see :func:`rank_histogram`."""
+    """Count the rows of each rank, see :func:`rank_histogram`."""
     rows, c = ranks.counted.long(), num_classes
     if ties != "expected":
         return rows.new_zeros(c + 1).index_add_(0, ranks.last - 1, rows)
@@ -244,7 +244,7 @@ def histogram_of(ranks: Ranks, num_classes: int, *, ties: Ties) -> Tensor:
 
 
 def topk_curve(histogram: Tensor, *, k_max: int | None = None) -> Float[Tensor, " k"]:
-    """Top-K accuracy for K = 1, ..., ``k_max`` (or c) from a :func:`rank_histogram`.
+    """Compute the top-K accuracy for K = 1, ..., ``k_max`` (or c) from a :func:`rank_histogram`.
 
     Example:
         >>> topk_curve(torch.tensor([1, 0, 1, 0]))
@@ -257,7 +257,7 @@ def topk_curve(histogram: Tensor, *, k_max: int | None = None) -> Float[Tensor, 
 
 
 def curve_area_of_rows(ranks: Ranks, k_max: int) -> Float[Tensor, " n"]:
-    """What each row adds to the area under the top-K curve: its share of hits among K = 1, ..., ``k_max``."""
+    """Return each row's part of the area under the top-K curve: its share of hits up to ``k_max``."""
     last = ranks.last.clamp_max(k_max)
     places = (last - ranks.first + 1).clamp_min(0)  # of those it may have, the ones that some K reaches
     hits = places * (2 * k_max + 2 - ranks.first - last) / 2
@@ -272,7 +272,7 @@ def topk_curve_area(
     ties: Ties = "against",
     ignore_index: int = -100,
 ) -> Float[Tensor, ""]:
-    """Area under the top-K curve: the mean of the top-K accuracies for K = 1, ..., ``k_max`` (or c).
+    """Compute the area under the top-K curve: the mean of its accuracies for K = 1, ..., ``k_max`` (or c).
 
     1 if the true class always comes first; (c + 1) / 2c for random scores and ``k_max=None``.
 

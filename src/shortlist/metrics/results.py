@@ -1,4 +1,4 @@
-"""The outcome of an evaluation: plain numbers, to be written to a file, compared and drawn."""
+"""The results of an evaluation: plain numbers that can be saved, compared and drawn."""
 
 import json
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """For each bin of confidence of the first guess: rows, share of right ones, mean confidence."""
+    """The rows, the accuracy and the mean confidence of each bin of confidence of the first guess."""
 
     rows: tuple[int, ...]
     accuracy: tuple[float | None, ...]
@@ -62,7 +62,7 @@ class ScoreResults:
         nll: Negative log-likelihood of the true class; over rows without NaN. None for sigmoid scores.
         topk_curve: Top-K accuracy for K = 1, 2, ..., as far as asked for.
         reliability: The bins of the calibration error.
-        class_hits: By K, the rows of each class whose first K guesses hold it.
+        class_hits: By K, the number of rows of each class whose first K guesses contain the class.
     """
 
     topk: Mapping[int, Averages]
@@ -80,18 +80,18 @@ class SetResults:
     """Metrics of the sets of one predictor.
 
     Args:
-        coverage: Share of rows whose set holds the true class.
+        coverage: Share of rows whose set contains the true class.
         size: Number of classes in a set; macro and by group of the true class.
         empty_share: Share of rows with an empty set.
-        size_quantiles: By share of rows ("0.5"), the smallest size that so many sets do not exceed.
-        group_size_quantiles: The same for the rows of each group of classes that has any.
+        size_quantiles: Quantiles of the size, by share of rows ("0.5").
+        group_size_quantiles: Quantiles of the size for the rows of each group of classes that has any.
         size_histogram: Number of sets with 0, 1, 2, ... classes, up to the largest that occurs.
-        promised: The coverage that the predictor promises, if it does.
-        under_covered: Share of the classes with rows whose coverage is below the one promised.
-        shortfall: Mean over the classes with rows of how far they are below it.
+        promised: Coverage that the predictor promises, if it does.
+        under_covered: Share of the classes with rows whose coverage is below the promised one.
+        shortfall: Mean over the classes with rows of how far they are below the promised coverage.
         worst_classes: The classes with the lowest coverage, lowest first.
-        worst_coverage: Their coverages.
-        class_hits: Rows of each class whose set holds it.
+        worst_coverage: Coverages of these classes.
+        class_hits: Number of rows of each class whose set contains the class.
         class_sizes: Sum of the set sizes of the rows of each class.
     """
 
@@ -112,20 +112,20 @@ class SetResults:
 
 @dataclass(frozen=True)
 class Results:
-    """All that :func:`shortlist.metrics.evaluate` found.
+    """All results of :func:`shortlist.metrics.evaluate`.
 
     Args:
-        rows: Rows that count.
-        ignored_rows: Rows left out because of their target.
-        nan_rows: Rows with a NaN among their scores (a miss if it is the true class's).
+        rows: Number of rows that were measured.
+        ignored_rows: Number of rows left out because of their target.
+        nan_rows: Number of rows with a NaN among their scores (a miss if it is the true class's).
         classes: Number of classes.
-        absent_classes: How many of them have no rows, and so no part in macro means.
+        absent_classes: Number of classes without rows, which macro means leave out.
         ties: Policy for classes that score the same as the true one.
-        activation: What makes probabilities of the scores.
+        activation: How scores become probabilities.
         level: Level of the confidence intervals.
-        num_resamples: Resamples they come from, 0 for no intervals.
+        num_resamples: Number of resamples for the intervals, 0 for no intervals.
         groups: Classes and rows of each group; empty if the class table has no training counts.
-        class_rows: Rows of each class.
+        class_rows: Number of rows of each class.
         scores: Metrics of the scores.
         sets: Metrics of each predictor's sets.
     """
@@ -145,7 +145,7 @@ class Results:
     sets: Mapping[str, SetResults]
 
     def metrics(self) -> dict[str, Estimate]:
-        """Every metric under one name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""
+        """Return all metrics by name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""
         named: dict[str, Estimate] = {}
         for k, averages in self.scores.topk.items():
             named |= _named(f"top{k}", averages)
@@ -161,7 +161,7 @@ class Results:
         return named
 
     def to_json(self) -> str:
-        """As JSON that any reader takes: an infinite number is written as text."""
+        """Return the results as JSON; infinite numbers are written as text."""
         return strict_json({"format": _FORMAT} | asdict(self))
 
     @staticmethod
@@ -197,7 +197,7 @@ def _named(start: str, averages: Averages) -> dict[str, Estimate]:
 
 
 def _numbers(value: Any) -> Any:
-    """Infinite numbers out of text, and lists as tuples."""
+    """Convert text to infinite numbers, and lists to tuples."""
     if isinstance(value, dict):
         return {key: _numbers(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What an evaluation keeps of each row: a few numbers, found in blocks of rows."""
+"""The few numbers that an evaluation keeps of each row, computed in blocks of rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ _BLOCK = 2**20  # scores looked at in one go: few enough for the processor's cac
 
 @dataclass(frozen=True)
 class RowNumbers:
-    """Numbers (n,) of the rows that count, on the CPU.
+    """The numbers (n,) of the rows that are not ignored, on the CPU.
 
     Args:
         target: Class index.
-        ranks: Place of the true class.
+        ranks: Rank of the true class.
         has_nan: Whether a score is NaN.
         confidence: Largest probability, NaN if not known.
-        right: Whether the class of the largest probability is the true one, ties as asked for.
+        right: Whether the class of the largest probability is the true one, by the rule for ties.
         nll: Minus the log-probability of the true class, NaN if not known.
-        hits: By predictor, whether the set holds the true class.
+        hits: By predictor, whether the set contains the true class.
         sizes: By predictor, the size of the set.
     """
 
@@ -53,7 +53,7 @@ def measure_rows(
     ignore_index: int,
     shown: Shown | None = None,
 ) -> RowNumbers:
-    """Numbers of all rows that count, with no more than a block of scores copied at a time.
+    """Measure all rows that are not ignored, with one block of scores copied at a time.
 
     ``shown`` makes of scores those whose activation are the probabilities; ``None`` where there are none.
     """
@@ -113,7 +113,7 @@ def _measure_block(
 def _probabilities(
     scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Shown | None
 ) -> dict[str, Tensor]:
-    """What calibration and likelihood are made of; NaN where there are no probabilities."""
+    """Return the numbers for calibration and likelihood; NaN where there are no probabilities."""
     if shown is not None:
         converted = shown(scores)
         if converted is None:
@@ -129,7 +129,7 @@ def _probabilities(
 
 
 def _nll(scores: Tensor, true: Tensor, activation: Activation) -> Tensor:
-    """Minus the log-probability of the true class (n,), float64; NaN where there is none."""
+    """Return minus the log-probability of the true class (n,), float64; NaN where there is none."""
     if activation == "softmax":
         return (promote(scores).logsumexp(1) - true).double()
     return -true.double().log() if activation == "none" else torch.full_like(true.double(), torch.nan)

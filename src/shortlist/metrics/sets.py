@@ -1,4 +1,4 @@
-"""Metrics of predicted sets: how often they hold the true class, and how large they are."""
+"""Metrics of predicted sets: how often they contain the true class, and how large they are."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -38,13 +38,13 @@ class SetSums(NamedTuple):
 def set_sums(
     sets: Bool[Tensor, "n c"], target: Tensor, *, groups: Tensor | None = None, ignore_index: int = -100
 ) -> SetSums:
-    """All that coverage and set size are made of; sums of two batches add up to those of both together.
+    """Compute the sums for coverage and set size; the sums of batches can be added up.
 
     Args:
         sets: Whether each class is in the set of each row (n, c).
         target: Class indices (n,).
         groups: Group of each class (c,), to count sizes by group.
-        ignore_index: Rows with this target do not count.
+        ignore_index: Rows with this target are ignored.
 
     Example:
         >>> sets = torch.tensor([[True, True, False], [False, True, False]])
@@ -78,7 +78,7 @@ def _check_sets(sets: Tensor) -> None:
 
 
 def _sizes(sets: Tensor) -> Tensor:
-    """Number of classes in each set (n,), int64."""
+    """Return the number of classes in each set (n,), int64."""
     return sets.sum(1, dtype=torch.int32).long()  # twice as fast as adding up in int64
 
 
@@ -90,7 +90,7 @@ def set_coverage(
     groups: Tensor | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """Share of rows whose set holds the true class.
+    """Compute the share of rows whose set contains the true class.
 
     This is coverage; of sets with K classes on average it is called average-K accuracy.
 
@@ -101,7 +101,7 @@ def set_coverage(
             over the classes that have rows. ``"group"``: the same within each group. ``"none"``: each
             class's.
         groups: Group of each class (c,), as from ``ClassTable.groups()``, for ``average="group"``.
-        ignore_index: Rows with this target do not count.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         float64: a scalar, or (g,) by group, or (c,) by class, NaN where there are no rows.
@@ -125,7 +125,7 @@ def set_size(
     groups: Tensor | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """Mean number of classes in a set, over all rows or by the rows' true class.
+    """Compute the mean number of classes in a set, over all rows or by the rows' true class.
 
     See :func:`set_coverage` for the arguments.
 
@@ -139,7 +139,7 @@ def set_size(
 
 
 def size_histogram(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " sizes"]:
-    """Number of rows with a set of 0, 1, ..., c classes (c + 1,); needs no labels.
+    """Count the rows with a set of 0, 1, ..., c classes (c + 1,); this needs no labels.
 
     Example:
         >>> size_histogram(torch.tensor([[True, True], [False, True], [False, False]]))
@@ -152,7 +152,7 @@ def size_histogram(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " sizes"]:
 def size_quantiles(
     histogram: Int[Tensor, "*g sizes"], q: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)
 ) -> Int[Tensor, "*g q"]:
-    """For each share q, the smallest size that at least this share of the sets do not exceed.
+    """Return, for each share q, the smallest size that at least this share of the sets do not exceed.
 
     Args:
         histogram: Number of sets of 0, 1, ..., c classes (..., c + 1), from :func:`size_histogram` or

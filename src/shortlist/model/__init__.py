@@ -1,4 +1,4 @@
-"""The finished model: preprocessing, network, score map, predictors and classes in one object, one folder."""
+"""The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
 from shortlist.model.model import Model, ModelError, network_by_name
 

@@ -1,4 +1,4 @@
-"""A finished model on disk: one folder, each part in a file of its own that can be written alone.
+"""Files of a finished model: one folder, with each part in its own file.
 
 ``model.json`` (format, network, preprocessing, names of the predictors), ``network.safetensors``,
 ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states. ``model.json`` is the
@@ -45,11 +45,11 @@ _PARTS = (*_TRAINED, "score_map.json")
 
 
 class ModelError(ValueError):
-    """A folder that is no model, or not a whole one; the message names the file."""
+    """Raised if a folder is not a complete model; the message names the file."""
 
 
 def model_folder(path: str | Path) -> Path:
-    """The folder with ``model.json``: the given one, or ``model`` inside it, where a run keeps its own."""
+    """Return the folder with ``model.json``: the given one, or ``model`` inside it, as in a run folder."""
     path = Path(path)
     found = next((folder for folder in (path, path / "model") if (folder / "model.json").is_file()), None)
     for run in (path, path.parent):
@@ -64,7 +64,7 @@ def model_folder(path: str | Path) -> Path:
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse the model of a run that is not finished: it may be of two calibrations."""
+    """Refuse the model of a run that is not finished, since its parts may not belong together."""
     with reading(run / "run.json"):
         kind = json.loads((run / "run.json").read_text(encoding="utf-8"))["format"]
     if kind in ("shortlist run 1", "shortlist run 2"):
@@ -99,7 +99,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever fails in the block is an error of this file."""
+    """Report any failure in the block as an error of this file."""
     if not path.is_file():
         raise ModelError(f"{path} is missing: the model is not whole")
     try:
@@ -138,7 +138,7 @@ def write_description(
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What ``model.json`` says: network, preprocessing, head, classifier, names of predictors, about."""
+    """Read ``model.json``: network, preprocessing, head, classifier, names of predictors, about."""
     path = Path(folder) / "model.json"
     with reading(path):
         content = _read_manifest(path)
@@ -153,7 +153,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 
 
 def write_network(folder: str | Path, network: nn.Module) -> None:
-    """Write the weights, ``network.safetensors``."""
+    """Write the weights to ``network.safetensors``."""
     from safetensors.torch import save_file
 
     state = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
@@ -228,7 +228,7 @@ def write_calibration(
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:
-    """The predictors of these names, in this order."""
+    """Read the predictors of these names, in this order."""
     predictors = {}
     for name in names:
         path = _predictor_path(Path(folder), name)

@@ -1,4 +1,4 @@
-"""A finished model as one graph, from prepared inputs to scores, probabilities and sets; its export."""
+"""A finished model as one graph, from prepared inputs to scores, probabilities and sets, for export."""
 
 import importlib.util
 import warnings
@@ -19,7 +19,7 @@ HeadChoice = Literal["set", "proposal"]
 
 
 class ModelGraph(nn.Module):
-    """Prepared inputs (n, ...) to scores, probabilities and, with a predictor, sets."""
+    """A module from prepared inputs (n, ...) to scores, probabilities and, with a predictor, sets."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ModelGraph(nn.Module):
         self.head: HeadChoice = head
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Scores (n, c), probabilities (n, c), and sets (n, c) if there is a predictor."""
+        """Return the scores (n, c), probabilities (n, c), and sets (n, c) if there is a predictor."""
         scores = self.score_map(head_scores(self.network(inputs), self.head))
         probabilities = self.to_shown(scores).softmax(1)
         if self.predictor is None:
@@ -43,12 +43,12 @@ class ModelGraph(nn.Module):
 
 
 def export_onnx(graph: ModelGraph, batch: Tensor, path: str | Path) -> None:
-    """Write a graph as one ONNX file for any number of rows, whole or not at all.
+    """Write a graph as one ONNX file for any number of rows, completely or not at all.
 
     Args:
-        graph: In evaluation mode.
+        graph: Graph in evaluation mode.
         batch: Inputs (n, ...) that show their shape and type.
-        path: Where to.
+        path: Path of the file.
     """
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""Pictures on their way into a model: read, prepared, some at a time."""
+"""Read and prepare images for a model, some at a time."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -15,7 +15,7 @@ __all__ = ["in_parts", "prepare_images"]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
-    """At most so many images at a time; a batch (n, ...) is cut, anything else is taken from as needed."""
+    """Give at most so many images at a time; a batch (n, ...) is cut, an iterable is read as needed."""
     if isinstance(images, Tensor):
         yield from images.split(size) if len(images) else ()
         return
@@ -25,7 +25,7 @@ def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -> Tensor:
-    """Inputs (n, ...) of paths, Pillow images, or tensors that are prepared already."""
+    """Make inputs (n, ...) from paths, Pillow images, or tensors that are already prepared."""
     if isinstance(images, Tensor):
         return images
     inputs = [_prepare(image, preprocessing) for image in _several(images)]

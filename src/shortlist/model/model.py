@@ -32,21 +32,21 @@ __all__ = ["Model", "ModelError", "network_by_name"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """A trained network with all that makes short lists of pictures out of it.
+    """A trained network with all that is needed to make short lists of images.
 
     Made by :meth:`from_parts` or a training run, kept in a folder by :meth:`save`, opened by :meth:`load`,
     which needs neither a recipe nor anything that trains.
 
     Attributes:
-        network: From prepared inputs (n, ...) to scores (n, c), in evaluation mode.
+        network: Network from prepared inputs (n, ...) to scores (n, c), in evaluation mode.
         classes: Names, ids, parents and training counts of the c classes.
-        preprocessing: From a picture to an input; ``None`` if the inputs are no pictures.
-        score_map: From the network's output to log-posteriors.
-        predictors: From scores to sets, by name; the first is the one that is used if none is named.
-        head: Of a network of two heads, the one to predict from.
-        classifier: Dotted name of the network's classifier; found if ``None``.
-        spec: What the network is built from; ``None`` if only its maker knows.
-        about: Name, version, date and the like, plain values.
+        preprocessing: Rule from an image to an input; ``None`` if the inputs are not images.
+        score_map: Map from the network's output to log-posteriors.
+        predictors: Predictors by name; the first one is used if none is named.
+        head: Head to predict from, for a network of two heads.
+        classifier: Dotted name of the network's classifier; ``None`` to find it.
+        spec: Specification of the network; ``None`` if there is none.
+        about: Plain values about the model, such as name, version and date.
 
     Example:
         >>> from shortlist.predictors import TopK
@@ -81,24 +81,25 @@ class Model:
         spec: NetworkSpec | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> "Model":
-        """Put a model together.
+        """Make a model from its parts.
 
         Args:
-            network: From inputs (n, ...) to scores (n, c), or to those of two heads
+            network: Network from inputs (n, ...) to scores (n, c), or to those of two heads
                 (:class:`~shortlist.models.heads.TwoHeadScores`). It is put into evaluation mode; the other
                 parts move to its device.
-            class_table: The c classes.
-            preprocessing: From a picture to an input.
-            score_map: What makes log-posteriors of the network's scores: of a known loss,
-                :func:`~shortlist.scores.map_of_loss`; of scores that no loss explains,
+            class_table: Table of the c classes.
+            preprocessing: Rule from an image to an input.
+            score_map: Map from the network's scores to log-posteriors. For a known loss, use
+                :func:`~shortlist.scores.map_of_loss`; for scores of another origin,
                 ``ScoreMap(c, contains=None).identified(...)`` with the numbers of
-                :func:`~shortlist.scores.fit_temperature_and_prior`. If ``None``, nobody knows what the scores
-                mean: they are left as they are, and probabilities and short lists are refused.
-            predictors: By name, calibrated on scores that went through the map (see :meth:`scores`).
-            head: Of a network of two heads, the one to predict from: ``"set"`` or ``"proposal"``.
+                :func:`~shortlist.scores.fit_temperature_and_prior`. If ``None``, the meaning of the scores
+                is not known: they are left as they are, and probabilities and short lists are refused.
+            predictors: Predictors by name, calibrated on scores that went through the map (see
+                :meth:`scores`).
+            head: Head to predict from, for a network of two heads: ``"set"`` or ``"proposal"``.
             classifier: Dotted name of the classifier, whose input are the :meth:`features`.
-            spec: What the network can be built from again. Without it, :meth:`load` wants the network.
-            about: Plain values, for people.
+            spec: Specification to build the network again. Without it, :meth:`load` needs the network.
+            about: Plain values about the model, for people.
 
         Raises:
             ValueError: If the parts do not go together.
@@ -119,12 +120,12 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """Device of the network."""
         tensors = chain(self.network.parameters(), self.network.buffers(), [self.score_map.scale])
         return next(tensors).device
 
     def to(self, device: str | torch.device) -> "Model":
-        """Move all parts to a device; returns the model itself."""
+        """Move all parts to a device, and return the model itself."""
         for part in (self.network, self.score_map, self._to_shown, *self.predictors.values()):
             part.to(device)
         return self
@@ -136,7 +137,7 @@ class Model:
 
     @cached_property
     def _to_shown(self) -> ScoreMap:
-        """From mapped scores to those whose softmax is shown to people."""
+        """Convert mapped scores to those whose softmax is shown to people."""
         now = self.score_map.now
         shown = now
         if now is not None and self.classes.counts:
@@ -144,7 +145,7 @@ class Model:
         return ScoreMap(len(self.classes), contains=now, now=shown).to(self.device)
 
     def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
-        """Scores (n, c), float32, of prepared inputs (n, ...): the network's, through the score map."""
+        """Compute the scores (n, c), float32, of prepared inputs (n, ...), by network and score map."""
         with torch.inference_mode():
             scores = head_scores(self.network(self._input(batch)), self.head)
             if self.spec is None or self.spec.runs_code:
@@ -152,23 +153,23 @@ class Model:
             return self.score_map.map_(scores)
 
     def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Probabilities (n, c) of the classes, for rows whose classes occur as those of the training rows.
+        """Compute class probabilities (n, c), for rows with the class frequencies of the training rows.
 
         Without training counts in the class table, they are for rows whose classes occur as the score map's
         result assumes.
 
         Args:
-            scores: What :meth:`scores` gives.
+            scores: Scores that :meth:`scores` returned.
 
         Raises:
-            UnknownPriorError: If nobody knows what the scores mean.
+            UnknownPriorError: If the meaning of the scores is not known.
         """
         self._check_known()
         with torch.inference_mode():
             return self._to_shown(scores.to(self.device)).softmax(1)
 
     def features(self, batch: Tensor) -> Tensor:
-        """What the classifier sees of prepared inputs (n, ...): vectors (n, d)."""
+        """Compute the features (n, d) of prepared inputs (n, ...), which the classifier takes."""
         classifier = self.network.get_submodule(classifier_name(self.network, self.classifier))
         seen: list[Tensor] = []
         thread = get_ident()
@@ -188,12 +189,12 @@ class Model:
         return promote(seen[0])
 
     def sets(self, scores: Float[Tensor, "n c"], predictor: str | None = None) -> Bool[Tensor, "n c"]:
-        """Sets (n, c) of what :meth:`scores` gives, by the predictor of this name, or the first one."""
+        """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (the first by default)."""
         with torch.inference_mode():
             return self._predictor(predictor)(scores.to(self.device))
 
     def prepare(self, images: Iterable[Any]) -> Tensor:
-        """Inputs (n, ...) of paths, Pillow images, or tensors that are prepared already.
+        """Make inputs (n, ...) from paths, Pillow images, or tensors that are already prepared.
 
         Raises:
             ValueError: If a file cannot be read, or the model does not know how pictures become inputs.
@@ -208,7 +209,7 @@ class Model:
         at_least: int = 0,
         batch_size: int = 64,
     ) -> list[list[Candidate]]:
-        """The candidate classes of each image, the one with the best score first.
+        """Return the candidate classes of each image, the one with the best score first.
 
         Where the scores contain other class priors than the training rows', as those of a logit-adjusted loss
         do, the best score need not have the largest probability.
@@ -216,11 +217,11 @@ class Model:
         Args:
             images: Paths, Pillow images or prepared tensors, or one batch (n, ...) of prepared inputs.
             predictor: Name of the predictor whose sets are listed; the first one if ``None``.
-            at_least: How many of the best classes are listed in any case, in the set or not.
-            batch_size: How many images go through the network at a time.
+            at_least: Number of best classes that are listed in any case, in the set or not.
+            batch_size: Number of images that go through the network at a time.
 
         Raises:
-            UnknownPriorError: If nobody knows what the scores mean.
+            UnknownPriorError: If the meaning of the scores is not known.
             ValueError: If there is no such predictor, or an image cannot be read.
         """
         check_count("batch_size", batch_size)
@@ -234,7 +235,7 @@ class Model:
         return lists
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a folder that must not exist; it appears when it is whole.
+        """Save the model to a new folder, which appears only when it is complete.
 
         Raises:
             ModelError: If it exists.
@@ -248,13 +249,13 @@ class Model:
     def load(
         path: str | Path, *, network: nn.Module | None = None, device: str | torch.device = "cpu"
     ) -> "Model":
-        """Open a saved model. Nothing that is named in it is ever run.
+        """Load a saved model. Code that is named in it is never run.
 
         Args:
-            path: What :meth:`save` wrote, or a run folder with a model in it.
-            network: Takes the weights, instead of one that is built as the folder says. It must be given
-                where the folder does not say how, or by a function of somebody's own.
-            device: Where to.
+            path: Folder that :meth:`save` wrote, or a run folder with a model in it.
+            network: Network to load the weights into, instead of one that is built from the folder. It must
+                be given if the folder does not say how to build it, or names a user's own function.
+            device: Device to load the model to.
 
         Raises:
             ModelError: If a file is missing, damaged or of another format; the message names it.
@@ -295,13 +296,13 @@ class Model:
         ``pip install 'shortlist[export]'``.
 
         Args:
-            path: Where to; the file appears when it is whole.
-            predictor: Name of the predictor whose sets are wanted; none if ``None``.
+            path: Path of the file, which appears only when it is complete.
+            predictor: Name of the predictor whose sets are exported; no sets if ``None``.
             batch: Inputs (n, ...) that show shape and type, where neither the network's specification nor the
                 preprocessing tells.
 
         Raises:
-            UnknownPriorError: If nobody knows what the scores mean.
+            UnknownPriorError: If the meaning of the scores is not known.
         """
         self._check_known()
         chosen = None if predictor is None else self._predictor(predictor)
@@ -320,7 +321,7 @@ class Model:
         }
 
     def _input(self, batch: Tensor) -> Tensor:
-        """A batch where the network is, and in its precision."""
+        """Return a batch on the device of the network, and in its precision."""
         kinds = (tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point())
         dtype = next(kinds, batch.dtype) if batch.is_floating_point() else batch.dtype
         return in_channels_last(batch.to(self.device, dtype))
@@ -355,7 +356,7 @@ class Model:
 def _check_sizes(
     num_classes: int, score_map: ScoreMap, predictors: Mapping[str, SetPredictor], spec: NetworkSpec | None
 ) -> None:
-    """Require parts for as many classes as there are, and predictors that are ready."""
+    """Require parts with the same number of classes, and predictors that are calibrated."""
     sizes = {"score_map": score_map.num_classes}
     if spec is not None:
         sizes["spec"] = spec.num_classes
@@ -370,7 +371,7 @@ def _check_sizes(
 
 
 def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy as JSON gives it back."""
+    """Return a copy as JSON gives it back."""
     try:
         return json.loads(json.dumps(dict(about), allow_nan=False))
     except (TypeError, ValueError) as error:

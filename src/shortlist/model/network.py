@@ -1,4 +1,4 @@
-"""The network of a saved model: built as its folder says, or by a function that the caller names."""
+"""Make the network of a saved model, as its folder says or by a function that the caller names."""
 
 import importlib
 from dataclasses import replace
@@ -14,7 +14,7 @@ __all__ = ["network_by_name", "network_of"]
 
 
 def network_of(spec: NetworkSpec | None) -> nn.Module:
-    """The network without weights of its own; what is drawn does not show in other draws."""
+    """Return the network before its weights are loaded; the global random state does not change."""
     if spec is None:
         raise ValueError(
             "it does not say how the network is built: make the network yourself and pass it, "
@@ -25,12 +25,12 @@ def network_of(spec: NetworkSpec | None) -> nn.Module:
 
 
 def network_by_name(path: str | Path, name: str) -> nn.Module:
-    """The network for a saved model, made by a function that the caller names: its code is run.
+    """Make the network for a saved model by a function that the caller names. Its code is run.
 
     Args:
-        path: The folder of the model, for :meth:`Model.load`.
-        name: ``"package.module:function"``. Where the folder says how the network is built, the function
-            takes the place of the one that it names; otherwise it is called without arguments.
+        path: Folder of the model, as for :meth:`Model.load`.
+        name: Name ``"package.module:function"``. If the folder says how the network is built, this function
+            replaces the one that it names; otherwise it is called without arguments.
     """
     content = read_description(model_folder(path))["network"]
     if content is not None:

@@ -1,4 +1,4 @@
-"""Small networks that timm and torchvision lack; each has ``features`` and a classifier called ``head``."""
+"""Small networks that timm and torchvision do not have; each has ``features`` and a classifier ``head``."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What all models have in common: features, then a classifier called ``head``; checks; first values."""
+"""The base of all networks (features, then a classifier ``head``), checks, and initial values."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Literal
@@ -11,7 +11,7 @@ __all__ = ["Network", "check_images", "check_sizes", "draw_he_normal"]
 
 
 class Network(nn.Module, ABC):
-    """Features (n, d) of a batch, and scores made from them by ``head``.
+    """A network that computes features (n, d) of a batch, and scores from them by ``head``.
 
     The head is an ``nn.Linear`` until :func:`shortlist.models.classifiers.replace_classifier` puts another
     one in its place.
@@ -25,10 +25,10 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """What the classifier sees of a batch, (n, d)."""
+        """Compute the features (n, d) of a batch, which the classifier takes."""
 
     def forward(self, x: Tensor) -> Any:
-        """What the head makes of the features: logits (n, c) by a linear one."""
+        """Compute the output of the head for a batch, such as logits (n, c)."""
         return self.head(self.features(x))
 
 

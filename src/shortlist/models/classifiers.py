@@ -1,4 +1,4 @@
-"""Work on the classifier of a whole model: replace it, or train it alone."""
+"""Replace the classifier of a model, or train it alone."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,10 +15,10 @@ Model = TypeVar("Model", bound=nn.Module)
 def replace_classifier(
     model: Model, head: nn.Module | Callable[[int], nn.Module], *, name: str | None = None
 ) -> Model:
-    """Put a head in the place of a model's classifier.
+    """Replace a model's classifier by a head.
 
     Args:
-        model: A timm or torchvision model, or any other module. It is changed.
+        model: A timm or torchvision model, or any other module. It is changed in place.
         head: The new head, or a function that makes it from the length of the features, which is read from
             the layer that is replaced. It moves to that layer's device and type.
         name: Dotted name of the module to replace: exactly that one, under all names that it has. ``None``
@@ -69,7 +69,7 @@ def replace_classifier(
 
 
 def freeze_features(model: Model, *, name: str | None = None, reset: bool = False) -> Model:
-    """Freeze all but the classifier, to train it again on class-balanced batches (classifier retraining).
+    """Freeze all layers but the classifier, to train it again on class-balanced batches.
 
     Parameters outside the classifier stop asking for gradients; those inside are left as they are. Batch
     normalization outside the classifier uses its running statistics from now on and no longer updates them,
@@ -77,9 +77,9 @@ def freeze_features(model: Model, *, name: str | None = None, reset: bool = Fals
     ``model.train()`` does not undo it. Dropout is left as it is.
 
     Args:
-        model: A model with a classifier. It is changed.
+        model: A model with a classifier. It is changed in place.
         name: Dotted name of the classifier, found as by :func:`replace_classifier` if ``None``.
-        reset: Whether to draw the classifier's parameters anew, as the paper does.
+        reset: Whether to draw new initial parameters for the classifier, as the paper does.
 
     Returns:
         The model.
@@ -125,7 +125,7 @@ def _use_running_statistics(module: nn.Module, _: tuple) -> None:
 
 
 def _linear_names(module: nn.Module) -> list[str]:
-    """Names of the linear layers and heads inside, in order; ``""`` for the module itself."""
+    """Return the names of the linear layers and heads inside, in order; ``""`` for the module itself."""
     found: list[str] = []
     for name, part in module.named_modules():
         if isinstance(part, _LINEAR) and not (found and (not found[-1] or name.startswith(found[-1] + "."))):
@@ -138,7 +138,7 @@ def _linear_layers(model: nn.Module) -> str:
 
 
 def classifier_name(model: nn.Module, name: str | None = None) -> str:
-    """Dotted name of a model's classifier, as :func:`replace_classifier` finds it, or the given one."""
+    """Return the dotted name of a model's classifier, as :func:`replace_classifier` finds it."""
     modules = dict(model.named_modules(remove_duplicate=False))  # a module may have several names
     if name is not None:
         if name and name in modules:

@@ -1,4 +1,4 @@
-"""Plain convolutional networks for small images, cheap enough for a processor."""
+"""Plain convolutional networks for small images, small enough to train on a CPU."""
 
 from collections import OrderedDict
 
@@ -11,12 +11,12 @@ __all__ = ["ConvNet", "deep_cnn", "small_cnn"]
 
 
 class ConvNet(Network):
-    """Stages of 3 x 3 convolutions with max-pooling in between; made by :func:`small_cnn`, :func:`deep_cnn`.
+    """A network of 3 x 3 convolutions and max-pooling; made by :func:`small_cnn` and :func:`deep_cnn`.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images.
-        stages: For each stage, the channels of its convolutions.
+        in_channels: Number of channels of the images.
+        stages: Numbers of channels of the convolutions, a sequence for each stage.
         pool_last: Whether the last stage pools too.
     """
 
@@ -39,7 +39,7 @@ class ConvNet(Network):
         draw_he_normal(self, fan="fan_in")
 
     def features(self, x: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n d"]:
-        """Means over the last map, (n, d)."""
+        """Compute the means over the last feature map, (n, d)."""
         check_images(x, in_channels=self.in_channels, smallest=self.smallest)
         return self.blocks(x).mean((2, 3))
 
@@ -52,15 +52,15 @@ def _convolution(in_channels: int, out_channels: int, *, pool: bool) -> nn.Seque
 
 
 def small_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> ConvNet:
-    """Four convolutions, each followed by max-pooling, normalization and ReLU; then the mean of the map.
+    """Make a network of four convolutions, each with max-pooling, normalization and ReLU.
 
     The first convolution, the only one at full height and width, has ``width / 2`` channels, the others 2,
     4 and 8 times ``width``. Convolutions start from a normal of variance 2 / fan-in.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images: 1 for gray, 3 for color.
-        width: Even; the cost grows about with its square.
+        in_channels: Number of channels of the images: 1 for gray, 3 for color.
+        width: Number of channels, even; the cost grows about with its square.
 
     Returns:
         A model from images (n, in_channels, height, width), at least 16 x 16, to logits (n, c).
@@ -78,15 +78,15 @@ def small_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> Con
 
 
 def deep_cnn(num_classes: int, *, in_channels: int = 3, width: int = 16) -> ConvNet:
-    """Eight convolutions with normalization and ReLU: 1, 2, 2 and 3 of them with max-pooling in between.
+    """Make a network of eight convolutions in four stages of 1, 2, 2 and 3, with max-pooling in between.
 
     The stages have as many channels as the convolutions of :func:`small_cnn`; ``width=8`` costs about as
     much as that one with 16.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images: 1 for gray, 3 for color.
-        width: Even; the cost grows about with its square.
+        in_channels: Number of channels of the images: 1 for gray, 3 for color.
+        width: Number of channels, even; the cost grows about with its square.
 
     Returns:
         A model from images (n, in_channels, height, width), at least 8 x 8, to logits (n, c).

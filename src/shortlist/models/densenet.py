@@ -12,7 +12,7 @@ __all__ = ["DenseNet", "densenet40_40", "densenet_cifar"]
 
 
 class DenseLayer(nn.Module):
-    """``growth_rate`` new channels from all the channels before, put after these."""
+    """A layer that computes ``growth_rate`` new channels and appends them to its input."""
 
     def __init__(self, in_channels: int, growth_rate: int, *, bottleneck: bool, dropout_rate: float) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class DenseLayer(nn.Module):
         self.grow = NormConv(inner, growth_rate, kernel_size=3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The channels before and the new ones."""
+        """Return the input with the new channels appended."""
         new = x
         if self.reduce is not None:
             new = dropout(self.reduce(new), self.dropout_rate, self.training)
@@ -38,12 +38,12 @@ class NormConv(nn.Module):
         self.conv = nn.Conv2d(in_channels, out_channels, kernel_size, padding=kernel_size // 2, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The new channels."""
+        """Return the new channels."""
         return self.conv(relu(self.norm(x), inplace=True))
 
 
 class Transition(nn.Module):
-    """Between two blocks: fewer channels, half the height and width."""
+    """The layer between two blocks: fewer channels, half the height and width."""
 
     def __init__(self, in_channels: int, out_channels: int, *, dropout_rate: float) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class Transition(nn.Module):
         self.reduce = NormConv(in_channels, out_channels, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The smaller map."""
+        """Return the smaller feature map."""
         return avg_pool2d(dropout(self.reduce(x), self.dropout_rate, self.training), 2)
 
 
 class DenseNet(Network):
-    """Three dense blocks on images of about 32 x 32; made by :func:`densenet_cifar`."""
+    """A DenseNet of three blocks for images of about 32 x 32; made by :func:`densenet_cifar`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class DenseNet(Network):
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
 
     def features(self, x: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n d"]:
-        """Means over the last map, (n, d)."""
+        """Compute the means over the last feature map, (n, d)."""
         check_images(x, in_channels=self.in_channels, smallest=4)
         return relu(self.norm(self.blocks(self.stem(x))), inplace=True).mean((2, 3))
 
@@ -112,7 +112,7 @@ def densenet_cifar(
     compression: float = 0.5,
     dropout_rate: float = 0.0,
 ) -> DenseNet:
-    """DenseNet of three blocks for small images, at full, half and quarter height and width.
+    """Make a DenseNet of three blocks for small images, at full, half and quarter height and width.
 
     With ``bottleneck`` and ``compression`` below 1 this is the paper's DenseNet-BC, without and with
     ``compression=1`` its plain DenseNet. The first convolution has ``2 * growth_rate`` channels with a
@@ -120,13 +120,13 @@ def densenet_cifar(
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images.
+        in_channels: Number of channels of the images.
         depth: Number of convolutions on the way and the classifier: ``4 + 6 n`` with a bottleneck, else
             ``4 + 3 n``, for n layers in each block.
-        growth_rate: Channels that each layer adds (k in the paper).
+        growth_rate: Number of channels that each layer adds (k in the paper).
         bottleneck: Whether a 1 x 1 convolution to ``4 * growth_rate`` channels comes before each 3 x 3 one.
         compression: Share of the channels that a transition keeps (theta in the paper), in (0, 1].
-        dropout_rate: Of the output of each convolution in blocks and transitions. The paper has 0.2 for
+        dropout_rate: Dropout rate after each convolution in blocks and transitions. The paper uses 0.2 for
             training without augmentation.
 
     Returns:
@@ -155,14 +155,14 @@ def densenet_cifar(
 
 
 def densenet40_40(num_classes: int, *, in_channels: int = 3, dropout_rate: float = 0.0) -> DenseNet:
-    """The DenseNet 40-40 of the top-k and average-k experiments on CIFAR-100; 1,941,620 parameters there.
+    """Make the DenseNet 40-40 of the experiments on CIFAR-100, where it has 1,941,620 parameters.
 
     The papers name only depth and growth rate. The code published with them has bottlenecks and compression
     0.5 (DenseNet-BC) and no dropout, and so has this; :func:`densenet_cifar` makes the plain one.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images.
+        in_channels: Number of channels of the images.
         dropout_rate: See :func:`densenet_cifar`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Heads: from features (n, d) to class scores (n, c), on a backbone or in place of a model's classifier."""
+"""Heads, which compute class scores (n, c) from features (n, d)."""
 
 import math
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class LinearHead(nn.Module):
-    r"""One weight vector and one offset per class.
+    r"""A linear head with one weight vector and one offset per class.
 
     .. math:: s_c = w_c \cdot x + b_c
 
@@ -31,10 +31,10 @@ class LinearHead(nn.Module):
     Args:
         in_features: Length d of the features.
         num_classes: Number c of classes.
-        bias: Whether there is an offset.
+        bias: Whether the head has offsets.
 
     Returns:
-        From features (n, d), logits (n, c).
+        Logits (n, c) for features (n, d).
 
     Example:
         >>> head = LinearHead(2, 3)
@@ -53,23 +53,23 @@ class LinearHead(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew, uniformly within ``1 / sqrt(in_features)``, as ``nn.Linear`` does."""
+        """Draw new parameters, uniformly within ``1 / sqrt(in_features)``, as ``nn.Linear`` does."""
         bound = 1 / math.sqrt(self.in_features)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """The scores of a batch."""
+        """Compute the scores of a batch."""
         _check_features(features, self.in_features)
         return linear(features, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The hyper-parameters."""
+        """Show the hyper-parameters."""
         return f"{self.in_features}, {self.num_classes}, bias={self.bias is not None}"
 
 
 class CosineHead(nn.Module):
-    r"""Cosine of the features and each class's weight vector, times a scale.
+    r"""A head whose scores are the cosine of the features and each class's weight vector, times a scale.
 
     .. math:: s_c = \gamma\, \frac{w_c \cdot x}{\lVert w_c \rVert\, \lVert x \rVert}
 
@@ -84,10 +84,10 @@ class CosineHead(nn.Module):
         in_features: Length d of the features.
         num_classes: Number c of classes.
         scale: Factor of the cosines (gamma in the formula), > 0.
-        learn_scale: Whether the scale is a parameter.
+        learn_scale: Whether the scale is learned.
 
     Returns:
-        From features (n, d), logits (n, c) in ``[-scale, scale]``.
+        Logits (n, c) for features (n, d) in ``[-scale, scale]``.
 
     Example:
         >>> head = CosineHead(2, 2, scale=10.0)
@@ -126,23 +126,23 @@ class CosineHead(nn.Module):
         return self.fixed_scale
 
     def reset_parameters(self) -> None:
-        """Draw the class weights anew, uniformly on the unit sphere; a learned scale stays."""
+        """Draw new class weights, uniformly on the unit sphere; a learned scale stays as it is."""
         with torch.no_grad():
             self.weight.copy_(_unit(nn.init.normal_(self.weight)))
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """The scores of a batch."""
+        """Compute the scores of a batch."""
         _check_features(features, self.in_features)
         return linear(_unit(promote(features)), _unit(promote(self.weight))) * self.scale
 
     def extra_repr(self) -> str:
-        """The hyper-parameters."""
+        """Show the hyper-parameters."""
         learned = self.log_scale is not None
         return f"{self.in_features}, {self.num_classes}, scale={self.scale.item():.4g}, learn_scale={learned}"
 
 
 class TwoHeadScores(NamedTuple):
-    """What :class:`TwoHead` returns: scores (n, c) to predict from, and scores (n, c) that propose labels."""
+    """The pair that :class:`TwoHead` returns: scores (n, c) to predict from, and to propose labels."""
 
     set_logits: Tensor
     proposal_logits: Tensor
@@ -160,7 +160,7 @@ class TwoHead(nn.Module):
         bias: Whether the heads have offsets.
 
     Returns:
-        From features (n, d), the pair :class:`TwoHeadScores` of logits (n, c).
+        The pair :class:`TwoHeadScores` of logits (n, c) for features (n, d).
 
     Example:
         >>> scores = TwoHead(8, 3)(torch.randn(4, 8))
@@ -179,17 +179,17 @@ class TwoHead(nn.Module):
         self.proposal_head = LinearHead(in_features, num_classes, bias=bias)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of both heads anew."""
+        """Draw new parameters for both heads."""
         self.set_head.reset_parameters()
         self.proposal_head.reset_parameters()
 
     def forward(self, features: Float[Tensor, "n d"]) -> TwoHeadScores:
-        """The scores of a batch, from both heads."""
+        """Compute the scores of a batch by both heads."""
         return TwoHeadScores(self.set_head(features), self.proposal_head(features))
 
 
 def head_outputs(output: Any) -> dict[str, Tensor]:
-    """What a network returned, by head: ``"set"`` and ``"proposal"`` of two, ``"set"`` for the only one."""
+    """Return a network's output by head: ``"set"`` and ``"proposal"`` of two heads, ``"set"`` of one."""
     if isinstance(output, TwoHeadScores):
         return {"set": output.set_logits, "proposal": output.proposal_logits}
     if not isinstance(output, Tensor):
@@ -199,13 +199,13 @@ def head_outputs(output: Any) -> dict[str, Tensor]:
 
 
 def head_scores(output: Any, head: str = "set") -> Tensor:
-    """The scores (n, c), float32, of one head; of a network with one output, that."""
+    """Return the scores (n, c), float32, of one head, or the only output of the network."""
     outputs = head_outputs(output)
     return outputs.get(head, outputs["set"]).float()
 
 
 class ScaledHead(nn.Module):
-    r"""Learnable weight scaling: a trained head, frozen, with one learned positive scale per class.
+    r"""A trained head that is frozen, with one learned positive scale per class (learnable weight scaling).
 
     .. math:: s_c = f_c\, (w_c \cdot x) + b_c, \qquad f_c > 0
 
@@ -216,10 +216,10 @@ class ScaledHead(nn.Module):
 
     Args:
         head: A trained ``nn.Linear``, :class:`LinearHead` or :class:`CosineHead`. It is not copied: its own
-            parameters stop asking for gradients.
+            parameters are frozen.
 
     Returns:
-        From features (n, d), logits (n, c).
+        Logits (n, c) for features (n, d).
 
     Raises:
         ValueError: If ``head`` is of another kind.
@@ -253,11 +253,11 @@ class ScaledHead(nn.Module):
         return self.log_scale.exp()
 
     def reset_parameters(self) -> None:
-        """Set the scales back to 1; the head stays."""
+        """Set the scales back to 1; the head stays as it is."""
         nn.init.zeros_(self.log_scale)
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """The scores of a batch."""
+        """Compute the scores of a batch."""
         _check_features(features, self.in_features)
         if isinstance(self.head, CosineHead):
             return self.scale * self.head(features)
@@ -266,7 +266,7 @@ class ScaledHead(nn.Module):
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Each row divided by its length; a row of zeros as it is, with a finite gradient."""
+    """Divide each row by its length; a row of zeros stays, with a finite gradient."""
     norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(norm > 0, norm, 1)
 

@@ -14,7 +14,7 @@ __all__ = ["MLP", "linear", "mlp"]
 
 
 class MLP(Network):
-    """Fully connected layers on flattened input; made by :func:`linear` and :func:`mlp`."""
+    """A network of fully connected layers on flattened input; made by :func:`linear` and :func:`mlp`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MLP(Network):
         self.layers = nn.Sequential(*parts)
 
     def features(self, x: Float[Tensor, "*rows"]) -> Float[Tensor, "n d"]:
-        """The last hidden layer, or without any the flattened input, (n, d)."""
+        """Return the last hidden layer (n, d), or the flattened input if there is no hidden layer."""
         shape = tuple(x.shape)
         if x.ndim < 2 or math.prod(shape[1:]) != self.in_features:
             raise ValueError(f"input must be (n, ...) with {self.in_features} values in a row, got {shape}")
@@ -58,11 +58,11 @@ class MLP(Network):
 
 
 def linear(num_classes: int, *, in_channels: int = 3, image_size: Sequence[int] | None = None) -> MLP:
-    """A linear classifier of the input itself: of saved embeddings, or of flattened images.
+    """Make a linear classifier of the input itself: saved embeddings, or flattened images.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Length of the vectors, or channels of the images.
+        in_channels: Length of the vectors, or number of channels of the images.
         image_size: Height and width of the images; ``None`` for vectors.
 
     Returns:
@@ -87,15 +87,15 @@ def mlp(
     norm: bool = False,
     dropout_rate: float = 0.0,
 ) -> MLP:
-    """Fully connected layers with ReLU. Their weights start from a normal of variance 2 / fan-in.
+    """Make a network of fully connected layers with ReLU, with initial weights of variance 2 / fan-in.
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Length of the vectors, or channels of the images.
+        in_channels: Length of the vectors, or number of channels of the images.
         image_size: Height and width of the images; ``None`` for vectors.
         hidden: Lengths of the hidden layers; none gives :func:`linear`.
         norm: Whether each hidden layer is normalized over the batch.
-        dropout_rate: Of each hidden layer.
+        dropout_rate: Dropout rate after each hidden layer.
 
     Returns:
         A model from vectors (n, in_channels) or images to logits (n, c).

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions beside a shortcut without parameters (option A of the paper)."""
+    """A block of two convolutions beside a shortcut without parameters (option A of the paper)."""
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int) -> None:
         super().__init__()
@@ -28,20 +28,20 @@ class BasicBlock(nn.Module):
         self.norm2 = nn.BatchNorm2d(out_channels)
 
     def shortcut(self, x: Tensor) -> Tensor:
-        """The input itself, or every second pixel of it between channels of zeros."""
+        """Return the input itself, or every second pixel of it, padded with channels of zeros."""
         if self.stride == 1 and not self.extra:
             return x
         before = self.extra // 2
         return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.extra - before))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of both ways."""
+        """Return the sum of the convolutions and the shortcut."""
         inner = relu(self.norm1(self.conv1(x)), inplace=True)
         return relu(self.norm2(self.conv2(inner)) + self.shortcut(x), inplace=True)
 
 
 class CifarResNet(Network):
-    """Three stages of 16, 32 and 64 channels on images of about 32 x 32; made by :func:`resnet_cifar`."""
+    """A residual network of three stages for images of about 32 x 32; made by :func:`resnet_cifar`."""
 
     def __init__(self, num_classes: int, *, in_channels: int, depth: int, width: int) -> None:
         check_sizes(in_channels=in_channels, depth=depth, width=width)
@@ -62,13 +62,13 @@ class CifarResNet(Network):
         nn.init.kaiming_normal_(self.head.weight)  # type: ignore[arg-type]
 
     def features(self, x: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n d"]:
-        """Means over the last map, (n, d)."""
+        """Compute the means over the last feature map, (n, d)."""
         check_images(x, in_channels=self.in_channels, smallest=1)
         return self.blocks(relu(self.norm(self.stem(x)), inplace=True)).mean((2, 3))
 
 
 def resnet_cifar(num_classes: int, *, in_channels: int = 3, depth: int = 32, width: int = 16) -> CifarResNet:
-    """Residual network for small images: 3 x 3 convolutions, shortcuts without parameters (option A).
+    """Make a residual network for small images: 3 x 3 convolutions, shortcuts without parameters (option A).
 
     Where a stage begins, the shortcut takes every second pixel and puts half of the new channels, all zero,
     before and half after the old ones. Convolutions and the classifier's weights start from a normal of
@@ -76,9 +76,9 @@ def resnet_cifar(num_classes: int, *, in_channels: int = 3, depth: int = 32, wid
 
     Args:
         num_classes: Number c of classes.
-        in_channels: Channels of the images.
+        in_channels: Number of channels of the images.
         depth: Number of convolutions and the classifier, ``2 + 6 n`` for n blocks in each of three stages.
-        width: Channels of the first stage; the others have twice and four times as many.
+        width: Number of channels of the first stage; the others have twice and four times as many.
 
     Returns:
         A model from images (n, in_channels, height, width) to logits (n, c).
@@ -98,12 +98,12 @@ def resnet_cifar(num_classes: int, *, in_channels: int = 3, depth: int = 32, wid
 
 
 def resnet20_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """:func:`resnet_cifar` of depth 20: 0.27 million parameters for 10 classes."""
+    """Make a :func:`resnet_cifar` of depth 20: 0.27 million parameters for 10 classes."""
     return resnet_cifar(num_classes, in_channels=in_channels, depth=20, width=width)
 
 
 def resnet32_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """:func:`resnet_cifar` of depth 32: 464,154 parameters for 10 classes.
+    """Make a :func:`resnet_cifar` of depth 32: 464,154 parameters for 10 classes.
 
     Used on long-tailed CIFAR by K. Cao et al. (LDAM, NeurIPS 2019) and A. K. Menon et al. (logit
     adjustment, ICLR 2021). For LDAM, put a :class:`shortlist.models.heads.CosineHead` in place of the
@@ -113,10 +113,10 @@ def resnet32_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -
 
 
 def resnet44_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """:func:`resnet_cifar` of depth 44: 0.66 million parameters for 10 classes."""
+    """Make a :func:`resnet_cifar` of depth 44: 0.66 million parameters for 10 classes."""
     return resnet_cifar(num_classes, in_channels=in_channels, depth=44, width=width)
 
 
 def resnet56_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """:func:`resnet_cifar` of depth 56: 0.85 million parameters for 10 classes."""
+    """Make a :func:`resnet_cifar` of depth 56: 0.85 million parameters for 10 classes."""
     return resnet_cifar(num_classes, in_channels=in_channels, depth=56, width=width)

@@ -1,4 +1,4 @@
-"""A network by name and plain values: what is written beside its weights, and made into the network again."""
+"""The specification of a network by name and plain values, which is saved with its weights."""
 
 import importlib
 import inspect
@@ -25,21 +25,21 @@ _WEIGHTS = ("pretrained", "weights", "checkpoint_path")
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """What a network is built from, all of it plain values for JSON; see :func:`build_network`.
+    """The specification of a network in plain values for JSON; see :func:`build_network`.
 
     Args:
         name: A key of ``MODELS``, ``"timm:NAME"``, ``"torchvision:NAME"`` or ``"package.module:function"``.
-        options: Further arguments of the function that makes it.
-        small_stem: Whether the first convolution is replaced by one of 3 x 3 that takes every pixel.
-        head: What takes the classifier's place: ``"linear"``, ``"cosine"`` or ``"two_head"``.
-        bias: Whether a linear head or two of them have offsets.
+        options: Further arguments of the function that makes the network.
+        small_stem: Whether the first convolution is replaced by one of 3 x 3 with stride 1.
+        head: Head that replaces the classifier: ``"linear"``, ``"cosine"`` or ``"two_head"``.
+        bias: Whether linear heads have offsets.
         scale: Factor of a cosine head, > 0.
-        learn_scale: Whether that is a parameter.
+        learn_scale: Whether the scale of a cosine head is learned.
         classifier: Dotted name of the classifier; found as by
             :func:`~shortlist.models.classifiers.replace_classifier` if ``None``.
         scaled_head: Whether the head is inside a :class:`~shortlist.models.heads.ScaledHead`.
         num_classes: Number c of classes.
-        input_shape: Shape of one input, without the axis of the rows.
+        input_shape: Shape of one input, without the batch axis.
 
     Example:
         >>> spec = NetworkSpec(name="small_cnn", num_classes=5, input_shape=(1, 16, 16), head="cosine")
@@ -81,16 +81,16 @@ class NetworkSpec:
 
     @property
     def runs_code(self) -> bool:
-        """Whether the name is that of somebody's own function, which runs when the network is made."""
+        """Whether the name refers to a user's own function, which runs when the network is made."""
         return self.name not in MODELS and self.name.partition(":")[0] not in ("timm", "torchvision")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self) | {"input_shape": list(self.input_shape)}
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "NetworkSpec":
-        """Read what :meth:`to_dict` gave.
+        """Make one from what :meth:`to_dict` returned.
 
         Raises:
             ValueError: If a value is missing, unknown or out of its bounds.
@@ -105,13 +105,13 @@ class NetworkSpec:
 
 
 def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: bool = True) -> nn.Module:
-    """The network that a specification describes, its parameters drawn anew.
+    """Make the network that a specification describes, with new initial parameters.
 
     Networks of images come with their channels innermost (``channels_last``).
 
     Args:
-        spec: What to build.
-        pretrained: Whether options that read weights count; ``False`` for a network that gets its own next.
+        spec: Specification of the network.
+        pretrained: Whether options that load weights are followed; ``False`` if the weights are loaded next.
         allow_code: Whether ``"package.module:function"`` may be imported and called: ``False`` where the
             specification comes from somebody else's file.
 
@@ -143,12 +143,12 @@ def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: boo
 
 
 def in_channels_last(inputs: Tensor) -> Tensor:
-    """Images with their channels innermost, as the networks are kept; anything else as it is."""
+    """Return images with their channels innermost, as the networks are kept; anything else as it is."""
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON gives them back, so that a network is made of the same values later."""
+    """Return options as JSON gives them back, so that a network is made of the same values later."""
     if not isinstance(options, Mapping):
         raise ValueError(f"options must be a mapping of names to values, got {type(options).__name__}")
     plain = {}
@@ -195,7 +195,7 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
 
 
 def _with_linear_classifier(model: nn.Module) -> nn.Module:
-    """SqueezeNet with its maps averaged before the classifier, which is then a linear layer."""
+    """Make a SqueezeNet that averages its maps before the classifier, which is then a linear layer."""
     classifier = getattr(model, "classifier", None)
     parts = list(classifier) if isinstance(classifier, nn.Sequential) else []
     if len(parts) == 4 and isinstance(last := parts[1], nn.Conv2d):
@@ -205,7 +205,7 @@ def _with_linear_classifier(model: nn.Module) -> nn.Module:
 
 
 def _shrink_stem(model: nn.Module, name: str) -> None:
-    """A first convolution of 3 x 3 that takes every pixel, for images of 32 x 32."""
+    """Replace the first convolution by one of 3 x 3 with stride 1, for images of 32 x 32."""
     first = getattr(model, "conv1", None)
     if not isinstance(first, nn.Conv2d):
         raise ValueError(f"model.small_stem must be false for {name}: it has no convolution called conv1")

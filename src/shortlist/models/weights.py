@@ -1,4 +1,4 @@
-"""Weights from a file, to start from; the classifier is drawn anew where the classes differ."""
+"""Load initial weights from a file; the classifier stays new where the classes differ."""
 
 import warnings
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _PREFIXES = ("", "module.", "model.")  # what parallel and Lightning wrappers pu
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The named tensors of a ``.safetensors`` file or of a torch checkpoint, of which no code is run.
+    """Read the named tensors of a ``.safetensors`` file or a torch checkpoint, without running its code.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -47,11 +47,11 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, path: str | Path, *, classifier: str | None = None) -> list[str]:
-    """Fill a model from a file, and warn of what was not filled.
+    """Load the weights of a model from a file, and warn of tensors that were not in it.
 
     Args:
-        model: It is changed.
-        path: A ``.safetensors`` file or a torch checkpoint.
+        model: The model. It is changed in place.
+        path: Path of a ``.safetensors`` file or a torch checkpoint.
         classifier: Dotted name of the classifier, found as by
             :func:`~shortlist.models.classifiers.replace_classifier` if ``None``. Its tensors, and only its,
             may have other shapes in the file or be missing there: they are left as they are.

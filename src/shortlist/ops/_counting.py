@@ -1,4 +1,4 @@
-"""How many of many independent events happen: products of (q_j + p_j z), truncated, and their derivatives.
+"""Distribution of how many independent events happen: truncated products of (q_j + p_j z), and derivatives.
 
 Coefficient i of the product over j is the chance that exactly i of the events happen (a Poisson-binomial
 distribution). All terms are products and sums of non-negative numbers, so nothing cancels and every
@@ -25,12 +25,12 @@ Steps = list[tuple[Callable[..., Any], tuple[Tensor, ...]]]
 
 
 def slab_points(num_factors: int) -> int:
-    """How many points to treat at once for a given number of factors."""
+    """Return how many points to treat at once for a given number of factors."""
     return max(1, _SLAB // max(1, num_factors))
 
 
 def _level_shapes(num_factors: int, size: int) -> list[tuple[int, int]]:
-    """(coefficients, factors) of each level of the tree, the given factors first, their product last."""
+    """Return (coefficients, factors) of each level of the tree, from the given factors to their product."""
     shapes = [(min(size, 2), num_factors)]
     while shapes[-1][1] > 1:
         degree, count = shapes[-1]
@@ -39,22 +39,22 @@ def _level_shapes(num_factors: int, size: int) -> list[tuple[int, int]]:
 
 
 def count_tree(like: Tensor, num_factors: int, size: int, points: int) -> "CountTree":
-    """A workspace as :class:`CountTree` makes it, or the one that this thread had for the same shape."""
+    """Return a :class:`CountTree`, or the one that this thread made before for the same shape."""
     numbers = 2 * points * _numbers(num_factors, size)
     key = (CountTree, num_factors, size, points)
     return cached_workspace(like, key, numbers, lambda: CountTree(like, num_factors, size, points))
 
 
 def _numbers(num_factors: int, size: int) -> int:
-    """In all levels of the tree, at one point."""
+    """Return how many numbers all levels of the tree have at one point."""
     return sum(degree * count for degree, count in _level_shapes(num_factors, size))
 
 
 class CountTree:
-    """A workspace for products of (q_j + p_j z): memory is taken once and used for slab after slab.
+    """A workspace for products of (q_j + p_j z), whose memory is allocated once and reused.
 
     Args:
-        like: A tensor of the wanted type and device.
+        like: Any tensor of the wanted type and device.
         num_factors: Largest number of factors m.
         size: Number of coefficients kept.
         points: Largest number of products computed side by side.
@@ -85,11 +85,11 @@ class CountTree:
 
     @property
     def factors(self) -> Tensor:
-        """Where the caller writes the factors, (2, m, points): q, then p (q alone if size is 1)."""
+        """Return the tensor for the factors, (2, m, points): q, then p (q alone if size is 1)."""
         return self.levels[0]
 
     def multiply(self) -> Tensor:
-        """The first ``size`` coefficients of the product of the factors, (size, points)."""
+        """Return the first ``size`` coefficients of the product of the factors, (size, points)."""
         if self._up is None:
             pairs = zip(self.levels[:-1], self.levels[1:], strict=True)
             self._up = [step for level, out in pairs for step in _step_up(level, out)]
@@ -97,11 +97,11 @@ class CountTree:
         return self.levels[-1][:, 0]
 
     def gradient(self, seed: Tensor, part: int) -> Tensor:
-        """Derivative with respect to the q (part 0) or the p (part 1) of each factor, (m, points).
+        """Return the derivative with respect to the q (part 0) or the p (part 1) of each factor, (m, points).
 
         Args:
-            seed: The derivative with respect to the coefficients, (size, points).
-            part: Which half of the factors is asked for.
+            seed: Derivative of the result with respect to the coefficients, (size, points).
+            part: 0 for the derivative in q, 1 for the derivative in p.
         """
         if len(self.levels) == 1:
             return seed[part, None]
@@ -125,7 +125,7 @@ def _run(steps: Steps) -> None:
 
 
 def _step_up(level: Tensor, out: Tensor) -> Steps:
-    """From the coefficients of a level to those of the products of its halves."""
+    """Multiply the two halves of a level."""
     degree, half = level.shape[0], level.shape[1] // 2
     steps = _convolve(level[:, :half], level[:, half : 2 * half], out[:, :half])
     if level.shape[1] % 2:  # the odd factor out is carried up as it is
@@ -134,7 +134,7 @@ def _step_up(level: Tensor, out: Tensor) -> Steps:
 
 
 def _step_down(above: Tensor, level: Tensor, below: Tensor) -> Steps:
-    """From the gradient of the products of a level's halves to that of the level's coefficients."""
+    """Return the gradient in a level's coefficients, from the gradient in the product of its halves."""
     half = level.shape[1] // 2
     steps = _correlate(above[:, :half], level[:, half : 2 * half], below[:, :half])
     steps += _correlate(above[:, :half], level[:, :half], below[:, half : 2 * half])
@@ -144,7 +144,7 @@ def _step_down(above: Tensor, level: Tensor, below: Tensor) -> Steps:
 
 
 def _convolve(left: Tensor, right: Tensor, out: Tensor) -> Steps:
-    """out_i = sum_j left_j right_{i-j}, as far as ``out`` is long."""
+    """Compute out_i = sum_j left_j right_{i-j}, as far as ``out`` is long."""
     degree, length = left.shape[0], out.shape[0]
     steps: Steps = [(_multiply, (left[:1], right, out[:degree])), (Tensor.zero_, (out[degree:],))]
     for i in range(1, degree):
@@ -154,7 +154,7 @@ def _convolve(left: Tensor, right: Tensor, out: Tensor) -> Steps:
 
 
 def _correlate(gradient: Tensor, factor: Tensor, out: Tensor) -> Steps:
-    """out_i = sum_j gradient_{i+j} factor_j: a product's gradient in one factor, given the other."""
+    """Compute out_i = sum_j gradient_{i+j} factor_j, a product's gradient in one factor, given the other."""
     length = gradient.shape[0]
     steps: Steps = [(_multiply, (gradient[: out.shape[0]], factor[:1], out))]
     for j in range(1, factor.shape[0]):

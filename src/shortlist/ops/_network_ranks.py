@@ -1,4 +1,4 @@
-"""Relaxed ranks by soft comparators on the wires of a network.
+"""Compute relaxed ranks by soft comparators on the wires of a sorting network.
 
 A wire with value x, steepness times a score, and partner x' takes ``x + w (x' - x)``, where ``w = F(x' - x)``
 if it is to take the larger value and ``F(x - x')`` if the smaller. A layer is thus a sparse linear map, and
@@ -27,7 +27,7 @@ Layers = list[tuple[Tensor, Tensor]]
 def network_ranks(
     scores: Tensor, weights: Tensor, *, network: str, comparator: str, steepness: float, art_lambda: float
 ) -> Tensor:
-    """Sum over ranks r of weights[..., r] P[r, :], (rows, n, c), for weights (rows, k) or (rows, n, k)."""
+    """Sum weights[..., r] P[r, :] over ranks r, (rows, n, c), for weights (rows, k) or (rows, n, k)."""
     n = scores.shape[0]
     rows, k = weights.shape[0], weights.shape[-1]
     weights = weights.detach().to(scores.dtype)
@@ -36,7 +36,7 @@ def network_ranks(
 
 
 def _top_flow(scores: Tensor, weights: Tensor) -> Tensor:
-    """The flow (c, rows, n) at the outputs: weights on the last k wires, the first rank on the last."""
+    """Return the flow (c, rows, n) at the outputs: rank weights on the last k wires, rank 1 on the last."""
     rows, n, k = weights.shape
     flow = scores.new_zeros(scores.shape[1], rows, n)
     flow[-k:] = weights.permute(2, 0, 1).flip(0)
@@ -44,7 +44,7 @@ def _top_flow(scores: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Stretch:
-    """A stretch of layers, run from the wires (c, n) at its start; keeps what the sweeps need of each."""
+    """A stretch of layers, run from the wires (c, n) at its start; it keeps what the sweeps need."""
 
     def __init__(self, layers: Layers, comparator: str, steepness: float, art_lambda: float) -> None:
         self.layers = layers
@@ -64,7 +64,7 @@ class _Stretch:
         return wires
 
     def flow_back(self, flow: Tensor) -> list[Tensor]:
-        """The flow after each layer, first layer first, and before it at the front."""
+        """Return the flow before the first layer and after each layer."""
         flows = [flow]
         for (partner, _), (w, _, _) in zip(reversed(self.layers), reversed(self.kept), strict=True):
             passed = flow * w[:, None]
@@ -73,7 +73,7 @@ class _Stretch:
         return flows[::-1]
 
     def gradient_forward(self, gradient: Tensor, flows: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
-        """The flow's gradient at the stretch's end; given the flows, also that of each layer's weights."""
+        """Return the flow's gradient at the end; given the flows, also that of each layer's weights."""
         of_weights = []
         for index, ((partner, _), (w, _, _)) in enumerate(zip(self.layers, self.kept, strict=True)):
             step = gradient.index_select(0, partner).sub_(gradient)
@@ -83,7 +83,7 @@ class _Stretch:
         return gradient, of_weights
 
     def wires_gradient(self, of_wires: Tensor, of_weights: list[Tensor]) -> Tensor:
-        """The wires' gradient at the start, from that at the end and that of the weights."""
+        """Return the wires' gradient at the start, from that at the end and that of the weights."""
         for (partner, _), (_, of_step, slope), of_w in zip(
             reversed(self.layers), reversed(self.kept), reversed(of_weights), strict=True
         ):
@@ -110,7 +110,7 @@ def _ranks(
     art_lambda: float,
     with_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The ranks (rows, n, c); of a shallow network also what it kept (3, T, c, n) and its flows."""
+    """Return the ranks (rows, n, c); of a shallow network also what it kept (3, T, c, n) and its flows."""
     k = weights.shape[-1]
     inputs, stretches = _stretches(scores, k, network, comparator, steepness, art_lambda)
     wires, starts = scores.T[inputs].mul_(steepness), []
@@ -146,7 +146,7 @@ def _ranks_gradient(
     steepness: float,
     art_lambda: float,
 ) -> Tensor:
-    """Gradient (n, c) with respect to the scores."""
+    """Return the gradient (n, c) with respect to the scores."""
     inputs, stretches = _stretches(scores, weights.shape[-1], network, comparator, steepness, art_lambda)
     gradient = upstream.permute(2, 0, 1)[inputs]
     of_wires = scores.new_zeros(scores.shape[1], scores.shape[0])
@@ -169,7 +169,7 @@ def _ranks_gradient(
 def _boundaries(
     wires: Tensor, flow: Tensor, gradient: Tensor, stretches: list[_Stretch]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Wires at the start, flow at the end and flow's gradient at the start of each stretch."""
+    """Return the wires at the start, flow at the end and flow's gradient at the start of each stretch."""
     starts, gradients, ends = [], [], []
     for stretch in stretches:
         starts.append(wires)

@@ -1,4 +1,4 @@
-"""Which class comes k-th in each of several draws of the noise."""
+"""Find the class that comes k-th in each of several draws of the noise."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ _NUMBERS_AT_ONCE = 1 << 18
 
 
 def kth_of_given(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The class that comes k-th (m, n) when noise (m, n, c) is added, and the noise it has."""
+    """Return the class that comes k-th (m, n) when noise (m, n, c) is added, and its noise."""
     index = kth_largest_index(scores + noise, k)
     return index, noise.gather(-1, index[..., None]).squeeze(-1)
 
@@ -20,7 +20,7 @@ def kth_of_given(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]
 def kth_of_draws(
     scores: Tensor, k: int, noise_std: float, num_samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """The class that comes k-th in each fresh draw (m, n), and the noise it has; every class is drawn."""
+    """Return the class that comes k-th in each fresh draw (m, n), and its noise; every class is drawn."""
     at_once = num_samples
     if not torch.compiler.is_compiling():
         at_once = max(1, _NUMBERS_AT_ONCE // max(1, scores.numel()))

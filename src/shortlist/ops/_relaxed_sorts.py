@@ -13,7 +13,7 @@ _SPREAD_FLOOR = 0.01  # keeps the gradient bounded where scores tie
 
 
 def neuralsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
-    """Row r is softmax(((c + 1 - 2r) s - A 1) / temperature) with A_ij = |s_i - s_j| (Grover et al., 2019).
+    """Compute softmax(((c + 1 - 2r) s - A 1) / temperature) for rank r, A_ij = |s_i - s_j| (Grover 2019).
 
     Up to a constant of the row the argument is ``-(2r - 1) s_j - 2 sum_{i: s_i > s_j} (s_i - s_j)``, whose
     sum comes from one sort and a running sum, in O(c log c), with no large numbers that cancel.
@@ -29,13 +29,13 @@ def neuralsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Te
 
 
 def softsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
-    """Row r is softmax(-|s_(r) - s| / temperature) (Prillo and Eisenschlos, 2020)."""
+    """Compute softmax(-|s_(r) - s| / temperature) for rank r (Prillo and Eisenschlos, 2020)."""
     top = largest(scores, k)[0]
     return (-(top[:, :, None] - scores[:, None]).abs() / temperature).softmax(-1)
 
 
 def _squash(scores: Tensor, masked: Tensor) -> Tensor:
-    """Standardized, through a sigmoid, stretched to [0, 1]; what is masked at -1, near the last ranks."""
+    """Standardize scores, apply a sigmoid and stretch to [0, 1]; masked scores become -1."""
     counted = (~masked).to(scores.dtype)
     count = counted.sum(-1, keepdim=True).clamp_min(1)
     centered = (scores - (scores * counted).sum(-1, keepdim=True) / count) * counted
@@ -47,7 +47,7 @@ def _squash(scores: Tensor, masked: Tensor) -> Tensor:
 
 
 def sinkhornsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
-    """Entropic transport from the squashed scores to evenly spaced ranks (Cuturi et al., 2019).
+    """Compute the entropic transport from the squashed scores to evenly spaced ranks (Cuturi et al., 2019).
 
     By Sinkhorn's steps in the log domain. The ranks below the first k need not be told apart: from 32 anchors
     on they share anchors that take several classes each, so that nothing of size c x c is built. Up to 32

@@ -39,7 +39,7 @@ def _reciprocal(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _optimal(v: Tensor) -> tuple[Tensor, Tensor]:
-    """The one with the least error: linear inside, 1/v tails outside."""
+    """Compute the comparator with the least error: linear inside, 1/v tails outside."""
     size = v.abs()
     inverse = 1 / (size.clamp_min(0.25) + _GUARD)
     inside = size <= 0.25
@@ -59,7 +59,7 @@ COMPARATORS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
 
 
 def mix(v: Tensor, comparator: str, steepness: float, art_lambda: float) -> tuple[Tensor, Tensor]:
-    """The weight F(v) that goes to the partner of a wire, v = steepness * gap, and its derivative in v."""
+    """Return the weight F(v) of a wire's partner, with v = steepness * gap, and its derivative in v."""
     if comparator != "logistic_phi":
         return COMPARATORS[comparator](v)
     size = v.abs() / steepness

@@ -1,4 +1,4 @@
-"""The expectation of the k-th largest noisy score, without sampling.
+"""Compute the expectation of the k-th largest noisy score, without sampling.
 
 In units of the noise, with the k-th score at 0, ``X_j = u_j + Z_j``. The k-th largest exceeds t when at least
 k of the independent events ``X_j > t`` happen, so with levels low < high between which it almost surely lies
@@ -31,12 +31,12 @@ _FAR = 6.5  # a scaled gap whose density, 4e-19, is taken as 0; further out ther
 
 @lru_cache(maxsize=256)
 def tail_quantile(chance: float) -> float:
-    """The z that a standard normal exceeds with the given chance."""
+    """Return the z that a standard normal variable exceeds with the given chance."""
     return -NormalDist().inv_cdf(max(chance, 1e-300))
 
 
 def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
-    """Chance that Z is below sqrt(2) times the scaled gap.
+    """Return the chance that Z is below sqrt(2) times the scaled gap.
 
     By erf, whose results are 0 or 1 far out, where those of erfc would be denormal numbers, which are slow.
     """
@@ -46,7 +46,7 @@ def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
 def _integration_range(
     units: Tensor, k: int, low: float, high: float, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """Per row (n, 1), a part of (low, high) that holds the k-th largest of units + Z but for the tolerance.
+    """Return, per row (n, 1), a range that contains the k-th largest of units + Z up to the tolerance.
 
     By bisection on the level. With independent events of chances p_j, k or more happen with chance at most
     exp(-b k) prod(1 + p_j (exp(b) - 1)), and fewer with at most exp(b (k - 1)) prod(1 + p_j (exp(-b) - 1)),
@@ -72,7 +72,7 @@ def _integration_range(
 def expected_topk(
     scores: Tensor, k: int, noise_std: float, tolerance: float, num_nodes: int, needs_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """Value (n,) and gradient (n, c) of E top_k(scores + noise_std Z), for noise_std > 0."""
+    """Return value (n,) and gradient (n, c) of E top_k(scores + noise_std Z), for noise_std > 0."""
     c = scores.shape[1]
     kth = largest(scores, k)[0][:, -1:]
     near, index = leave_out(scores, kth, k, noise_std, tolerance)
@@ -95,7 +95,7 @@ def expected_topk(
 def leave_out(
     scores: Tensor, kth: Tensor, k: int, noise_std: float, tolerance: float
 ) -> tuple[Tensor, Tensor | None]:
-    """The scores of the classes that can matter (n, m), and where they stood (None if nothing was left out).
+    """Return the scores of the classes that can matter (n, m) and their indices (None if none was left out).
 
     A class at distance d below another overtakes it with chance P(Z > d / (sqrt 2 noise_std)), since the
     difference of two noises has variance 2. From the reach used here on, all classes below the k-th score (n,
@@ -115,7 +115,7 @@ def _integrate(
     needs_gradient: bool,
     packed: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Mean of the k-th largest of units + Z (n,), and each unit's chance to be it (n, m)."""
+    """Return the mean of the k-th largest of units + Z (n,), and each unit's chance to be it (n, m)."""
     n, m = units.shape
     value, gradient = units.new_empty(n), torch.zeros_like(units) if needs_gradient else units
     block = max(1, min(n, slab_points(m) // num_nodes))

@@ -16,7 +16,7 @@ _LEVEL_STEPS = 2
 
 
 def log_esp(scores: Float[Tensor, "n c"], *, k: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    r"""``log e_{k-1}`` and ``log e_k`` of ``exp(scores)``, row by row.
+    r"""Compute ``log e_{k-1}`` and ``log e_k`` of ``exp(scores)``, row by row.
 
     .. math:: e_k(x) = \sum_{|A| = k} \prod_{j \in A} x_j, \qquad x_j = \exp(s_j)
 
@@ -49,7 +49,7 @@ def log_esp(scores: Float[Tensor, "n c"], *, k: int) -> tuple[Float[Tensor, " n"
 
 
 def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"]:
-    r"""``log(e_k / e_{k-1})`` of ``exp(scores)``, more exact and cheaper than the difference of the two.
+    r"""Compute ``log(e_k / e_{k-1})`` of ``exp(scores)``, more exactly and cheaper than as a difference.
 
     Args:
         scores: As for :func:`log_esp`.
@@ -68,7 +68,7 @@ def log_esp_ratio(scores: Float[Tensor, "n c"], *, k: int) -> Float[Tensor, " n"
 
 
 def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
-    """A level (n,) that about ``k - 1/2`` of the events of chance sigmoid(score - level) exceed.
+    """Return a level (n,) at which about ``k - 1/2`` of the events of chance sigmoid(score - level) happen.
 
     Args:
         scores: Scores (n, c).
@@ -92,7 +92,7 @@ def _level(scores: Tensor, columns: Tensor, k: int) -> Tensor:
 def _solve(
     scores: Tensor, k: int, mixtures: list[tuple[float, float]], *, ratio_only: bool
 ) -> tuple[Tensor, Tensor]:
-    """Log e_{k-1}, log e_k, their difference (3, n); gradients (len, n, c) of mixtures of the first two."""
+    """Return log e_{k-1}, log e_k, their difference (3, n); gradients (len, n, c) of mixtures of the two."""
     n, c = scores.shape
     values, gradients = scores.new_zeros(3, n), scores.new_empty(len(mixtures), n, c)
     step = min(n, slab_points(c))
@@ -119,7 +119,7 @@ def _solve(
 
 
 def ratio_and_gradient(scores: Tensor, k: int, needs_gradient: bool) -> tuple[Tensor, Tensor]:
-    """:func:`log_esp_ratio` of checked scores (n,), and its gradient (n, c), (0, c) if it is not needed.
+    """Return :func:`log_esp_ratio` of checked scores (n,) and its gradient (n, c), or (0, c) if not needed.
 
     Both are the caller's own, to change in place.
     """

@@ -16,7 +16,7 @@ __all__ = ["NETWORKS", "comparator_layers", "network_depth", "pair_layers", "wir
 
 
 def _odd_even(n: int, k: int) -> list[Tensor]:
-    """As many layers as wires; they compare neighbors, by turns from the first and the second wire on."""
+    """Return as many layers as wires, which compare neighbors, by turns from the first or second wire on."""
     if n == 1:
         return []
     layers = [torch.stack([torch.arange(first, n - 1, 2), torch.arange(first + 1, n, 2)]) for first in (0, 1)]
@@ -24,7 +24,7 @@ def _odd_even(n: int, k: int) -> list[Tensor]:
 
 
 def _bitonic(n: int, k: int) -> list[Tensor]:
-    """Batcher's merge of ever longer blocks, with all comparators pointing upwards.
+    """Return Batcher's merge of ever longer blocks, with all comparators pointing upwards.
 
     The first layer of a merge compares mirror images, which is the usual network with each second block
     upside down; `_bitonic_start` says on which wire an input of the usual one starts. A number of wires that
@@ -46,7 +46,7 @@ def _bitonic(n: int, k: int) -> list[Tensor]:
 
 
 def _bitonic_start(n: int) -> Tensor:
-    """On which wire each input starts, so that the blocks turned upside down meet the same inputs."""
+    """Return the wire on which each input starts, so that the reversed blocks meet the same inputs."""
     order = torch.zeros(1, dtype=torch.int64)
     while len(order) < n:
         order = torch.cat([order, len(order) + order.flip(0)])
@@ -55,7 +55,7 @@ def _bitonic_start(n: int) -> Tensor:
 
 
 def _cascade(wires: Tensor) -> list[Tensor]:
-    """Compare wires at distances that halve: position i then has at least 2^popcount(i) - 1 larger ones."""
+    """Compare wires at distances that halve; position i then has at least 2^popcount(i) - 1 larger inputs."""
     layers, distance = [], 1 << ((len(wires) - 1).bit_length() - 1)
     while distance:
         position = torch.arange(len(wires) - distance)
@@ -66,7 +66,7 @@ def _cascade(wires: Tensor) -> list[Tensor]:
 
 
 def _splitter(n: int, k: int) -> list[Tensor]:
-    """Cascades on wires that may hold the same rank, until the top k are told apart.
+    """Return cascades on wires that may hold the same rank, until the top k are told apart.
 
     Wires are counted from the last one, where the largest value ends: ``rank`` is how many values are known
     to be larger than the one on a wire, ``free`` the first layer in which a wire is not busy.
@@ -96,7 +96,7 @@ NETWORKS = {"odd_even": _odd_even, "bitonic": _bitonic, "splitter": _splitter}
 
 @lru_cache(maxsize=256)
 def network_depth(network: str, n: int, k: int) -> int:
-    """Number of layers, without building them: under ``torch.compile`` no tensor may be made."""
+    """Return the number of layers without building them, since ``torch.compile`` allows no tensors here."""
     if network == "odd_even":
         return n if n > 1 else 0
     if network == "bitonic":
@@ -119,12 +119,12 @@ def network_depth(network: str, n: int, k: int) -> int:
 
 @lru_cache(maxsize=32)
 def comparator_layers(network: str, n: int, k: int) -> list[Tensor]:
-    """The network's comparators, layer by layer."""
+    """Return the network's comparators, layer by layer."""
     return NETWORKS[network](n, k)
 
 
 def _inputs(network: str, n: int) -> Tensor:
-    """The input on each wire."""
+    """Return the input on each wire."""
     inputs = torch.arange(n)
     if network == "bitonic":
         inputs[_bitonic_start(n)] = torch.arange(n)
@@ -135,7 +135,7 @@ def _inputs(network: str, n: int) -> Tensor:
 def wire_layers(
     network: str, n: int, k: int, device: torch.device
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """The input on each wire (n,), and per layer each wire's partner (n,) and direction (n, 1).
+    """Return the input on each wire (n,), and per layer each wire's partner (n,) and direction (n, 1).
 
     The direction is 1 for a wire that takes the larger value, else -1. A wire without a comparator is its own
     partner. Layers that repeat are held once.
@@ -154,7 +154,7 @@ def wire_layers(
 def pair_layers(
     network: str, n: int, k: int, device: torch.device
 ) -> tuple[Tensor, list[tuple[int, Tensor, Tensor]]]:
-    """The input at each place (n,), and per layer its number of comparators and the way (n,) on, and back.
+    """Return the input at each place (n,); per layer, its number of comparators and the ways (n,) on, back.
 
     A layer with p comparators finds the smaller outputs in places 0..p-1, the larger ones in places p..2p-1,
     and the other wires behind. "On" says where the next layer's places stand in this one, after the last
@@ -175,7 +175,7 @@ def pair_layers(
 
 
 def _pairs_first(layer: Tensor, n: int) -> Tensor:
-    """The wire at each place (n,), see :func:`pair_layers`."""
+    """Return the wire at each place (n,), see :func:`pair_layers`."""
     single = torch.ones(n, dtype=torch.bool)
     single[layer.flatten()] = False
     return torch.cat([layer[0], layer[1], single.nonzero().squeeze(1)])

@@ -27,7 +27,7 @@ def perturbed_topk(
     tolerance: float = TOLERANCE,
     num_nodes: int = NUM_NODES,
 ) -> Float[Tensor, " n"]:
-    r"""Mean k-th largest score when Gaussian noise is added, by sampling or exactly.
+    r"""Compute the mean k-th largest score when Gaussian noise is added, by sampling or exactly.
 
     .. math:: \mathbb{E}\, \mathrm{top}_k(s + \varepsilon Z), \qquad Z \sim N(0, I_c)
 
@@ -54,9 +54,9 @@ def perturbed_topk(
         num_samples: Number of draws (M in the paper, 3 to 10 is usual), or ``None`` for the exact
             expectation.
         noise: Standard normal noise (m, n, c) to use in place of m fresh draws.
-        generator: Source of the draws, for repeatable ones.
-        tolerance: Chance that may be neglected.
-        num_nodes: Nodes of the exact mode.
+        generator: Random generator of the draws, to repeat them.
+        tolerance: Probability that the exact mode may neglect.
+        num_nodes: Number of integration nodes of the exact mode.
 
     Returns:
         A tensor (n,): ``-inf`` where fewer than k scores are finite, NaN where a score is NaN.
@@ -96,7 +96,7 @@ def noisy_places(
     generator: torch.Generator | None,
     tolerance: float = TOLERANCE,
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """Which class comes k-th in each draw of the noise; the arguments are those of :func:`perturbed_topk`.
+    """Find the class that comes k-th in each draw; the arguments are those of :func:`perturbed_topk`.
 
     Returns:
         The scores (n, c), checked and not in half precision; and the class that comes k-th in each draw (n,

@@ -1,4 +1,4 @@
-"""Relaxed ranking: the chance of each class to hold each of the first k ranks."""
+"""Relaxed ranking: the probability that each class has each of the first k ranks."""
 
 from typing import Literal, get_args
 
@@ -32,7 +32,7 @@ def relaxed_topk(
     art_lambda: float = 0.25,
     rank_weights: Tensor | None = None,
 ) -> Tensor:
-    r"""The first k rows of a relaxed permutation matrix, from the largest score down.
+    r"""Compute the first k rows of a relaxed permutation matrix, from the largest score down.
 
     ``P[i, r, j]`` is the chance that class j of row i has rank r, rank 0 being the largest. Each row adds up
     to 1; as ``steepness`` grows, the rows become the one-hot vectors of the k largest scores. No c x c matrix
@@ -53,8 +53,8 @@ def relaxed_topk(
         scores: Scores (n, c); ``-inf``, or anything 60,000 below the best of its row, marks a class that
             cannot be ranked: it is taken as far below all others and gets chance 0.
         k: Number of ranks, ``1 <= k <= c``.
-        method: Which relaxation.
-        steepness: Inverse temperature.
+        method: Name of the relaxation.
+        steepness: Inverse temperature of the relaxation.
         comparator: For the networks, how the two outputs of a comparator are mixed, a function of
             ``steepness`` times the difference of its inputs.
         art_lambda: For ``logistic_phi``, the power of the difference that its argument is divided by.
@@ -116,7 +116,7 @@ def _by_sort(ranks: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def is_masked(scores: Tensor) -> Tensor:
-    """Which classes cannot be ranked: many mask with -1e9, or with the least number of their type.
+    """Tell which classes are masked: with -inf, -1e9, or the smallest number of their type.
 
     As scores, such numbers would leave nothing of the others' differences when a network mixes them.
     """
@@ -125,7 +125,7 @@ def is_masked(scores: Tensor) -> Tensor:
 
 
 def lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
-    """Put -inf far below the others, where differences are finite."""
+    """Replace -inf by a finite number far below the other scores."""
     low = scores.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
     low = torch.where(torch.isposinf(low), torch.zeros_like(low), low)  # nothing but masked classes
     high = torch.where(masked.all(-1, keepdim=True), low, scores.amax(-1, keepdim=True))

@@ -1,4 +1,4 @@
-"""Functions of rows of scores whose gradient comes with their value, for autograd and its transforms."""
+"""Operators on rows of scores whose gradient is computed with their value, for autograd and transforms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ RowOperator = Callable[..., Tensor]
 
 
 def row_operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], *, called: str) -> RowOperator:
-    """Make an operator of a function that returns values (n,) and their gradient in the scores (n, c).
+    """Make an operator from a function that returns values (n,) and their gradient in the scores (n, c).
 
     ``torch.compile`` does not look inside: it would unroll product trees and the layers of networks.
     ``torch.func.grad`` and ``vmap`` take it, the latter in a loop. It has no second derivative.
@@ -24,7 +24,7 @@ def row_operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], *, c
         name: Name of the operator in ``torch.ops.shortlist``.
         function: Takes scores (n, c), other arguments by position, and last ``needs_gradient``; without it
             the gradient that it returns has no rows (0, c). Arguments and result are annotated.
-        called: What users call it, for the error if the gradient is to be differentiated.
+        called: Public name of the operator, for the error if its gradient is differentiated again.
     """
     operator = torch.library.custom_op(f"shortlist::{name}", function, mutates_args=())
 
@@ -81,15 +81,15 @@ class _Transformed(torch.autograd.Function):
 
 
 def with_gradient(scores: Tensor, value: Tensor, gradient: Tensor, *, called: str) -> Tensor:
-    """The value (n,) with the given gradient (n, c) in the scores; not for ``torch.compile``, ``torch.func``.
+    """Attach the gradient (n, c) in the scores to a value (n,); not for ``torch.compile`` and ``torch.func``.
 
     For what is computed in one pass but is no operator of its own.
 
     Args:
         scores: Scores (n, c) that need a gradient.
-        value: A function of them, computed without autograd.
-        gradient: Its gradient.
-        called: What users call it, for the error if the gradient is to be differentiated.
+        value: Function of the scores (n,), computed without autograd.
+        gradient: Gradient of the value in the scores (n, c).
+        called: Public name of the operator, for the error if its gradient is differentiated again.
     """
     return _WithGradient.apply(scores, value, gradient, called)
 

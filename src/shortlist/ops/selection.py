@@ -1,4 +1,4 @@
-"""Exact selection of the largest scores."""
+"""Select the largest scores exactly."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ __all__ = ["kth_largest", "kth_largest_index", "largest", "largest_indices", "pa
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and indices of the k largest scores of the last axis, descending; NaN counts as largest.
+    """Return values and indices of the k largest scores of the last axis, descending; NaN counts as largest.
 
     The same as ``scores.topk(k)``, faster on the CPU; which of equal scores are taken may differ.
     """
@@ -18,7 +18,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def kth_largest_index(scores: Tensor, k: int) -> Tensor:
-    """Where the k-th largest score of the last axis stands; where a NaN stands, if there is one."""
+    """Return the index of the k-th largest score of the last axis, or that of a NaN if there is one."""
     scores = scores.detach()
     index = cpu.kth_index_in_short_rows(scores, k) if can_read_values(scores) else None
     if index is not None:
@@ -29,17 +29,17 @@ def kth_largest_index(scores: Tensor, k: int) -> Tensor:
 
 
 def kth_largest(scores: Tensor, k: int) -> Tensor:
-    """The k-th largest score of the last axis, NaN if any score is NaN."""
+    """Return the k-th largest score of the last axis, NaN if any score is NaN."""
     return scores.gather(-1, kth_largest_index(scores, k).unsqueeze(-1)).squeeze(-1)
 
 
 def largest_indices(values: Tensor, k: int) -> Tensor:
-    """Indices of the k largest of many values (m,), in no order."""
+    """Return the indices of the k largest of many values (m,), in no order."""
     return cpu.largest_indices(values, k) if can_read_values(values) else values.topk(k).indices
 
 
 def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:
-    """The scores not below each row's bound (n, 1), packed to the left of (n, m), and where each stood.
+    """Pack the scores not below each row's bound (n, 1) to the left of (n, m); return them and their indices.
 
     The rest is ``-inf``. m is the longest row's count, at least ``at_least``. Padding points to class 0. NaN
     is kept. Where packing would not halve the work, or reading values would wait for a device, the scores

@@ -13,7 +13,7 @@ _MAX_STEPS = 60
 
 
 def sparse_top(scores: Float[Tensor, "n c"], *, k: int | Int[Tensor, " n"]) -> Float[Tensor, "n c"]:
-    r"""The point of the top-k simplex nearest to the scores.
+    r"""Return the point of the top-k simplex that is nearest to the scores.
 
     .. math::
         \arg\min_q \{ \|s - q\|^2 : 0 \le q \le 1, \textstyle\sum_j q_j = k \}
@@ -26,7 +26,7 @@ def sparse_top(scores: Float[Tensor, "n c"], *, k: int | Int[Tensor, " n"]) -> F
     Args:
         scores: Scores (n, c); ``-inf`` leaves a class out. Where fewer than k are finite, each of them gets
             1.
-        k: What each row adds up to, ``1 <= k <= c``; a tensor (n,) for one k per row.
+        k: Sum of each row of the result, ``1 <= k <= c``; a tensor (n,) for one k per row.
 
     Returns:
         Weights (n, c) in [0, 1].
@@ -59,7 +59,7 @@ def sparse_top(scores: Float[Tensor, "n c"], *, k: int | Int[Tensor, " n"]) -> F
 
 
 def sparse_top_and_offset(scores: Float[Tensor, "n c"], *, k: Int[Tensor, " n"]) -> tuple[Tensor, Tensor]:
-    """The weights, and the scores less the threshold (n, c), for scores that need no gradient."""
+    """Return the weights and the scores minus the threshold (n, c), for scores that need no gradient."""
     kth, point = _threshold(scores, k)
     offset = (scores - kth[:, None]) - point[:, None]
     return offset.clamp(0, 1), offset
@@ -85,7 +85,7 @@ class _Project(torch.autograd.Function):
 
 @torch.library.custom_op("shortlist::sparse_top_threshold", mutates_args=())
 def _threshold(scores: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The root of sum clip(s - threshold, 0, 1) = k as s_[k] plus a point in [-1, 0), both (n,)."""
+    """Return the root of sum clip(s - threshold, 0, 1) = k as s_[k] plus a point in [-1, 0), both (n,)."""
     most = int(k.max()) if can_read_values(k) and k.numel() else scores.shape[1]
     top = largest(scores, most)[0]
     kth = top.gather(1, k[:, None] - 1)

@@ -1,4 +1,4 @@
-"""Memory that is cut into parts once and used again."""
+"""Reuse memory that is allocated and divided once."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def cached_workspace(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
-    """What ``make`` returns; on the CPU, what it did when this thread last asked for the same.
+    """Return what ``make`` returns; on the CPU, reuse what it returned for the same key in this thread.
 
     Args:
         like: A tensor of the type and on the device that the workspace is for.
-        key: What else it depends on.
-        numbers: How many numbers it holds: large ones are not kept.
-        make: Makes it.
+        key: Everything else that the workspace depends on.
+        numbers: How many numbers the workspace has; large ones are not kept.
+        make: Function that makes the workspace.
     """
     return cpu.cached(like, key, numbers, make) if can_read_values(like) else make()

@@ -1,4 +1,4 @@
-"""Scores to sets: a fixed size, a size on average, or an error budget."""
+"""Predictors, which turn scores into sets of a fixed size, a size on average, or a given error."""
 
 from shortlist.predictors import conformity, thresholds
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor

@@ -1,4 +1,4 @@
-"""From a model's scores to the values that a predictor compares."""
+"""Turn a model's scores into the values that a predictor compares."""
 
 from typing import Literal
 
@@ -36,7 +36,7 @@ def check_finite(scores: Tensor) -> None:
 
 
 def check_not_negative(scores: Tensor) -> None:
-    """Require what may be probabilities, for sums or ratios of scores that come without activation."""
+    """Require values >= 0, for sums or ratios of scores that come without activation."""
     if can_read_values(scores) and scores.numel() and float(scores.detach().min()) < 0:
         raise ValueError(
             "scores must be probabilities, >= 0, with activation='none', "
@@ -47,7 +47,7 @@ def check_not_negative(scores: Tensor) -> None:
 def class_values(
     scores: Tensor, activation: Activation, weights: Tensor | None = None, shift: Tensor | None = None
 ) -> Tensor:
-    """Probabilities (n, c) by the given activation, times the class weights (c,) if there are any.
+    """Return probabilities (n, c) by the given activation, times the class weights (c,) if given.
 
     ``shift`` (c,), if there is one, is added to the scores first.
     """

@@ -1,4 +1,4 @@
-"""What all predictors have in common: calibration in one go or in pieces, state in buffers."""
+"""The base of all predictors: calibration at once or in batches, with the state in buffers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,18 +25,18 @@ _PENDING = "pending."  # before the names of rows that are not yet finished, in 
 
 
 class CalibrationWarning(UserWarning):
-    """The calibration worked, but its promise is weaker than asked for; the message says how."""
+    """Warning that a calibration gives less than was asked for; the message says what."""
 
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What the calibration saw and did.
+    """The facts about a calibration.
 
     Args:
         rows: Number of calibration rows.
         average_size: Mean size of the sets of these rows, where it is known.
-        coverage: Share of these rows whose set holds the true class, where it is known.
-        ties: Number of equal values at the cut, 0 if it falls between two different ones.
+        coverage: Share of these rows whose set contains the true class, where it is known.
+        ties: Number of values equal to the threshold; 0 if it lies between two different values.
         fallback_classes: Classes with too few rows for a threshold of their own.
     """
 
@@ -47,22 +47,22 @@ class CalibrationReport:
     fallback_classes: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
+        """Return plain numbers and lists for JSON."""
         return asdict(self) | {"fallback_classes": list(self.fallback_classes)}
 
 
 def chunk_rows(num_classes: int) -> int:
-    """Rows whose values stay in the cache."""
+    """Return how many rows to treat at once, so that their values stay in the cache."""
     return max(1, 2**18 // max(num_classes, 1))
 
 
 def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Tensor | None) -> Tensor:
-    """Sets (n, c) of scores (n, c), made of a few rows at a time, whose values stay in the cache.
+    """Return sets (n, c) of scores (n, c), made from a few rows at a time to use the cache.
 
     Args:
         scores: Scores (n, c).
-        make_sets: From some rows of the scores, and of what else goes by rows, to their sets.
-        by_row: What else goes by rows, (n, ...) each.
+        make_sets: Function that makes sets from some rows of the scores and of ``by_row``.
+        by_row: Other tensors with one entry per row, (n, ...) each.
     """
     if not can_read_values(scores):
         return make_sets(scores, *by_row)
@@ -76,7 +76,7 @@ def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Te
 
 
 class SetPredictor(KeepsPrecision, ABC):
-    """Scores to sets; calibrated once, then a pure function of scores.
+    """A predictor of sets: it is calibrated once, and is then a pure function of scores.
 
     Calibrate with :meth:`calibrate`, or with :meth:`update` for each batch and :meth:`finish` at the end,
     which gives the same result to the bit. Pieces that were updated elsewhere join by :meth:`merge`. The
@@ -114,18 +114,18 @@ class SetPredictor(KeepsPrecision, ABC):
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """The arguments this predictor was made with, as plain values for JSON; priors are in the state."""
+        """Return the arguments of this predictor as plain values for JSON; priors are in the state."""
 
     @abstractmethod
     def forward(self, scores: Tensor) -> Tensor:
-        """Sets (n, c), bool, of scores (n, c)."""
+        """Return the sets (n, c), bool, of scores (n, c)."""
 
     def calibrate(self: P, scores: Tensor, target: Tensor | None = None) -> P:
         """Calibrate on all rows at once.
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on.
-            target: Their classes (n,), int64, which not all predictors need; -100 leaves a row out.
+            target: True classes (n,), int64, which not all predictors need; -100 leaves a row out.
 
         Returns:
             The predictor itself.
@@ -147,14 +147,14 @@ class SetPredictor(KeepsPrecision, ABC):
 
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None) -> None:
-        """Take in a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
+        """Add a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
         counted = self._check_rows(scores, target)
         if counted is not None and target is not None:
             scores, target = scores[counted], target[counted]
         self._collect(scores, target)
 
     def _check_rows(self, scores: Tensor, target: Tensor | None) -> Tensor | None:
-        """Make ready for calibration rows; returns which of them count (n,), if not all do."""
+        """Check calibration rows; return which of them count (n,), if not all do."""
         if self.calibrated and self.needs_calibration:
             self.reset()
         check_finite(scores)
@@ -167,13 +167,13 @@ class SetPredictor(KeepsPrecision, ABC):
         return target != -100
 
     def finish(self: P) -> P:
-        """Set the threshold from the rows taken in so far, and let go of them."""
+        """Set the threshold from the rows added so far, and drop the rows."""
         self._settle()
         self.calibrated = True
         return self
 
     def merge(self, other: "SetPredictor") -> None:
-        """Take in the rows that another, unfinished predictor of the same kind and options has taken in."""
+        """Add the rows of another, unfinished predictor of the same kind and options."""
         if other is self:
             raise ValueError("other must be another predictor, got itself")
         if type(other) is not type(self) or other.options() != self.options():
@@ -196,33 +196,33 @@ class SetPredictor(KeepsPrecision, ABC):
         self._join(other)
 
     def reset(self) -> None:
-        """Forget the calibration."""
+        """Drop the calibration."""
         self.calibrated, self.report = not self.needs_calibration, None
         if self.weights is None:
             self._set_num_classes(0)
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the rows taken in."""
+        """Drop the rows that were added."""
 
     def _collect(self, scores: Tensor, target: Tensor | None) -> None:
-        """Take in checked rows."""
+        """Add checked rows."""
 
     def _settle(self) -> None:
         """Set thresholds and the report."""
 
     def _join(self, other: Any) -> None:
-        """Take in the rows of a predictor of the same kind."""
+        """Add the rows of a predictor of the same kind."""
 
     def pending(self) -> dict[str, Tensor]:
-        """The rows taken in and not yet finished, as tensors to save."""
+        """Return the rows that were added and not yet finished, as tensors to save."""
         return {}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`pending` gave."""
+        """Restore the rows that :meth:`pending` returned."""
 
     def _at_least(self, scores: Tensor, threshold: Tensor) -> Tensor:
-        """Sets (n, c) of the classes whose value reaches a threshold."""
+        """Return the sets (n, c) of the classes whose value reaches a threshold."""
 
         def sets(some: Tensor) -> Tensor:
             values = self._values(some)
@@ -231,7 +231,7 @@ class SetPredictor(KeepsPrecision, ABC):
         return sets_in_chunks(scores, sets)
 
     def _values(self, scores: Tensor) -> Tensor:
-        """What the threshold is compared with: probabilities by class weights."""
+        """Return the values that are compared with the threshold: probabilities times class weights."""
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
             check_not_negative(scores)
         return class_values(scores, self.activation, self.weights, self.shift)
@@ -248,7 +248,7 @@ class SetPredictor(KeepsPrecision, ABC):
             )
 
     def _check_ready(self, scores: Tensor) -> None:
-        """Before a prediction."""
+        """Check before a prediction that the predictor is calibrated and fits the scores."""
         if not self.calibrated:
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
         check_finite(scores)
@@ -279,7 +279,7 @@ class SetPredictor(KeepsPrecision, ABC):
 
 
 def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
-    """What makes of scores that contain some priors those that contain the rows' priors (c,)."""
+    """Return the offset (c,) that converts scores from their own priors to the priors of the rows."""
     if scores_priors is None:
         return None
     if priors is None:
@@ -292,7 +292,7 @@ def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation:
 
 
 def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
-    """Weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
+    """Return weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
     check_priors("priors", priors)
     # half precision ends at 65504, below the weight of a class that is one in a million
     weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
@@ -302,7 +302,7 @@ def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
 
 
 def _same(first: Tensor | None, second: Tensor | None) -> bool:
-    """Whether two vectors have the same values, or there are none."""
+    """Return whether two vectors have the same values, or there are none."""
     if first is None or second is None:
         return first is second
     return torch.equal(first.double().cpu(), second.double().cpu())

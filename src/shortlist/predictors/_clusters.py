@@ -9,14 +9,14 @@ __all__ = ["weighted_k_means"]
 def weighted_k_means(
     points: Tensor, weights: Tensor, num_clusters: int, generator: torch.Generator, *, max_steps: int = 100
 ) -> Tensor:
-    """Cluster of each point (m,), by Lloyd's steps from a k-means++ start.
+    """Return the cluster of each point (m,), by Lloyd's algorithm from a k-means++ start.
 
     Args:
         points: Points (m, d), float64.
         weights: Weight of each point (m,), > 0.
         num_clusters: Number of clusters, at most m.
-        generator: For the start; on the CPU.
-        max_steps: Stop here if the clusters still change.
+        generator: Random generator of the start, on the CPU.
+        max_steps: Largest number of steps.
     """
     device = points.device
     points, weights = points.cpu(), weights.cpu()

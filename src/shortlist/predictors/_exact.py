@@ -1,4 +1,4 @@
-"""Sums without rounding: the same to the last digit in whatever order and pieces the terms arrive."""
+"""Compute sums without rounding, so that the order and the batches of the terms do not matter."""
 
 from fractions import Fraction
 
@@ -12,17 +12,17 @@ _PIECE = 2**16
 
 
 def to_units(number: float) -> int:
-    """The number as a multiple of the unit."""
+    """Return the number as a multiple of the unit."""
     return int(Fraction(number) * 2**UNIT)
 
 
 def from_units(units: int) -> float:
-    """The number nearest to a multiple of the unit."""
+    """Return the number nearest to a multiple of the unit."""
     return float(Fraction(units, 2**UNIT))
 
 
 def exact_sum(values: Tensor) -> int:
-    """Sum of finite values (m,), >= 0, in units."""
+    """Return the sum of finite values (m,), >= 0, in units."""
     return sum(_sum_of_piece(piece) for piece in values.split(_PIECE) if len(piece))
 
 
@@ -44,7 +44,7 @@ def _sum_of_piece(values: Tensor) -> int:
 
 
 def first_reaching(values: Tensor, units: int) -> int:
-    """Index of the first of some values (m,) with which their sum reaches a number; m if it never does."""
+    """Return the index of the value (m,) with which the running sum reaches a number; m if it never does."""
     low, high, before = 0, len(values), 0
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The largest of very many values that arrive in batches, exactly, in memory for a few times the answer."""
+"""Find the largest of very many values that arrive in batches, exactly and in little memory."""
 
 import math
 from collections.abc import Callable
@@ -17,11 +17,11 @@ SPARE = 2**16
 
 
 class RowsOutOfOrderError(ValueError):
-    """Values that were dropped on the way turned out to be needed in the end."""
+    """Raised if values that were dropped on the way are needed in the end."""
 
 
 def at_least(values: Tensor, bound: float) -> Tensor:
-    """The values (m,) of a tensor that are >= bound, in no order.
+    """Return the values (m,) of a tensor that are >= bound, in no order.
 
     Few are, as a rule: the maxima of groups tell where to look, in one vectorized pass.
     """
@@ -38,7 +38,7 @@ def at_least(values: Tensor, bound: float) -> Tensor:
 
 
 def _chosen(values: Tensor, compare: Callable[..., Tensor], bound: float) -> Tensor:
-    """The values (m,) that compare with a bound; on the CPU by NumPy, in a third of the time."""
+    """Return the values (m,) for which a comparison with a bound holds (on the CPU by NumPy, for speed)."""
     if not can_read_values(values):
         return values[compare(values, bound)]
     numbers = values.detach().numpy()
@@ -67,7 +67,7 @@ class LargestValues:
         self._size, self._shrink_at = 0, SPARE
 
     def add(self, values: Tensor, limit: Callable[[Tensor, int], int]) -> None:
-        """Take in values (n, c); ``limit(values so far, rows so far)`` is how many of them to keep."""
+        """Add values (n, c); ``limit(values so far, rows so far)`` tells how many of them to keep."""
         self.rows += len(values)
         self._append(values)
         if self._size > self._shrink_at:
@@ -99,7 +99,7 @@ class LargestValues:
         self._shrink_at = 2 * max(keep, self._size)
 
     def merge(self, other: "LargestValues") -> None:
-        """Take in what another has taken in."""
+        """Add all values of another collection."""
         low, high = sorted((self, other), key=lambda collected: collected.floor)
         at_floor = high.at_floor + (low.at_floor if low.floor == high.floor else 0)
         dropped = self.dropped or other.dropped or (low.floor < high.floor and low.at_floor > 0)
@@ -110,18 +110,18 @@ class LargestValues:
             self._append(part)
 
     def values(self) -> Tensor:
-        """What is kept (m,), in no order; with ``at_floor`` times the floor, all that is >= floor."""
+        """Return the kept values (m,), in no order; the floor itself occurs ``at_floor`` times besides."""
         return torch.cat(self._kept) if self._kept else torch.empty(0)
 
     def in_order(self) -> Tensor:
-        """What is kept (m,), in descending order."""
+        """Return the kept values (m,), in descending order."""
         values = self.values()
         if not can_read_values(values):
             return values.sort(descending=True).values
         return torch.from_numpy(np.sort(values.numpy())).flip(0)
 
     def around(self, rank: int) -> tuple[float, float]:
-        """The rank-th and the (rank + 1)-th largest of all values; the latter is -inf if there is none."""
+        """Return the rank-th and the (rank + 1)-th largest value; the latter is -inf if there is none."""
         values = self.values()
         below = self._at(values, rank + 1)
         above = values[values > below]
@@ -140,19 +140,19 @@ class LargestValues:
         return -math.inf
 
     def count_at_least(self, bound: float) -> int:
-        """How many of all values are >= a bound, which must not be below the floor."""
+        """Return how many of all values are >= a bound, which must not be below the floor."""
         found = int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
         return found + self.above
 
     def state(self) -> dict[str, Tensor]:
-        """Everything, as tensors."""
+        """Return everything as tensors."""
         numbers = torch.tensor([self.rows, self.at_floor, int(self.dropped)])
         floor = torch.tensor(self.floor, dtype=torch.float64)  # of float64 values, to the last digit
         return {"values": self.values(), "floor": floor, "numbers": numbers}
 
     @staticmethod
     def from_state(state: dict[str, Tensor]) -> "LargestValues":
-        """What :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         collected = LargestValues()
         collected.floor = float(state["floor"])
         collected.rows, collected.at_floor, dropped = (int(number) for number in state["numbers"])

@@ -1,4 +1,4 @@
-"""Classes in the order of their probabilities, and sets that are a first part of it."""
+"""Put classes in the order of their probabilities, and make sets of the first ones."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -20,7 +20,7 @@ Ties = Literal["in", "out"]
 
 
 class Places(NamedTuple):
-    """What a conformity score may depend on, for some classes of each row; shapes broadcast to one."""
+    """All that a conformity score may depend on, for some classes of each row; the shapes broadcast."""
 
     probability: Tensor
     cumulative: Tensor  # sum of the probabilities down to this class, itself included
@@ -33,7 +33,7 @@ Inside = Callable[[Places], Tensor]
 
 
 def true_class_places(probabilities: Tensor, target: Tensor, uniform: Tensor | None = None) -> Places:
-    """Where the true classes (n,) stand, without a sort; a tie with another class counts against them."""
+    """Return the places of the true classes (n,) without sorting; ties count against them."""
     true = probabilities.gather(1, target[:, None])
     # to compare into floats, and to add these up, takes a third of the time that booleans take
     not_below = torch.ge(probabilities, true, out=torch.empty_like(probabilities))
@@ -48,13 +48,13 @@ def true_class_places(probabilities: Tensor, target: Tensor, uniform: Tensor | N
 
 
 def places_in_order(in_order: Tensor, uniform: Tensor | None = None) -> Places:
-    """The places of each row, given its largest probabilities in descending order (n, m)."""
+    """Return the places of each row, given its largest probabilities in descending order (n, m)."""
     rank = torch.arange(1, in_order.shape[1] + 1, dtype=in_order.dtype, device=in_order.device)
     return Places(in_order, in_order.cumsum(1), rank, in_order[:, :1], _draws(uniform, in_order.shape[1]))
 
 
 def at_last_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
-    """Numbers (n, c) of places, each replaced by that of the last place with an equal value in the order.
+    """Replace each number (n, c) of a place by that of the last place with an equal value.
 
     That is where :func:`true_class_places` puts a class: a tie counts against it.
     """
@@ -68,17 +68,17 @@ def at_last_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
 
 
 def prefix_sets(values: Tensor, inside: Inside, *, ties: Ties, uniform: Tensor | None = None) -> Tensor:
-    """Sets (n, c) of the classes whose place is inside, for a rule that takes a first part of the order.
+    """Return the sets (n, c) of a rule that takes the first classes in the order of probabilities.
 
     Classes with equal values are in or out together. Where there are many classes, the leading places are
     tried first: as a rule no set goes further. Those that do are sorted around their end alone.
 
     Args:
         values: Probabilities (n, c).
-        inside: From places (n, m), whether each is in (n, m); never again after the first that is not.
-        ties: What becomes of equal classes of which the rule takes some and leaves others: all are in, or all
-            are out, as by the last of their places.
-        uniform: The draws (n, 1), or (n, c) by rank, if there are any.
+        inside: Function that tells for places (n, m) whether each is in the set; after the first that is not,
+            none is.
+        ties: Whether classes of equal probability are all in or all out, if the rule takes only some of them.
+        uniform: Uniform draws (n, 1), or (n, c) by rank, if there are any.
     """
     if not can_read_values(values):
         in_order = values.sort(dim=1, descending=True).values
@@ -91,7 +91,7 @@ def prefix_sets(values: Tensor, inside: Inside, *, ties: Ties, uniform: Tensor |
 
 
 def _last_values(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor | None) -> Tensor:
-    """The smallest value in each row's set (n, 1), infinite if that is empty; by the shortest way."""
+    """Return the smallest value in each row's set (n, 1), infinite if it is empty, by the fastest method."""
     c = values.shape[1]
     by_rank = uniform is not None and uniform.shape[1] > 1
     if c >= MANY and not by_rank:
@@ -106,7 +106,7 @@ def _last_values(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor | N
 
 
 def _last_inside(in_order: Tensor, held: Tensor, ties: Ties) -> Tensor:
-    """The smallest value in each row's set (n, 1), given its largest ones in order and which are inside."""
+    """Return the smallest value in each row's set (n, 1), given its largest values and which are inside."""
     size = held.sum(1, keepdim=True)
     last = in_order.gather(1, torch.clamp_min(size - 1, 0))
     if ties == "out":
@@ -118,7 +118,7 @@ def _last_inside(in_order: Tensor, held: Tensor, ties: Ties) -> Tensor:
 
 
 def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor | None) -> Tensor:
-    """As :func:`_last_values`, with only those classes sorted that a sample puts near the end of the set.
+    """Do what :func:`_last_values` does, but sort only classes that a sample puts near the end of the set.
 
     What lies above them is counted and added up. Whether the set ends among them is seen; rows where it does
     not are sorted.
@@ -146,7 +146,7 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
 
 
 def _brackets(values: Tensor, best: Tensor, inside: Inside, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Values (n,) that the last one of each row's set is very likely not below and not above.
+    """Return lower and upper bounds (n,) that very likely enclose the last value of each row's set.
 
     Of the classes in the sample the small ones tell most exactly how much is left below a value.
     """
@@ -165,7 +165,7 @@ def _brackets(values: Tensor, best: Tensor, inside: Inside, uniform: Tensor | No
 
 
 def _between(row: np.ndarray, low: float, high: float) -> tuple[np.ndarray, int, float]:
-    """The values from high down to low, in order; and how many are above them, and their sum."""
+    """Return the values from high down to low, in order; and how many are above them, and their sum."""
     reached = row[np.flatnonzero(row >= low)]  # with many of them, a third of a mask's time
     near = reached[np.flatnonzero(reached <= high)]
     near.sort()
@@ -174,7 +174,7 @@ def _between(row: np.ndarray, low: float, high: float) -> tuple[np.ndarray, int,
 
 
 def _descending(values: Tensor) -> Tensor:
-    """Each row sorted, by NumPy, which is many times faster at it."""
+    """Sort each row in descending order by NumPy, which is many times faster."""
     return torch.from_numpy(np.sort(values.numpy(), axis=1)).flip(1)
 
 

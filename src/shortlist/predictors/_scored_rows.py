@@ -1,4 +1,4 @@
-"""Calibration rows as conformal prediction keeps them: one score and one class for each."""
+"""The calibration rows of conformal prediction: one score and one class for each row."""
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ class ScoredRows:
         return self._count
 
     def add(self, scores: Tensor, target: Tensor) -> None:
-        """Take in the scores (n,) of rows and their classes (n,)."""
+        """Add the scores (n,) of rows and their classes (n,)."""
         dtype = torch.promote_types(self._scores.dtype, scores.dtype) if self._count else scores.dtype
         count = self._count + len(scores)
         if count > len(self._scores) or dtype != self._scores.dtype:

@@ -1,4 +1,4 @@
-"""Where the threshold of an average error will very likely lie, from some of the rows."""
+"""Estimate from some of the rows where the threshold of an average error very likely lies."""
 
 import math
 from collections.abc import Callable
@@ -21,13 +21,13 @@ _SHIFT, _BINS = 15, 2**16  # the leading bits of a float32 >= 0, as an integer, 
 def find_window(
     scores: Tensor, target: Tensor | None, to_values: Callable[[Tensor], Tensor], coverage: float
 ) -> tuple[float, float] | None:
-    """Find two values that the threshold very likely lies between; None if no look is possible.
+    """Find two values between which the threshold very likely lies; None if values cannot be read.
 
     Args:
         scores: Scores (n, c).
-        target: Their classes (n,), if given; -100 leaves a row out.
-        to_values: From some rows of the scores to probabilities.
-        coverage: What values not below the threshold are to add up to in the mean over rows.
+        target: True classes (n,), if given; -100 leaves a row out.
+        to_values: Function that computes probabilities from rows of scores.
+        coverage: Wanted mean over rows of the sum of the values that reach the threshold.
     """
     if not can_read_values(scores):
         return None
@@ -54,7 +54,7 @@ def _mass_above(values: Tensor, bound: float) -> Tensor:
 
 
 def _value_at(above: Tensor, mass: float, *, upper: bool = False) -> float:
-    """The lower or upper edge of the bin with which the sum from the largest value down reaches a mass."""
+    """Return an edge of the bin with which the sum from the largest value down reaches a mass."""
     index = int((above < mass).sum())
     if index >= len(above):
         return -math.inf

@@ -1,4 +1,4 @@
-"""As many classes as each row needs, k on average."""
+"""Sets of k classes on average, larger for rows that need more."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ __all__ = ["AverageK"]
 
 
 class AverageK(SetPredictor):
-    r"""All classes whose probability reaches a threshold, which is set for k of them on average.
+    r"""A predictor of all classes whose probability reaches a threshold, set for k classes on average.
 
     .. math:: \{j : p_j \ge \lambda\}, \qquad \lambda \text{ between the } kn\text{-th and the }
     (kn+1)\text{-th
@@ -28,7 +28,7 @@ class AverageK(SetPredictor):
     smallest *macro* error.
 
     Args:
-        k: Average size, > 0; need not be an integer.
+        k: Average size of the sets, > 0; it need not be an integer.
         rule: ``"midpoint"``, as published: halfway between the two values, for ``round(k n)`` classes in all.
             If they are equal, all classes with that value are in, and the average is above k: a
             :class:`CalibrationWarning` says by how much. ``"strict"`` never goes above k on the calibration
@@ -36,11 +36,11 @@ class AverageK(SetPredictor):
         priors: Class frequencies (c,) of the training data, each > 0.
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
-        tau: Strength of the priors.
+        tau: Exponent of the priors; 1 for macro coverage, 0 for none.
         activation: How scores become probabilities.
-        max_rows: For calibration in batches whose order is not random: at least the number of rows to come.
-            Memory is that of ``k * max_rows`` values then, otherwise of ``2 k`` values a row so far; it never
-            depends on the number of classes.
+        max_rows: Upper bound of the number of rows, for calibration in batches whose order is not random.
+            Memory is then that of ``k * max_rows`` values, otherwise of ``2 k`` values for each row so far.
+            It never depends on the number of classes.
 
     Example:
         >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25]])
@@ -81,11 +81,11 @@ class AverageK(SetPredictor):
         self._first_floor = -math.inf
 
     def options(self) -> dict[str, Any]:
-        """See :class:`SetPredictor`."""
+        """Return the arguments of this predictor as plain values."""
         return {"k": self.k, "rule": self.rule, "tau": self.tau, "activation": self.activation}
 
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
-        """Sets (n, c), some of which may be empty."""
+        """Return the sets (n, c), some of which may be empty."""
         self._check_ready(scores)
         return self._at_least(scores, self.threshold)
 
@@ -105,7 +105,7 @@ class AverageK(SetPredictor):
 
     @torch.no_grad()
     def _guess_floor(self, scores: Tensor) -> float:
-        """A value that is very likely below the threshold, from some of the rows: few others need a look."""
+        """Return a value that is very likely below the threshold, from some of the rows."""
         sample = scores[:: max(1, len(scores) // 256)]
         rank = math.ceil(1.5 * self.k * len(sample)) + 64
         if len(scores) < 4096 or rank >= sample.numel():
@@ -163,21 +163,21 @@ class AverageK(SetPredictor):
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:
-        """See :class:`SetPredictor`."""
+        """Return the rows that were added and not yet finished, as tensors to save."""
         return self._seen.state() if self._seen.rows else {}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """See :class:`SetPredictor`."""
+        """Restore the rows that :meth:`pending` returned."""
         self._seen = LargestValues.from_state(state) if state else LargestValues()
 
 
 def _next_up(value: float, like: Tensor) -> float:
-    """The smallest number of a tensor's type above a value: ``>=`` it is ``>`` the value."""
+    """Return the smallest number of a tensor's type above a value: ``>=`` it is ``>`` the value."""
     start = torch.tensor(value, dtype=like.dtype)
     return float(torch.nextafter(start, start.new_tensor(math.inf)))
 
 
 def _round_up(value: float, like: Tensor) -> float:
-    """The smallest number of a tensor's type that is not below a value: ``>=`` means the same with both."""
+    """Return the smallest number of a tensor's type that is not below a value."""
     nearest = float(torch.tensor(value, dtype=like.dtype))
     return nearest if nearest >= value else _next_up(nearest, like)

@@ -1,4 +1,4 @@
-"""Sets that hold the true class with a promised probability."""
+"""Sets that contain the true class with a promised probability."""
 
 import math
 import warnings
@@ -26,7 +26,7 @@ __all__ = ["Conformal"]
 
 
 class Conformal(SetPredictor):
-    r"""All classes whose conformity score is at most a quantile of the calibration rows' scores.
+    r"""A predictor of all classes whose conformity score is at most a quantile of the calibration scores.
 
     With n calibration rows exchangeable with the new ones, the set of a new row holds its class with
     probability in :math:`[1 - a, 1 - a + 1/(n + 1)]` (without ties), whatever the model, where ``coverage``
@@ -34,17 +34,18 @@ class Conformal(SetPredictor):
     when there are too few rows.
 
     Args:
-        coverage: Promised share of sets that hold the true class, in (0, 1).
+        coverage: Promised share of sets that contain the true class, in (0, 1).
         score: ``"lac"``, ``"aps"``, ``"raps"``, ``"saps"``, ``"prevalence_adjusted"``, or an instance such as
             ``RAPS(penalty=0.02, k_reg=3)``; see :mod:`shortlist.predictors.conformity`.
         rule: How the threshold is set: ``"marginal"``, ``"class_conditional"``, ``"clustered"``,
             ``"interpolated"``, or an instance such as ``Interpolated(weight=0.3)``; see
             :mod:`shortlist.predictors.thresholds`.
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
-        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``.
-        randomized: Draw one uniform number a row, so that scores with cumulative probabilities reach the
-            coverage and not more. The same row may then get another set the next time.
-        generator: For these draws; the default one if ``None``. Not saved.
+        scores_priors: Priors (c,) that the scores contain, if these are not ``priors``.
+        randomized: Whether to draw one uniform number for each row, so that scores with cumulative
+            probabilities reach the coverage and not more. The same row may then get another set the next
+            time.
+        generator: Random generator of these draws; the default one if ``None``. It is not saved.
         activation: How scores become probabilities.
 
     Example:
@@ -87,7 +88,7 @@ class Conformal(SetPredictor):
         self._rows = ScoredRows()
 
     def options(self) -> dict[str, Any]:
-        """See :class:`SetPredictor`."""
+        """Return the arguments of this predictor as plain values for JSON."""
         return {
             "coverage": self.coverage,
             "score": _options(self.score, CONFORMITY_SCORES),
@@ -97,11 +98,11 @@ class Conformal(SetPredictor):
         }
 
     def forward(self, scores: Float[Tensor, "n c"], *, uniform: Tensor | None = None) -> Bool[Tensor, "n c"]:
-        """Sets (n, c).
+        """Return the sets (n, c).
 
         Args:
             scores: Scores (n, c).
-            uniform: The draws (n, 1), or (n, c) by rank, of a randomized score, if they are given.
+            uniform: Uniform draws (n, 1), or (n, c) by rank, to use with a randomized score.
         """
         self._check_ready(scores)
         if uniform is not None:
@@ -115,14 +116,14 @@ class Conformal(SetPredictor):
         return sets_within(self.score, values, self.threshold.to(values.dtype), uniform=uniform)
 
     def _draw(self, scores: Tensor) -> Tensor:
-        """One uniform number a row; the same sequence however the rows are cut into batches."""
+        """Draw one uniform number for each row; the batches do not change the sequence."""
         device = scores.device if self.generator is None else self.generator.device
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
-        """Take in a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
+        """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
         if uniform is not None:
             check_scores(scores, name="scores")
             self._check_uniform(uniform, (len(scores),))
@@ -170,7 +171,7 @@ class Conformal(SetPredictor):
         self._warn(self.report)
 
     def _count_ties(self, scores: Tensor, threshold: Tensor) -> int:
-        """Calibration scores equal to a marginal threshold beyond the rank that makes it."""
+        """Count the calibration scores that equal a marginal threshold beyond its rank."""
         if threshold.ndim or not bool(threshold.isfinite()):
             return 0
         return int((scores <= threshold).sum()) - conformal_rank(len(scores), self.coverage)
@@ -199,20 +200,20 @@ class Conformal(SetPredictor):
         self.threshold = self.threshold.new_tensor(math.nan)
 
     def pending(self) -> dict[str, Tensor]:
-        """See :class:`SetPredictor`."""
+        """Return the rows that were added and not yet finished, as tensors to save."""
         if not len(self._rows):
             return {}
         return {"scores": self._rows.scores.clone(), "targets": self._rows.target.clone()}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """See :class:`SetPredictor`."""
+        """Restore the rows that :meth:`pending` returned."""
         self._rows = ScoredRows()
         if state:
             self._rows.add(state["scores"], state["targets"])
 
 
 def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) -> Any:
-    """The score or rule that is given, or the one of a given name."""
+    """Return the score or rule that is given, or the one of a given name."""
     if isinstance(given, str):
         check_choice(argument, given, tuple(registry))
         return registry[given]()
@@ -223,11 +224,11 @@ def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) ->
 
 
 def _options(instance: object, registry: dict[str, Any]) -> dict[str, Any]:
-    """Name and options of a score or a rule."""
+    """Return name and options of a score or a rule."""
     options = asdict(instance) if is_dataclass(instance) and not isinstance(instance, type) else {}
     return {"name": _name(instance, registry), **options}
 
 
 def _name(instance: object, registry: dict[str, Any]) -> str:
-    """The registered name of an instance's class, or its own for one that is not ours."""
+    """Return the registered name of an instance's class, or the class's own name if it is not registered."""
     return next((name for name, kind in registry.items() if type(instance) is kind), type(instance).__name__)

@@ -1,4 +1,4 @@
-"""Conformity scores: how badly a class fits a row, one formula for calibration and prediction alike.
+"""Conformity scores, which tell how badly a class fits a row. Calibration and prediction share them.
 
 A score is a function of probabilities: ``aps_scores(probs)``, for example, has one number for each row and
 class. Its class stores the options and has the formula. :func:`true_class_scores` and :func:`sets_within`
@@ -38,17 +38,17 @@ __all__ = [
 
 
 class ValueScore(ABC):
-    """A score that depends on the class's own probability alone; small is good."""
+    """A score that depends only on the class's own probability; smaller is better."""
 
     weighted: ClassVar[bool] = False  # whether probabilities come divided by the class priors
 
     @abstractmethod
     def __call__(self, probs: Tensor) -> Tensor:
-        """Scores of classes with the given probabilities, in any shape."""
+        """Return the scores of classes with the given probabilities, in any shape."""
 
 
 class OrderedScore(ABC):
-    """A score that depends on the place of the class in the order of probabilities; small is good.
+    """A score that depends on the place of the class in the order of probabilities; smaller is better.
 
     It never falls from one place to the next. Classes of equal probability have the score of the last of
     their places.
@@ -58,7 +58,7 @@ class OrderedScore(ABC):
 
     @abstractmethod
     def __call__(self, at: Places) -> Tensor:
-        """Scores of classes at the given places."""
+        """Return the scores of classes at the given places."""
 
 
 ConformityScore = ValueScore | OrderedScore
@@ -69,7 +69,7 @@ class LAC(ValueScore):
     r"""Least ambiguous sets, :math:`1 - p_j`: the smallest on average (Sadinle, Lei, Wasserman 2019)."""
 
     def __call__(self, probs: Tensor) -> Tensor:
-        """See :class:`ValueScore`."""
+        """Return the scores of classes with the given probabilities."""
         return 1 - probs
 
 
@@ -80,7 +80,7 @@ class PrevalenceAdjusted(ValueScore):
     weighted: ClassVar[bool] = True
 
     def __call__(self, probs: Tensor) -> Tensor:
-        """See :class:`ValueScore`."""
+        """Return the scores of classes with the given probabilities."""
         return -probs
 
 
@@ -89,7 +89,7 @@ class APS(OrderedScore):
     """Adaptive prediction sets: the cumulative probability down to the class (Romano, Sesia, Candès 2020)."""
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`OrderedScore`."""
+        """Return the scores of classes at the given places."""
         return at.cumulative - (1 - at.uniform) * at.probability
 
 
@@ -105,7 +105,7 @@ class RAPS(OrderedScore):
         object.__setattr__(self, "k_reg", check_number("k_reg", self.k_reg, low=0.0))
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`OrderedScore`."""
+        """Return the scores of classes at the given places."""
         excess = (at.rank - self.k_reg).clamp_min(0)
         return at.cumulative - (1 - at.uniform) * at.probability + self.penalty * excess
 
@@ -120,7 +120,7 @@ class SAPS(OrderedScore):
         object.__setattr__(self, "step", check_number("step", self.step, above=0.0))
 
     def __call__(self, at: Places) -> Tensor:
-        """See :class:`OrderedScore`."""
+        """Return the scores of classes at the given places."""
         first = at.rank == 1
         return (at.best + (at.rank - 2 + at.uniform) * self.step).where(~first, at.uniform * at.best)
 
@@ -201,7 +201,7 @@ def class_scores(
     """Score every class of every row, by any score.
 
     Args:
-        score: The formula.
+        score: Conformity score to compute.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
         uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
@@ -223,7 +223,7 @@ def true_class_scores(
     """Score the true class of every row: a column of :func:`class_scores`, without a sort.
 
     Args:
-        score: The formula.
+        score: Conformity score to compute.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
         target: True classes (n,).
         uniform: Draws (n,) of a randomized score.
@@ -243,9 +243,9 @@ def sets_within(
     """Find the sets of classes whose score is at most the threshold, or the class's own threshold.
 
     Args:
-        score: The formula.
+        score: Conformity score to compute.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
-        threshold: One for all classes, or one for each (c,).
+        threshold: One threshold for all classes, or one for each (c,).
         uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
     if isinstance(score, ValueScore) or threshold.ndim:

@@ -1,4 +1,4 @@
-"""From sets to what people read."""
+"""Turn sets into lists that people read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Candidate:
     """One class of a short list.
 
     Args:
-        index: The class, its position in the class table.
-        id: Its id.
-        name: Its name.
-        parents: Its parent at each level of the class table, such as ``{"genus": "Quercus"}``.
-        probability: How probable it is, for rows whose classes occur as those of the training rows.
-        in_set: Whether it is in the predicted set, or listed beside it as one of the best classes.
+        index: Index of the class in the class table.
+        id: Id of the class.
+        name: Name of the class.
+        parents: Parent of the class at each level of the class table, such as ``{"genus": "Quercus"}``.
+        probability: Probability of the class, if the classes are as frequent as in the training rows.
+        in_set: Whether the class is in the predicted set; if not, it is listed as one of the best classes.
     """
 
     index: int
@@ -36,7 +36,7 @@ class Candidate:
 
 
 def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
-    """Number of classes in each set (n,).
+    """Return the number of classes in each set (n,).
 
     Example:
         >>> sizes(torch.tensor([[True, False, True], [False, False, False]]))
@@ -54,14 +54,14 @@ def to_lists(
     order: Float[Tensor, "n c"] | None = None,
     at_least: int = 0,
 ) -> list[list[Candidate]]:
-    """The classes of each set by name, the best first; of equal ones, the first in the table.
+    """List the classes of each set by name, the best first; ties are in the order of the table.
 
     Args:
         sets: Sets (n, c).
         probabilities: Probabilities (n, c) of the classes, to sort by and to show.
         class_table: Names, ids and parents of the c classes.
-        order: Scores (n, c) to sort by, if not by the probabilities: those that the sets are made of.
-        at_least: How many of the best classes are listed in any case, in the set or not.
+        order: Scores (n, c) to sort by instead of the probabilities, such as those that made the sets.
+        at_least: Number of best classes that are listed in any case, in the set or not.
 
     Returns:
         One list per row.
@@ -109,7 +109,7 @@ def _candidate(class_table: ClassTable, index: int, probability: float, in_set: 
 
 
 def _first_classes(scores: Tensor, k: int) -> Tensor:
-    """The k classes of each row with the largest scores (n, c), bool; of equal ones, the first."""
+    """Return the k classes of each row with the largest scores (n, c), bool; of ties, the first."""
     last = kth_largest(scores, k)[:, None]
     above, equal = scores > last, scores == last
     missing = k - above.sum(1, keepdim=True)

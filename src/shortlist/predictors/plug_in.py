@@ -1,4 +1,4 @@
-"""Sets with an error budget that trust the probabilities: no labels, and no promise beyond that trust."""
+"""Sets with a given error that trust the probabilities: they need no labels and promise nothing more."""
 
 import math
 import warnings
@@ -20,13 +20,13 @@ __all__ = ["AverageError", "PointwiseError"]
 
 
 class PointwiseError(SetPredictor):
-    """The fewest, most likely classes whose probabilities add up to the coverage; needs no calibration.
+    """A predictor of the fewest classes whose probabilities add up to the coverage; needs no calibration.
 
     Of all rules whose error is at most ``1 - coverage`` for *each* row it has the smallest sets, if the
     probabilities are right. Nothing is promised if they are not: see :class:`Conformal`.
 
     Args:
-        coverage: In (0, 1).
+        coverage: Wanted probability that a set contains the true class, in (0, 1).
         activation: ``"softmax"``, or ``"none"`` for probabilities.
 
     Example:
@@ -43,11 +43,11 @@ class PointwiseError(SetPredictor):
         self.coverage = _check(coverage, activation)
 
     def options(self) -> dict[str, Any]:
-        """See :class:`SetPredictor`."""
+        """Return the arguments of this predictor as plain values for JSON."""
         return {"coverage": self.coverage, "activation": self.activation}
 
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
-        """Sets (n, c) of at least one class."""
+        """Return the sets (n, c), each of at least one class."""
         self._check_ready(scores)
         return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
 
@@ -57,7 +57,7 @@ class PointwiseError(SetPredictor):
 
 
 class AverageError(SetPredictor):
-    r"""All classes whose probability reaches a threshold, set for an *average* error of ``1 - coverage``.
+    r"""A predictor of all classes above a threshold, set for an *average* error of ``1 - coverage``.
 
     .. math:: \{j : p_j \ge t\}, \qquad t \text{ the largest with }
         \frac1n \sum_i \sum_{j : p_{ij} \ge t} p_{ij} \ge \text{coverage}
@@ -67,7 +67,7 @@ class AverageError(SetPredictor):
     they are not: the same rule with labels is :class:`Conformal` with the score ``"lac"``.
 
     Args:
-        coverage: In (0, 1).
+        coverage: Wanted probability that a set contains the true class, in (0, 1).
         activation: ``"softmax"``, or ``"none"`` for probabilities.
 
     Example:
@@ -87,11 +87,11 @@ class AverageError(SetPredictor):
         self._seen = LargestValues()
 
     def options(self) -> dict[str, Any]:
-        """See :class:`SetPredictor`."""
+        """Return the arguments of this predictor as plain values for JSON."""
         return {"coverage": self.coverage, "activation": self.activation}
 
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
-        """Sets (n, c), some of which may be empty."""
+        """Return the sets (n, c), some of which may be empty."""
         self._check_ready(scores)
         return self._at_least(scores, self.threshold)
 
@@ -114,7 +114,7 @@ class AverageError(SetPredictor):
         self._seen.add(self._values(scores), self._limit)
 
     def _limit(self, values: Tensor, rows: int) -> int:
-        """As many of the largest as add up to well over the coverage."""
+        """Return how many of the largest values add up to well over the coverage."""
         if self._window is not None:
             return len(values)
         return first_reaching(self._seen.in_order(), to_units((1 + self.coverage) / 2 * rows)) + 1
@@ -137,7 +137,7 @@ class AverageError(SetPredictor):
         self._warn(threshold, from_units(mass + equal * unit) / rows if tied else None)
 
     def _threshold(self, values: Tensor, needed: int) -> float:
-        """The largest value that brings the sum of all not below it to what is needed."""
+        """Return the largest value that brings the sum of all not below it to what is needed."""
         seen = self._seen
         place = first_reaching(values, needed - seen.mass_above)
         reached = seen.mass_above + exact_sum(values)
@@ -155,7 +155,7 @@ class AverageError(SetPredictor):
         return -math.inf  # rows that do not add up to 1
 
     def _warn(self, threshold: float, mass: float | None) -> None:
-        """Of rows without enough mass, and of ties that bring the sets well over the coverage."""
+        """Warn of rows without enough mass, and of ties that bring the sets well over the coverage."""
         message = None
         if threshold == -math.inf:
             message = (
@@ -179,11 +179,11 @@ class AverageError(SetPredictor):
         self.threshold = torch.full_like(self.threshold, math.nan)
 
     def pending(self) -> dict[str, Tensor]:
-        """See :class:`SetPredictor`."""
+        """Return the rows that were added and not yet finished, as tensors to save."""
         return self._seen.state() if self._seen.rows else {}
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """See :class:`SetPredictor`."""
+        """Restore the rows that :meth:`pending` returned."""
         self._seen = LargestValues.from_state(state) if state else LargestValues()
 
 

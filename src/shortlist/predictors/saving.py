@@ -1,4 +1,4 @@
-"""A predictor on disk: options and report as JSON, state as safetensors, side by side."""
+"""Save and load predictors: options and report as JSON, the state beside it as safetensors."""
 
 import hashlib
 import json
@@ -41,11 +41,12 @@ def make(
     like_priors: Tensor | None = None,
     like_scores_priors: Tensor | None = None,
 ) -> SetPredictor:
-    """A predictor from its registered name and plain options, as in a recipe or a file.
+    """Make a predictor from its registered name and plain options, as in a recipe or a file.
 
     Args:
         name: A key of ``PREDICTORS``.
-        options: Its arguments; a score or rule by name or as a dict of its name and its own options.
+        options: Arguments of the predictor; a score or rule is given by name or as a dict of name and
+            options.
         like_priors: A tensor (c,) if class weights will be loaded: the predictor is made with uniform priors.
         like_scores_priors: A tensor (c,) if a conversion of the scores' priors will be loaded too.
 
@@ -71,13 +72,13 @@ def make(
 
 
 def save(predictor: SetPredictor, path: str | Path) -> None:
-    """Write ``path`` (``.json``) and beside it the state, ``.safetensors``; an unfinished one too, to merge.
+    """Save a predictor to ``path`` (``.json``) and its state beside it (``.safetensors``).
 
     The JSON is replaced last and names its state file, so that a crash leaves the old pair or the new one.
 
     Args:
-        predictor: Calibrated, or with rows taken in by ``update``.
-        path: Where to; ``.json`` is added if it does not end in it.
+        predictor: A calibrated predictor, or an unfinished one with rows added by ``update``, to merge later.
+        path: Path of the file; ``.json`` is added if it is missing.
     """
     from safetensors.torch import save as to_bytes
 
@@ -113,7 +114,7 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> SetPredictor:
-    """The predictor that :func:`save` wrote."""
+    """Load the predictor that :func:`save` wrote."""
     from safetensors.torch import load as from_bytes
 
     path = _json_path(path)
@@ -143,13 +144,13 @@ def load(path: str | Path) -> SetPredictor:
 
 
 def _json_path(path: str | Path) -> Path:
-    """The path with ``.json`` at its end; after another dot the name may go on, as in ``average_2.5``."""
+    """Return the path with ``.json`` at its end; the name may have other dots, as in ``average_2.5``."""
     path = Path(path)
     return path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
 
 
 def state_path(path: Path) -> Path | None:
-    """The state file that an earlier :func:`save` wrote for this path: no other file may be removed."""
+    """Return the state file that an earlier :func:`save` wrote for this path; only this may be removed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         state = content["state"] if content["format"] == _FORMAT else ""

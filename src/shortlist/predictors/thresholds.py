@@ -1,4 +1,4 @@
-"""From calibration scores to thresholds: one for all classes, or one for each."""
+"""Compute thresholds from calibration scores: one for all classes, or one for each class."""
 
 import math
 import warnings
@@ -32,12 +32,12 @@ Fallback = Literal["marginal", "full"]
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
+    """Return which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
     return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
 
 
 def rows_needed(coverage: float) -> int:
-    """The fewest rows with a finite threshold."""
+    """Return the smallest number of rows that gives a finite threshold."""
     rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
     while conformal_rank(rows, coverage) > rows:
         rows += 1
@@ -84,11 +84,11 @@ class Thresholds(NamedTuple):
 
 
 class ThresholdRule(ABC):
-    """How thresholds are set: what the promised coverage is about."""
+    """A rule that sets thresholds. It decides for which rows the promised coverage holds."""
 
     @abstractmethod
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """Thresholds from the scores (n,) of the true classes ``target`` (n,)."""
+        """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Marginal(ThresholdRule):
     """One threshold: the promised coverage holds over all rows together."""
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`ThresholdRule`."""
+        """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
         threshold = conformal_threshold(scores, coverage=coverage)
         if math.isinf(threshold):
             warnings.warn(
@@ -122,13 +122,13 @@ class ClassConditional(ThresholdRule):
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`ThresholdRule`."""
+        """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
         return _per_class(scores, target, num_classes, coverage, self.fallback)
 
 
 @dataclass(frozen=True)
 class Interpolated(ThresholdRule):
-    """Between the class's threshold (``weight=1``) and the marginal one (``weight=0``).
+    """A threshold between the class's own (``weight=1``) and the marginal one (``weight=0``).
 
     References:
         T. Ding, J. Fermanian, J. Salmon, "Conformal prediction for long-tailed classification", 2025.
@@ -142,7 +142,7 @@ class Interpolated(ThresholdRule):
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`ThresholdRule`."""
+        """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
         own, few = _per_class(scores, target, num_classes, coverage, self.fallback)
         marginal = Marginal()(scores, target, num_classes, coverage).values
         mixed = torch.lerp(marginal.expand_as(own), own, self.weight)  # of two equal ones, the same
@@ -159,9 +159,9 @@ class Clustered(ThresholdRule):
     cluster and take the marginal threshold.
 
     Args:
-        num_clusters: How many; by default ``share * rows of the smallest class / 2``, as published.
-        share: Of the rows that serve to find the clusters; by default ``m / (75 + m)`` for m classes.
-        seed: For the choice of these rows and the start of k-means.
+        num_clusters: Number of clusters; by default ``share * rows of the smallest class / 2``, as published.
+        share: Share of the rows that serve to find the clusters; by default ``m / (75 + m)`` for m classes.
+        seed: Seed of the choice of these rows and of the start of k-means.
 
     References:
         T. Ding, A. Angelopoulos, S. Bates, M. Jordan, R. Tibshirani, "Class-conditional conformal prediction
@@ -179,7 +179,7 @@ class Clustered(ThresholdRule):
             object.__setattr__(self, "share", check_number("share", self.share, above=0.0, below=1.0))
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
-        """See :class:`ThresholdRule`."""
+        """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
         marginal = Marginal()(scores, target, num_classes, coverage).values
         counts = target.bincount(minlength=num_classes)
         usable = counts >= rows_needed(coverage)
@@ -202,7 +202,7 @@ class Clustered(ThresholdRule):
 
 
 def _in_one_order(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows by class and score: what is drawn for each does not depend on the order that they came in."""
+    """Sort the rows by class and score, so that random draws do not depend on their order."""
     by_score = scores.argsort(stable=True)
     order = by_score[target[by_score].argsort(stable=True)]
     return scores[order], target[order]
@@ -216,7 +216,7 @@ def _find_clusters(
     coverage: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Cluster of each class (c,), -1 for those that are not usable or have no row here."""
+    """Return the cluster of each class (c,), -1 for those that are not usable or have no row here."""
     counts = target.bincount(minlength=len(usable))
     members = (usable & (counts > 0)).nonzero().squeeze(1)
     cluster = torch.full_like(counts, -1)
@@ -233,7 +233,7 @@ def _find_clusters(
 
 
 def _group_profiles(scores: Tensor, groups: Tensor, num_groups: int, levels: Tensor) -> Tensor:
-    """Plain quantiles of each group's scores at several levels (num_groups, levels); each group has a row."""
+    """Return quantiles of each group's scores at several levels (num_groups, levels); no group is empty."""
     counts = groups.bincount(minlength=num_groups)
     start = counts.cumsum(0) - counts
     rank = (counts[:, None].double() * levels).ceil().long().clamp_min(1)
@@ -241,7 +241,7 @@ def _group_profiles(scores: Tensor, groups: Tensor, num_groups: int, levels: Ten
 
 
 def _sorted_by_group(scores: Tensor, groups: Tensor) -> Tensor:
-    """Scores (n,) in ascending order within each group, group after group."""
+    """Sort the scores (n,) within each group in ascending order, group after group."""
     order = scores.argsort()
     return scores[order[groups[order].argsort(stable=True)]]
 

@@ -15,7 +15,7 @@ __all__ = ["TopK"]
 
 
 class TopK(SetPredictor):
-    r"""The k classes with the largest scores; needs no calibration.
+    r"""A predictor of the k classes with the largest scores; needs no calibration.
 
     Of all rules with sets of k classes it has the smallest error, if the probabilities are right. With
     ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead: for ``tau=1`` the smallest *macro*
@@ -26,7 +26,7 @@ class TopK(SetPredictor):
         priors: Class frequencies (c,) of the training data, each > 0.
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
-        tau: Strength of the priors.
+        tau: Exponent of the priors; 1 for macro coverage, 0 for none.
         activation: How scores become probabilities; matters only with priors.
 
     Example:
@@ -53,11 +53,11 @@ class TopK(SetPredictor):
         self.k = k
 
     def options(self) -> dict[str, Any]:
-        """See :class:`SetPredictor`."""
+        """Return the arguments of this predictor as plain values for JSON."""
         return {"k": self.k, "tau": self.tau, "activation": self.activation}
 
     def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
-        """Sets (n, c) of exactly k classes."""
+        """Return the sets (n, c) of exactly k classes."""
         self._check_ready(scores)
         check_k(self.k, scores.shape[1], up_to=True)
         if self.weights is None:

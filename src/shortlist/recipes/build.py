@@ -1,4 +1,4 @@
-"""From a recipe to its parts: data, model, loss, optimizer, schedule."""
+"""Build the parts of a recipe: data, model, loss, optimizer and schedule."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
-    """The data set, read or made, with the recipe's changes to its training part."""
+    """Build the data set, with the recipe's changes to its training part."""
     info, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)
     if info.tells_progress:
@@ -65,7 +65,7 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
-    """The loss, with the class counts, weights and tables that it needs."""
+    """Build the loss, with the class counts, weights and tables that it needs."""
     counts = data.class_table.class_counts
     beta = getattr(recipe.loss, "class_balanced", None)
     return make_loss(
@@ -79,7 +79,7 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
 
 
 def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
-    """The network for inputs like the sample, with a head that the loss can use.
+    """Build the network for inputs like the sample, with a head that the loss can use.
 
     ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
     """
@@ -92,7 +92,7 @@ def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained:
 def network_spec(
     recipe: Recipe, num_classes: int, sample_shape: Sequence[int], *, scaled_head: bool = False
 ) -> NetworkSpec:
-    """What the recipe's network is built from, for inputs of this shape, with a head that the loss can use.
+    """Return the specification of the recipe's network for inputs of this shape, with a head for the loss.
 
     ``scaled_head`` is for the network that a second stage of learned weight scaling leaves.
     """
@@ -126,7 +126,7 @@ def _head_name(recipe: Recipe) -> str:
 def build_optimizer(
     recipe: Recipe, model: nn.Module, loss: nn.Module, *, lr: float | None = None
 ) -> torch.optim.Optimizer:
-    """The optimizer over all parameters that learn, with a group of its own for a loss's label estimates."""
+    """Build the optimizer of all parameters that learn, with a group for a loss's label estimates."""
     settings = recipe.optimizer
     rate = settings.lr if lr is None else lr
     plain, undecayed = [], []
@@ -149,7 +149,7 @@ def build_optimizer(
 
 
 def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
-    """The factor of the learning rate, a function of the step alone: a resumed run agrees."""
+    """Return the factor of the learning rate; it depends only on the step, so resumed runs agree."""
     settings = recipe.schedule
     unit = steps_per_epoch if settings.unit == "epoch" else 1
     warm_up = settings.warm_up * unit
@@ -169,7 +169,7 @@ def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int)
 
 
 def build_predictor(recipe: Recipe, key: str, counts: Tensor, score_map: ScoreMap) -> SetPredictor:
-    """One of the recipe's predictors, not yet calibrated, for the scores that a map gives.
+    """Build one of the recipe's predictors, not yet calibrated, for the scores of a score map.
 
     ``macro`` ones get the training priors, and convert from the priors that the scores contain.
     """

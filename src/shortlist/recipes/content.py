@@ -1,4 +1,4 @@
-"""What a recipe says, as plain values: which recipes are the same method, and where two of them differ."""
+"""Compare recipes as plain values: which are the same method, and where they differ."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices")
 
 
 def recipe_content(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe as plain values, without what does not change its numbers."""
+    """Return the recipe as plain values, without keys that do not change its results."""
     return recipe.model_dump(mode="json", exclude=set(RUNTIME_KEYS))
 
 
 def flat_content(recipe: Recipe) -> dict[str, Any]:
-    """Return the same by dotted keys."""
+    """Return the content of a recipe by dotted keys."""
     return flatten(recipe_content(recipe))
 
 

@@ -1,4 +1,4 @@
-"""The one place that reads what a loss declares: what it needs, and what the scores mean that it teaches."""
+"""Read what a loss declares: what it needs, and what the scores mean that a network learns with it."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -40,12 +40,12 @@ TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """What the loss of this name wants beyond scores and target."""
+    """Return what the loss of this name needs besides scores and target."""
     return getattr(TRAINABLE_LOSSES[name], "needs", frozenset())
 
 
 def needed_head(name: str) -> str | None:
-    """The head that the loss of this name must have; ``None`` if any head with one output will do."""
+    """Return the head that the loss of this name needs; ``None`` if any head with one output is fine."""
     needs = needs_of(name)
     return "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
 
@@ -71,7 +71,7 @@ def make_loss(
 
 
 def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:
-    """The loss of a batch: of a network's output, the targets (n,) and the numbers of the rows (n,)."""
+    """Compute the loss of a batch from a network's output, targets (n,) and row numbers (n,)."""
     needs = getattr(loss, "needs", frozenset())
     if "sample_ids" in needs:
         return loss(output, target, rows)
@@ -81,11 +81,11 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
 def declared_maps(
     loss: nn.Module, class_counts: Tensor, *, balanced_rows: bool, free_scores: bool = True
 ) -> dict[str, ScoreMap]:
-    """The score map of each head, as the loss declares it, before anything is fitted.
+    """Return the score map of each head, as the loss declares it, before anything is fitted.
 
     Args:
-        loss: With the class weights that it had at the epoch that is kept.
-        class_counts: Of the training rows (c,).
+        loss: Loss, with the class weights that it had at the epoch that is kept.
+        class_counts: Number of training rows of each class (c,).
         balanced_rows: Whether the classifier was trained on class-balanced batches.
         free_scores: Whether the classifier could become what the loss asks for; one that only learned a scale
             for each class could not, and nobody knows what its scores contain.

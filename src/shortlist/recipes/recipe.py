@@ -35,11 +35,11 @@ _NAMED = {"data", "model", "head", "loss", "optimizer", "schedule", "sampler", "
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be run; the message names each key, what is wrong and the nearest valid name."""
+    """Raised if a recipe cannot be run; the message names each key, the fault and the nearest valid name."""
 
 
 class Recipe(s.Section):
-    """A run from data to metrics; see ``docs/recipes.md``."""
+    """The recipe of a run, from data to metrics; see ``docs/recipes.md``."""
 
     name: str = Field("run", pattern=_FILE_NAME, description="of the run folder")
     about: str = ""
@@ -81,7 +81,7 @@ class Recipe(s.Section):
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, content: Any) -> Any:
-        """``loss: focal`` is ``loss: {name: focal}``."""
+        """Read ``loss: focal`` as ``loss: {name: focal}``."""
         return {
             key: {"name": value} if key in _NAMED and isinstance(value, str) else value
             for key, value in dict(content).items()
@@ -190,9 +190,9 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Re
     """Check a recipe given as plain values.
 
     Args:
-        content: As read from YAML.
-        overrides: Such as ``"loss.k=3"``; values are YAML. ``"loss=ldam"`` or ``"loss.name=ldam"`` chooses
-            another loss (data set, model, ...) and drops the options of the one before.
+        content: Plain values, as read from YAML.
+        overrides: Changes such as ``"loss.k=3"``; values are YAML. ``"loss=ldam"`` or ``"loss.name=ldam"``
+            chooses another loss (data set, model, ...) and drops the options of the one before.
 
     Raises:
         RecipeError: With one line for each fault.
@@ -211,7 +211,7 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Re
 
 
 def read_setting(setting: str, *, example: str = "loss.k=3") -> tuple[str, Any]:
-    """Key and value of what is given with ``--set``; the value is YAML.
+    """Split a setting of ``--set`` into key and value; the value is YAML.
 
     Example:
         >>> read_setting("loss.distribution=[0.5, 0.5]")
@@ -248,7 +248,7 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
-    """One line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
+    """Return one line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
     lines = []
     for fault in error.errors():
         location = [str(part) for part in fault["loc"]]
@@ -268,7 +268,7 @@ def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[
 
 
 def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The keys that are valid at a place."""
+    """Return the keys that are valid at a place."""
     for part in path:
         field = model.model_fields.get(part)
         inner = None if field is None else _section_of(field.annotation)
@@ -287,9 +287,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, variant: str
     """Read a recipe from YAML; see :func:`make_recipe`.
 
     Args:
-        path: The file.
-        overrides: Such as ``"loss.k=3"``.
-        variant: Name of overrides that come first; see :func:`load_variant`.
+        path: Path of the recipe.
+        overrides: Changes such as ``"loss.k=3"``.
+        variant: Name of a variant, whose overrides come first; see :func:`load_variant`.
     """
     content = _read_mapping(path)
     first = [] if variant is None else load_variant(path, variant)
@@ -300,7 +300,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, variant: str
 
 
 def load_variant(path: str | Path, variant: str) -> list[str]:
-    """The overrides that ``variants.yaml``, beside a recipe, has under the recipe's file name and this name.
+    """Read the overrides of a variant from ``variants.yaml`` beside a recipe, under the recipe's file name.
 
     Raises:
         RecipeError: There are no variants of the recipe, or none of this name: the message lists those there
@@ -330,5 +330,5 @@ def _read_mapping(path: str | Path) -> Mapping[str, Any]:
 
 
 def save_recipe(recipe: Recipe, path: str | Path) -> None:
-    """Write the recipe with every default filled in: a run starts from this file alone."""
+    """Write the recipe with every default filled in, so that a run can start from this file alone."""
     write_text(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))

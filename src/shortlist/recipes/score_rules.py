@@ -1,4 +1,4 @@
-"""Which combinations of loss, adjustment, sets and data go together; the others are refused by name."""
+"""Check which combinations of loss, adjustment, sets and data are valid, and refuse the others by name."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -27,22 +27,22 @@ _COUNTS = torch.tensor([4, 2, 1])  # of some classes: what a loss declares does 
 
 
 def validation_is_test(recipe: "Recipe") -> bool:
-    """Whether the validation rows are the test rows, so that nothing may be fitted or chosen on them."""
+    """Return whether validation and test rows are the same, so that nothing may be chosen on them."""
     return recipe.data.val_is_test
 
 
 def trains_balanced(recipe: "Recipe") -> bool:
-    """Whether the classifier that is kept was trained on class-balanced batches."""
+    """Return whether the classifier that is kept was trained on class-balanced batches."""
     return recipe.sampler.name == "class_balanced" or recipe.second_stage is not None
 
 
 def scales_weights(recipe: "Recipe") -> bool:
-    """Whether the classifier that is kept only learned a scale for each class of another one."""
+    """Return whether the classifier that is kept only learned a scale for each class."""
     return recipe.second_stage is not None and recipe.second_stage.name == "weight_scaling"
 
 
 def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
-    """Whether temperature and prior exponent of the scores are fitted, since nobody knows them."""
+    """Return whether temperature and prior exponent of the scores are not known and must be fitted."""
     if recipe.adjust.tau == "cross_fit":
         return True
     by_hand = recipe.adjust.temperature not in (None, "fit")
@@ -51,7 +51,7 @@ def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
 
 
 def fits_class_shifts(recipe: "Recipe") -> bool:
-    """Whether a shift for each class is fitted with temperature and prior exponent, where these are."""
+    """Return whether a shift for each class is fitted too, if temperature and prior exponent are."""
     if recipe.adjust.class_shifts is not None:
         return recipe.adjust.class_shifts
     head = "set" if needed_head(recipe.loss.name) == "two_head" else None
@@ -59,7 +59,7 @@ def fits_class_shifts(recipe: "Recipe") -> bool:
 
 
 def check_score_rules(recipe: "Recipe") -> None:
-    """Refuse what would go wrong in silence; the message says why and what to write instead."""
+    """Refuse recipes that would silently go wrong; the message says why and what to write instead."""
     for fault in _faults(recipe):
         raise ValueError(fault)
 
@@ -81,7 +81,7 @@ def _faults(recipe: "Recipe") -> Iterator[str]:
 
 
 def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
-    """The loss for classes of some counts, with the class weights that it starts or ends with."""
+    """Return the loss for classes of some counts, with the class weights that it starts or ends with."""
     options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
     beta = getattr(recipe.loss, "class_balanced", None)
     if reweighted and recipe.reweighting is not None:
@@ -91,14 +91,14 @@ def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
 
 
 def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
-    """The map that the loss declares for the head to predict from, for classes of some counts."""
+    """Return the map that the loss declares for the head to predict from, for classes of some counts."""
     loss, free = _loss(recipe, reweighted=reweighted), not scales_weights(recipe)
     maps = declared_maps(loss, _COUNTS, balanced_rows=trains_balanced(recipe), free_scores=free)
     return maps.get(recipe.adjust.predict_from, maps["set"])
 
 
 def _twice_faults(recipe: "Recipe") -> Iterator[str]:
-    """Class-balanced batches leave the class priors out; a loss or weights that do so too, do it twice."""
+    """Find losses and weights that remove the class priors although class-balanced batches already do."""
     if not trains_balanced(recipe):
         return
     where = "sampler class_balanced" if recipe.second_stage is None else "the second stage"

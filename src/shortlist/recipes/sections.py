@@ -1,4 +1,4 @@
-"""The sections of a recipe; each checks itself and names what it does not know."""
+"""The sections of a recipe. Each checks itself and names unknown keys."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]  # true is no count
 
 
 def refuse_yes_for_a_number(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
-    """``true`` counts as 1 otherwise, which nobody means."""
+    """Refuse ``true`` where a number is expected, since it would count as 1."""
     if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
         raise ValueError(f"must not be yes or no, got {value}")
     return value
@@ -57,7 +57,7 @@ def _takes_bool(annotation: Any) -> bool:
 
 
 class Section(BaseModel):
-    """Typed options; an unknown one is an error."""
+    """A section of typed options; an unknown option is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -65,7 +65,7 @@ class Section(BaseModel):
 
 
 class NamedSection(BaseModel):
-    """A name, and options that whatever has that name takes: they are checked against its signature."""
+    """A section with a name and options, which are checked against the signature of what has that name."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
@@ -75,12 +75,12 @@ class NamedSection(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All but the name."""
+        """All options without the name."""
         return dict(self.__pydantic_extra__ or {})
 
 
 class TransformSection(NamedSection):
-    """What is done to each image, by its name in ``TRANSFORMS``, with its options."""
+    """A transform of images by its name in ``TRANSFORMS``, with its options."""
 
     @model_validator(mode="after")
     def _check(self) -> "TransformSection":
@@ -111,7 +111,7 @@ class DataSection(NamedSection):
 
 
 class ModelSection(NamedSection):
-    """Ours by name, ``timm:NAME``, ``torchvision:NAME``, or ``package.module:function``.
+    """A network: a name in ``MODELS``, ``timm:NAME``, ``torchvision:NAME`` or ``package.module:function``.
 
     ``weights_file`` is a ``.safetensors`` file or a torch checkpoint to start from; a classifier for other
     classes is left out. ``small_stem`` is for ResNets on images of 32 x 32: a first convolution of 3 x 3 with
@@ -124,7 +124,7 @@ class ModelSection(NamedSection):
 
 
 class HeadSection(Section):
-    """What takes the classifier's place; ``auto`` is what the loss wants."""
+    """The head that replaces the classifier; ``auto`` takes the one that the loss needs."""
 
     name: Literal["auto", "linear", "cosine", "two_head"] = "auto"
     classifier: str | None = None  # dotted name of the layer to replace; found if left out
@@ -134,7 +134,7 @@ class HeadSection(Section):
 
 
 class OptimizerSection(Section):
-    """SGD, Adam or AdamW."""
+    """The optimizer: SGD, Adam or AdamW."""
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
@@ -163,20 +163,20 @@ class ScheduleSection(Section):
 
 
 class SamplerSection(Section):
-    """How rows are drawn."""
+    """The sampler, which decides how training rows are drawn."""
 
     name: Literal["shuffle", "class_balanced"] = "shuffle"
 
 
 class ReweightingSection(Section):
-    """Class-balanced weights from an epoch on."""
+    """Class-balanced weights that start at an epoch."""
 
     after: Annotated[int, Field(ge=0)]
     beta: Beta = 0.9999
 
 
 class SecondStageSection(Section):
-    """The classifier once more, on frozen features and class-balanced batches."""
+    """The second stage: train the classifier again, on frozen features and class-balanced batches."""
 
     name: Literal["retrain_classifier", "weight_scaling"]
     epochs: Count = 10
@@ -202,7 +202,7 @@ class SelectionSection(Section):
 
 
 class AdjustSection(Section):
-    """What turns the network's scores into those that sets are made of; see ``docs/scores.md``.
+    """The adjustment of the network's scores before sets are made from them; see ``docs/scores.md``.
 
     Left out, it is what the loss asks for: nothing for a loss whose scores are log-posteriors; a temperature
     and the exponent of the class priors, fitted together on the validation rows, for any other; and a shift
@@ -242,14 +242,14 @@ def options_model(
     more: Mapping[str, Any] | None = None,
     passed_to: Callable[..., Any] | None = None,
 ) -> type[BaseModel]:
-    """A model of the options that a function takes, read off its signature.
+    """Make a pydantic model of the options that a function takes, from its signature.
 
     Args:
-        name: What to call it in messages.
-        function: With annotated parameters.
+        name: Name of the model in messages.
+        function: Function with annotated parameters.
         provided: Parameters that are not options, since the trainer provides them.
         more: Further fields, as for ``pydantic.create_model``.
-        passed_to: What takes the further options of a function that has ``**options``.
+        passed_to: Function that takes the further options, if ``function`` has ``**options``.
     """
     parameters = dict(inspect.signature(function).parameters)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

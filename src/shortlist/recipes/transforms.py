@@ -1,4 +1,4 @@
-"""What a recipe can do to images: transforms by name."""
+"""The transforms of images that a recipe can name."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -22,17 +22,17 @@ __all__ = ["TRANSFORMS", "RandomCrop"]
 
 
 class RandomCrop:
-    """A Pillow image resized by its shorter side, a random square cut out, as a normalized float tensor.
+    """A transform that resizes a Pillow image, takes a random square and returns a normalized float tensor.
 
     Unlike :class:`~shortlist.datasets.transforms.TrainTransform` it keeps the scale and the shape of things.
     Draws from torch's own generator, which a ``DataLoader`` seeds differently in each worker.
 
     Args:
         size: Side of the square that is returned (3, size, size).
-        resize: What the shorter side is resized to first; ``size / 0.875`` if left out.
-        flip: Whether to mirror left and right with chance one half.
-        mean: Subtracted from each channel.
-        std: Divides each channel.
+        resize: Length to which the shorter side is resized first; ``size / 0.875`` if left out.
+        flip: Whether to mirror left and right with probability 1/2.
+        mean: Mean that is subtracted from each channel.
+        std: Standard deviation by which each channel is divided.
     """
 
     def __init__(

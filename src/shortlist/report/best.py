@@ -20,7 +20,7 @@ class Leader:
 
 
 def find_leaders(experiment: Experiment, names: Sequence[str]) -> dict[str, Leader]:
-    """Find the best by each metric that two methods or more have; the data's own probabilities are none."""
+    """Find the best method by each metric that two or more methods have, without exact probabilities."""
     known = [name for name in names if any(name in method.metrics for method in experiment.methods)]
     methods = {method.label: method for method in experiment.methods}
     return {

@@ -1,4 +1,4 @@
-"""Where the lines, bars and labels of a small drawing lie; ``templates/_plot.html`` writes them as SVG.
+"""Compute the places of lines, bars and labels of a drawing; ``templates/_plot.html`` writes the SVG.
 
 Drawings on the page are made by hand, unlike all others, for one reason: matplotlib writes fixed colors
 into its files. Here a mark has a number (``s0``, ``s1``, ...), and the page's style gives it the color for
@@ -36,8 +36,8 @@ class Series:
     """The values of a line or of the bars of one kind.
 
     Args:
-        label: Name.
-        xs: Places of the values; not looked at for bars.
+        label: Name of the series.
+        xs: Places of the values on the x axis; not used for bars.
         ys: Values; None leaves a gap.
         style: Number of its color and dashes.
         radii: Radius of the mark at each point; no marks if left out.
@@ -52,7 +52,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Line:
-    """A line as SVG wants it: its path, and (x, y, radius) of each mark."""
+    """A line in the form that SVG needs: its path, and (x, y, radius) of each mark."""
 
     label: str
     path: str
@@ -62,7 +62,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar as SVG wants it."""
+    """A bar in the form that SVG needs."""
 
     label: str
     x: str
@@ -77,10 +77,10 @@ class Plot:
     """All that ``_plot.html`` draws.
 
     Args:
-        title: Above the drawing; empty where a drawing has one panel and a title of its own.
-        x_label: Below it.
-        y_label: Beside it.
-        description: For those who do not see it.
+        title: Title above the drawing; empty where a drawing has one panel and a title of its own.
+        x_label: Label below the drawing.
+        y_label: Label beside the drawing.
+        description: Text for people who cannot see the drawing.
         levels: Place and label of each horizontal line.
         ticks: Place and label of each tick below.
         references: Ends (x1, y1, x2, y2) of each dashed line.
@@ -133,7 +133,7 @@ def color_of(style: int) -> str:
 
 
 def dash_of(style: int) -> str:
-    """Choose dashes: they tell apart lines of similar colors, and those after the last color."""
+    """Choose dashes, which distinguish lines of similar or repeated colors."""
     return _DASHES[(style // 2 + style // len(LIGHT)) % len(_DASHES)]
 
 
@@ -147,7 +147,7 @@ def _tick_label(value: float, percent: bool) -> str:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Maps values to places in the drawing."""
+    """A map from values to places in the drawing."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
@@ -206,17 +206,17 @@ def line_plot(
     """Place lines over a common axis; labels, description and title are those of :class:`Plot`.
 
     Args:
-        lines: What to draw.
+        lines: Lines to draw.
         x_label: Label below.
         y_label: Label beside.
-        description: For those who do not see it.
+        description: Text for people who cannot see the drawing.
         title: Title above.
         x_log: Whether x is drawn by its logarithm.
         x_ticks: Places and labels on the x axis; round numbers if left out.
         y_range: Lowest and highest y; of the values if left out.
         percent: Whether y values are shares, labeled in percent.
-        diagonal: Whether to draw where y equals x.
-        level: Where to draw a dashed horizontal line, such as a promised coverage.
+        diagonal: Whether to draw the line y = x.
+        level: Height of a dashed horizontal line, such as a promised coverage.
     """
     xs = [x for line in lines for x in line.xs] or [0.0, 1.0]
     ys = [y for line in lines for y in line.ys if y is not None and math.isfinite(y)] or [0.0, 1.0]

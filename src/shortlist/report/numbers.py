@@ -1,4 +1,4 @@
-"""The numbers behind the drawings of the page: pure functions of tensors, no ink."""
+"""Compute the numbers behind the drawings of the page, by pure functions of tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _COUNT_STEPS = (0, 1, 5, 10, 20, 50, 101, 201, 501)
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes that are taken for each other.
+    """Two classes that are confused with each other.
 
     Args:
-        classes: Their indices; the first is the one whose rows are more often mistaken.
-        forth: Rows of the first class whose first guess is the second.
-        back: Rows of the second class whose first guess is the first.
-        rows: Rows of each of the two.
+        classes: Indices of the two classes; rows of the first are more often mistaken.
+        forth: Number of rows of the first class whose first guess is the second.
+        back: Number of rows of the second class whose first guess is the first.
+        rows: Number of rows of each of the two.
     """
 
     classes: tuple[int, int]
@@ -57,7 +57,7 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
         guess: First guess of each row (n,).
         target: True class of each row (n,).
         num_classes: Number of classes.
-        limit: At most so many pairs; of pairs with as many mistakes, those of lower class indices come first.
+        limit: Largest number of pairs; of pairs with equally many mistakes, lower class indices come first.
 
     Example:
         >>> guess, target = torch.tensor([1, 1, 0, 2, 2]), torch.tensor([0, 0, 1, 2, 0])
@@ -100,7 +100,7 @@ def size_histograms(sizes: Tensor, target: Tensor, class_table: ClassTable) -> d
 
 
 def size_bins(largest: int) -> list[tuple[int, int]]:
-    """Divide sizes from 0 to the largest into bins (first, last): single ones first, then wider and wider.
+    """Divide sizes from 0 to the largest into bins (first, last): single sizes first, then wider bins.
 
     Example:
         >>> size_bins(9)
@@ -118,7 +118,7 @@ def _bins(steps: Sequence[int], largest: int) -> list[tuple[int, int]]:
 
 
 def bin_labels(bins: Sequence[tuple[int, int]]) -> list[str]:
-    """Write what stands below each bin.
+    """Write the label below each bin.
 
     Example:
         >>> bin_labels([(0, 0), (1, 4)])
@@ -142,11 +142,12 @@ class FrequencyBin:
     """Classes with similarly many training rows.
 
     Args:
-        low: Fewest training rows.
-        high: Most training rows.
-        classes: How many classes have as many, and have rows here.
-        rows: Rows of these classes.
-        coverage: Mean over these classes of the share of their rows whose set holds them; None without any.
+        low: Smallest number of training rows.
+        high: Largest number of training rows.
+        classes: Number of classes in the bin that have test rows.
+        rows: Number of test rows of these classes.
+        coverage: Mean over these classes of the share of their rows whose set contains them; None without
+            any.
     """
 
     low: int
@@ -157,7 +158,7 @@ class FrequencyBin:
 
 
 def frequency_edges(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Make bins (fewest, most) of training counts, wider and wider, for all classes; empty ends are cut.
+    """Make bins (smallest, largest) of training counts of growing width, without empty bins at the ends.
 
     Example:
         >>> frequency_edges([7, 40, 41])
@@ -176,10 +177,10 @@ def coverage_by_frequency(
     """Average the coverage of classes by how many training rows they have; each class counts the same.
 
     Args:
-        hits: Rows of each class whose set holds it.
-        rows: Rows of each class; classes without any have no part.
-        counts: Training rows of each class.
-        edges: Fewest and most training rows of each bin.
+        hits: Number of rows of each class whose set contains it.
+        rows: Number of rows of each class; classes without rows are left out.
+        counts: Number of training rows of each class.
+        edges: Smallest and largest number of training rows of each bin.
     """
     found = []
     for low, high in edges:
@@ -198,7 +199,7 @@ def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
 
     Args:
         true_probability: Probability of the true class of each row (n,).
-        limit: At most so many rows.
+        limit: Largest number of rows.
 
     Example:
         >>> easy_to_hard(torch.tensor([0.5, 0.9, 0.1, 0.7, 0.3]), limit=3)

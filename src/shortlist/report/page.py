@@ -1,4 +1,4 @@
-"""One page about runs, to be opened in any browser without a network.
+"""Make one page about runs, which opens in any browser without an internet connection.
 
 The order of things: :func:`make_page` reads the runs and groups them into experiments. For each experiment,
 every function of :data:`SECTIONS` measures one section of the page: it takes the experiment and returns plain
@@ -74,12 +74,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PageReport:
-    """What came of a page.
+    """The facts about a page that was made.
 
     Args:
         runs: Number of runs on it.
-        left_out: By folder, why a run is not on it.
-        remarks: What the page had to do without, such as pictures.
+        left_out: By folder, the reason why a run is not on the page.
+        remarks: Sentences about what the page lacks, such as pictures.
     """
 
     runs: int
@@ -103,7 +103,7 @@ def write_page(
     pictures: bool = True,
     progress: Progress | None = None,
 ) -> PageReport:
-    """Write a page about runs, see :func:`make_page`; a file that is there is replaced whole."""
+    """Write a page about runs, see :func:`make_page`; an existing file is replaced."""
     page, report = make_page(folders, title=title, pictures=pictures, progress=progress)
     write_text(output, page)
     return report
@@ -125,10 +125,10 @@ def make_page(
         folders: Run folders.
         title: Title of the page.
         pictures: Whether to open the data sets for pictures of rows.
-        progress: Called with (what, done, of how many).
+        progress: Function that is called with (what, done, of how many).
 
     Returns:
-        HTML, and what came of it.
+        The HTML, and the facts about the page.
 
     Raises:
         ValueError: If no run can be used; the message says why for each.
@@ -146,7 +146,7 @@ def make_page(
 
 
 class _Work:
-    """What goes on while a page is made: room for pictures, remarks so far, and how many methods are done.
+    """The state while a page is made: room for pictures, remarks so far, and how many methods are done.
 
     Args:
         budget: Bytes of pictures for each experiment; None for a page without.

@@ -1,4 +1,4 @@
-"""What the templates can show: tables, drawings with their numbers, and legends, as plain values."""
+"""The parts that templates show: tables, drawings with their numbers, and legends, as plain values."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Cell:
     """A cell of a table that is more than plain text.
 
     Args:
-        text: What it says.
-        interval: What stands small below it.
+        text: Text of the cell.
+        interval: Interval in small print below the text.
         style: A class of the page's style: ``best``, ``long`` or ``nowrap``.
     """
 
@@ -30,10 +30,10 @@ class Table:
     """A table; ``table`` of ``_parts.html`` shows it.
 
     Args:
-        caption: What it shows.
+        caption: Caption of the table.
         heads: Heads of the columns.
         rows: Plain values or cells; the first of each row is its head.
-        words: Which columns hold words; the others hold numbers and are set to the right.
+        words: Columns with words; the others have numbers and are aligned to the right.
     """
 
     caption: str
@@ -56,13 +56,13 @@ class Drawing:
     """Panels with a title, a legend, and the numbers below them; ``drawing`` of ``_parts.html`` shows it.
 
     Args:
-        name: Its id on the page.
-        title: Its heading.
-        note: What one sees.
+        name: Id of the drawing on the page.
+        title: Heading of the drawing.
+        note: Sentence about what the drawing shows.
         panels: The plots.
         signs: The legend.
-        tables: The numbers, closed at first.
-        is_half: Whether two of them fit beside each other.
+        tables: Tables of the numbers, closed at first.
+        is_half: Whether two such drawings fit side by side.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Drawing:
 
 
 def interval_ends(metric: Estimate, *, share: bool = True) -> tuple[float, float] | None:
-    """Cut the interval to what a share or a size can be; return None if there is none."""
+    """Clip the interval to the range of a share or a size; return None if there is none."""
     if metric.low is None or metric.high is None:
         return None
     return max(0.0, metric.low), min(1.0, metric.high) if share else metric.high

@@ -1,4 +1,4 @@
-"""Pictures of rows, small and inside the page."""
+"""Make small pictures of rows that are embedded in the page."""
 
 import base64
 import io
@@ -73,10 +73,10 @@ class Picture:
     """A picture as the page shows it.
 
     Args:
-        source: A data URI.
-        alt: What it shows, for those who do not see it.
+        source: Picture as a data URI.
+        alt: Text for people who cannot see the picture.
         side: Length of its sides on the page, in pixels.
-        is_small: Whether it has so few pixels that each is to be seen.
+        is_small: Whether it has so few pixels that each should be visible.
     """
 
     source: str
@@ -86,11 +86,11 @@ class Picture:
 
 
 class Pictures:
-    """Makes the pictures of a data set, as long as the page has room for them.
+    """A maker of pictures of a data set, as long as the page has room for them.
 
     Args:
         data: The data set.
-        budget: Bytes that may be used.
+        budget: Largest number of bytes for all pictures.
     """
 
     def __init__(self, data: Splits, *, budget: int = BUDGET) -> None:
@@ -137,8 +137,8 @@ def open_pictures(
     Args:
         run: A run on the data set.
         target: Classes of its test rows (n,), as they were when it was scored.
-        budget: Bytes that may be used.
-        progress: Called with (what, done, of how many) while a data set is built.
+        budget: Largest number of bytes for all pictures.
+        progress: Function that is called with (what, done, of how many) while a data set is built.
     """
     try:
         with warnings.catch_warnings():

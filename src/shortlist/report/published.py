@@ -1,4 +1,4 @@
-"""The metrics that papers report, as data, and which of them a run may be held against."""
+"""The metrics that papers report, as data, and which of them a run can be compared with."""
 
 import json
 import re
@@ -33,11 +33,11 @@ class PublishedRow:
     """One method of a published table.
 
     Args:
-        method: What the paper calls it, in our words.
-        when: What a recipe must say, by dotted key; ``"*"`` for anything that is not empty, a list for any of
-            its entries.
-        values: In percent, one for each metric of the experiment.
-        setting: What the paper trained with; a recipe may say otherwise, which is then noted.
+        method: Name of the method, in our words.
+        when: Values that a recipe must have, by dotted key; ``"*"`` for anything that is not empty, a list
+            for any of its entries.
+        values: Published numbers in percent, one for each metric of the experiment.
+        setting: Settings of the paper's training; if a recipe differs, this is noted.
     """
 
     method: str
@@ -51,13 +51,14 @@ class PublishedExperiment:
     """A published table.
 
     Args:
-        name: Data set and what was measured.
-        source: The paper.
-        data: What the data section of a recipe must say.
-        setting: What the paper trained with.
-        metrics: Names as in ``Results.metrics``; ``average5.micro`` is the coverage of sets of 5 on average.
-        runs: Runs whose mean is given, if the paper says.
-        note: What else to know.
+        name: Name of the data set and of what was measured.
+        source: Reference of the paper.
+        data: Values that the data section of a recipe must have.
+        setting: Settings of the paper's training.
+        metrics: Names of metrics as in ``Results.metrics``; ``average5.micro`` is the coverage of sets of 5
+            on average.
+        runs: Number of runs whose mean is given, if the paper says it.
+        note: Further remark.
         rows: The methods.
     """
 
@@ -73,15 +74,15 @@ class PublishedExperiment:
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """A published metric that a run may be held against.
+    """A published metric that a run can be compared with.
 
     Args:
-        experiment: The table it is from.
-        method: The row.
-        metric: As in ``PublishedExperiment.metrics``.
-        name: Its name in ``Results.metrics`` of the run.
-        value: As a share, not in percent.
-        departures: How the run's setting is not the paper's, in words.
+        experiment: Published table of the metric.
+        method: Row of the table.
+        metric: Name of the metric in ``PublishedExperiment.metrics``.
+        name: Name of the metric in ``Results.metrics`` of the run.
+        value: Published value as a share, not in percent.
+        departures: Differences between the run's settings and the paper's, in words.
     """
 
     experiment: PublishedExperiment
@@ -151,7 +152,7 @@ def _other_model(value: PublishedValue) -> bool:
 
 
 def _lookup(flat: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Look up a value, or for the key of a section that is there, the values in it as a sign of it."""
+    """Look up a value by dotted key; for a section, return the values in it."""
     if key in flat:
         return flat[key]
     inside = [value for name, value in flat.items() if name.startswith(f"{key}.")]

@@ -1,4 +1,4 @@
-"""What the page needs of the rows of a run: found in one pass over the scores, which are then let go."""
+"""Collect what the page needs of the rows of a run, in one pass over the scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ NUM_FIRST = 5  # classes of a list of a run without predictors
 
 @dataclass(frozen=True)
 class ListedClass:
-    """A class that at least one set of a row holds, or the true one.
+    """A class that is in at least one set of a row, or the true class.
 
     Args:
-        index: The class.
-        place: 1 for the best score of the row.
-        probability: For rows whose classes occur as the training rows' did; ``None`` if the scores are no
-            log-probabilities.
-        held_by: Whether each predictor's set holds it.
+        index: Index of the class.
+        place: Rank of its score in the row, 1 for the best.
+        probability: Probability of the class, for the class frequencies of the training rows; ``None`` if the
+            scores are not log-probabilities.
+        held_by: Whether each predictor's set contains the class.
     """
 
     index: int
@@ -41,12 +41,12 @@ class ShortList:
     """A test row with its sets.
 
     Args:
-        row: Which one.
-        true: Its class.
+        row: Index of the test row.
+        true: True class of the row.
         sizes: Size of each predictor's set.
         candidates: The classes of the sets, the best first, as many as are shown (without predictors the
             first few); the true one is always among them, in its place.
-        more: How many classes of the sets are not among them.
+        more: Number of classes of the sets that are not listed.
     """
 
     row: int
@@ -58,15 +58,15 @@ class ShortList:
 
 @dataclass(frozen=True)
 class MethodRows:
-    """Numbers of the rows of all runs of a method; lists and example rows are of the first run.
+    """The numbers of the rows of all runs of a method; lists and example rows are from the first run.
 
     Args:
         histograms: By predictor and group, the number of sets of each size.
         pairs: The most confused classes, counted over all runs.
         pair_rows: For each pair, rows of the first run mistaken one way and the other.
         lists: Short lists from easy to hard.
-        predictors: Their names, in the order of the sizes and marks of the lists.
-        target: Classes of the test rows of the first run (n,), to check that pictures go with them.
+        predictors: Names of the predictors, in the order of the sizes and marks of the lists.
+        target: Classes of the test rows of the first run (n,), to check that pictures belong to them.
     """
 
     histograms: Mapping[str, Mapping[str, Sequence[int]]]
@@ -86,7 +86,7 @@ class _Pass:
 
 @torch.inference_mode()
 def measure_method(method: Group) -> MethodRows:
-    """Go once through the test scores of all runs of a method."""
+    """Measure the rows of a method, in one pass over the test scores of all its runs."""
     passes, lists, names = [], [], []
     for number, run in enumerate(method.runs):
         scores, target = run.run.scored("test")

@@ -20,7 +20,7 @@ class Experiment:
 
     @property
     def first(self) -> FinishedRun:
-        """A run of it, for what all share."""
+        """The first run of the experiment, for facts that all its runs share."""
         return self.methods[0].runs[0]
 
 
@@ -36,7 +36,7 @@ def group_by_data(groups: Sequence[Group]) -> list[Experiment]:
 
 
 def _titles(runs: Sequence[FinishedRun]) -> list[str]:
-    """Name data set and number of classes; of those that share these, also what tells them apart."""
+    """Name each experiment by data set and number of classes, and by what differs if these are the same."""
     plain = [f"{run.recipe.data.name}, {len(run.class_table):,} classes" for run in runs]
     titles = []
     for run, title in zip(runs, plain, strict=True):

@@ -1,4 +1,4 @@
-"""What a section of the page is made from: an experiment, or one of its methods."""
+"""The views from which sections of the page are made: an experiment, or one of its methods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class MethodPart:
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """An experiment, as its sections see it.
+    """The view of an experiment for its sections.
 
     Args:
-        number: Its number on the page.
+        number: Number of the experiment on the page.
         experiment: The experiment.
         leaders: By metric, the best methods.
-        methods: What was measured of each method.
+        methods: Measurements of each method.
     """
 
     number: int
@@ -46,8 +46,8 @@ class MethodView:
     Args:
         name: Numbers of the experiment and of the method, such as ``1-2``.
         method: The method.
-        rows: What was found in the test rows of its runs.
-        pictures: Where pictures of rows come from; None if there are none.
+        rows: Measurements of the test rows of its runs.
+        pictures: Maker of pictures of rows; None if there are none.
     """
 
     name: str

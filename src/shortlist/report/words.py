@@ -1,4 +1,4 @@
-"""Small words of the page: numbers with nouns, metrics with intervals."""
+"""Write small texts of the page: numbers with nouns, metrics with intervals."""
 
 from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_percent

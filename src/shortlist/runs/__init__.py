@@ -1,1 +1,1 @@
-"""Run folders: the one reader of them, and what is made of a trained run: scores, sets, results, lists."""
+"""Run folders: read them, and make scores, sets, results and lists of a trained run."""

@@ -1,4 +1,4 @@
-"""Held-out scores of training rows: the classifier trained again on folds of the network's features."""
+"""Compute held-out scores of training rows, by classifiers trained again on folds of the features."""
 
 import copy
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _EPOCHS = 20  # of each classifier, on features that are there already
 
 
 def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
-    """Scores (n, c) of the training rows, each by a classifier that did not see it, and their classes (n,).
+    """Score the training rows (n, c), each by a classifier that did not see it; return also the classes (n,).
 
     The network is not trained again: its features of the training rows are kept, and the classifier is
     trained anew on four fifths of them, five times, for 20 epochs with the loss and the optimizer of the
@@ -64,7 +64,7 @@ def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def _features(network: nn.Module, recipe: Recipe, data: Splits) -> tuple[Tensor, Tensor, Tensor]:
-    """What the classifier sees of each training row (n, d), without augmentation; classes; row numbers."""
+    """Return the features (n, d) of the training rows without augmentation, classes and row numbers."""
     classifier = network.get_submodule(classifier_name(network, recipe.head.classifier))
     seen: list[Tensor] = []
     hook = classifier.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu()))
@@ -84,7 +84,7 @@ def _features(network: nn.Module, recipe: Recipe, data: Splits) -> tuple[Tensor,
 
 
 def _unaugmented(train: Split, like: Split) -> Split:
-    """Training rows, prepared as validation rows are."""
+    """Return the training rows, prepared like validation rows."""
     if isinstance(train, ChangedSplit):
         return ChangedSplit(_unaugmented(train.split, like), train.rows, train.targets)
     while isinstance(like, ChangedSplit):
@@ -105,7 +105,7 @@ def _train_classifier(
     weight: Tensor | None,
     seed: int,
 ) -> nn.Module:
-    """The network's classifier, drawn anew and trained on features, classes and numbers of some rows."""
+    """Train a new classifier of the network on features, classes and numbers of some rows."""
     inputs, targets, rows = features
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
@@ -134,7 +134,7 @@ def _train_classifier(
 
 
 def _order(targets: Tensor, recipe: Recipe, epoch: int, generator: torch.Generator) -> Tensor:
-    """The rows of an epoch, drawn as the recipe draws them."""
+    """Return the rows of an epoch, drawn as the recipe draws them."""
     if not trains_balanced(recipe):
         return torch.randperm(len(targets), generator=generator)
     sampler = ClassBalancedSampler(targets, num_samples=len(targets), seed=recipe.seed)

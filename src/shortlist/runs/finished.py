@@ -1,4 +1,4 @@
-"""A finished run, read and checked: what compare, suites, report and papers see of a run folder."""
+"""Read and check a finished run, for compare, suites, report and papers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ __all__ = ["FinishedRun", "read_finished", "why"]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run with all that others need of it, but for its scores.
+    """A finished run with everything that other rooms need, except its scores.
 
     Args:
-        run: Its folder, which has the scores, the score map and the predictors.
-        recipe: What was asked for.
-        info: What ``run.json`` says.
-        class_table: The classes.
-        results: Of the test rows.
-        epochs: The metrics of each epoch, of both stages one after the other.
+        run: Run folder, which has the scores, the score map and the predictors.
+        recipe: Recipe of the run.
+        info: Content of ``run.json``.
+        class_table: Table of the classes.
+        results: Results on the test rows.
+        epochs: Metrics of each epoch, of both stages one after the other.
     """
 
     run: Run
@@ -37,12 +37,12 @@ class FinishedRun:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Path of the run folder."""
         return self.run.path
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """Name of the run folder."""
         return self.run.path.name
 
     @property
@@ -52,7 +52,7 @@ class FinishedRun:
 
 
 def read_finished(path: str | Path) -> FinishedRun:
-    """Read a finished run, whose files must go together.
+    """Read a finished run, and check that its files belong together.
 
     Raises:
         RunError: If it is none, or a file is missing or of something else; the message names it.

@@ -1,4 +1,4 @@
-"""Finished runs, found in folders, taken together where only their seeds differ, and named."""
+"""Find finished runs in folders, group those that differ only by their seed, and name the groups."""
 
 import csv
 import itertools
@@ -21,10 +21,10 @@ __all__ = ["Group", "alike_runs", "find_runs", "group_runs", "read_runs"]
 
 @dataclass(frozen=True)
 class Group:
-    """A method: runs that differ in their seeds alone, by seed.
+    """A method: runs that differ only by their seeds, by seed.
 
     Args:
-        label: What to call it, in every table and on every page.
+        label: Name of the method, in every table and on every page.
         runs: The runs.
     """
 
@@ -33,7 +33,7 @@ class Group:
 
     @cached_property
     def metrics(self) -> Mapping[str, Estimate]:
-        """By name, the mean over the runs with its interval over seeds; a single run's own metrics."""
+        """Means over the runs with their intervals over seeds, by name; a single run's own metrics."""
         if len(self.runs) == 1:
             return self.runs[0].results.metrics()
         return aggregate([run.results for run in self.runs]).metrics
@@ -45,7 +45,7 @@ class Group:
 
 
 def find_runs(path: str | Path) -> list[Path]:
-    """Find a run folder itself, the runs that count of a suite's folder, or all runs below another folder."""
+    """Find the runs of a folder: the run itself, the chosen runs of a suite, or all runs in subfolders."""
     path = Path(path)
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
@@ -64,7 +64,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str,
     """Read the runs of some folders (see :func:`find_runs`), each once.
 
     Returns:
-        The finished runs, and by folder why others are left out.
+        The finished runs, and by folder the reason why others are left out.
     """
     runs, left_out, seen = [], {}, set()
     for path in itertools.chain.from_iterable(map(find_runs, paths)):
@@ -80,7 +80,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str,
 
 
 def group_runs(runs: Sequence[FinishedRun]) -> tuple[list[Group], dict[str, str]]:
-    """Take runs together whose recipes differ in no more than seed and name.
+    """Group runs whose recipes differ only by seed and name.
 
     Returns:
         The groups, and by folder why some runs are in none: see :func:`alike_runs`.
@@ -99,7 +99,7 @@ def group_runs(runs: Sequence[FinishedRun]) -> tuple[list[Group], dict[str, str]
 
 
 def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str, str]]:
-    """Choose the runs of one recipe that a mean over seeds may be of, by seed.
+    """Choose the runs of one recipe that may be averaged over seeds, by seed.
 
     They have the metrics of the first, and each seed once: a copy would pass for a run without any spread.
 
@@ -153,7 +153,7 @@ def _kind(run: FinishedRun) -> str:
 
 
 def _telling_parts(recipes: Sequence[Recipe]) -> list[list[str]]:
-    """Find the fewest options that tell each recipe from the others: those of the loss before the data's."""
+    """Find the fewest options that distinguish the recipes, those of the loss before those of the data."""
     flats = [flat_content(recipe) for recipe in recipes]
     keys = differing_keys(recipes)
     keys.sort(key=lambda key: (key.startswith("data."), not key.startswith("loss.")))

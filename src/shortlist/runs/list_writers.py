@@ -1,4 +1,4 @@
-"""Short lists as CSV, JSONL or parquet, written batch by batch."""
+"""Write short lists as CSV, JSONL or parquet, batch by batch."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
 
 
 class ListWriter(ABC):
-    """Takes batches of items with their candidates."""
+    """A writer that takes batches of items with their candidates."""
 
     def __init__(self, table: ClassTable) -> None:
         self.table = table
@@ -49,7 +49,7 @@ class ListWriter(ABC):
 
 
 def _safe_cell(text: str) -> str:
-    """Text that a spreadsheet shows and does not run: with a quote before what it would take for a formula.
+    """Put a quote before text that a spreadsheet would run as a formula.
 
     Example:
         >>> _safe_cell("=HYPERLINK(1)"), _safe_cell("oak"), _safe_cell("-2.5")
@@ -127,7 +127,7 @@ def check_suffix(path: Path) -> None:
 
 @contextmanager
 def open_writer(path: Path, table: ClassTable) -> Iterator[ListWriter]:
-    """A writer for the format that the suffix names."""
+    """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         writer = _ParquetWriter(path, table)

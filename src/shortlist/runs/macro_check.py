@@ -1,4 +1,4 @@
-"""Whether class priors help the sets that they are given to, measured on the calibration rows."""
+"""Check on the calibration rows whether class priors help the sets that use them."""
 
 import warnings
 
@@ -23,7 +23,7 @@ def warn_where_priors_hurt(
     counts: Tensor,
     score_map: ScoreMap,
 ) -> None:
-    """Warn of sets for the average class that cover it less often than the same sets without priors.
+    """Warn of sets with priors that cover the average class less often than the same sets without priors.
 
     They cannot if the scores are log-posteriors. Scores that two fitted numbers do not make into
     log-posteriors are no ground for priors.
@@ -52,12 +52,12 @@ def warn_where_priors_hurt(
 
 
 def _hits(predictor: SetPredictor, scores: Tensor, target: Tensor) -> Tensor:
-    """Whether each row's set holds its class (n,), as numbers."""
+    """Return whether each row's set contains its class (n,), as numbers."""
     return predictor(scores).gather(1, target[:, None]).squeeze(1).double()
 
 
 def _macro_mean(values: Tensor, target: Tensor) -> tuple[float, float]:
-    """Mean over classes of the means over their rows, and its standard error from the rows' spread."""
+    """Return the mean over classes of their means over rows, and its standard error."""
     counts = target.bincount()
 
     def average(numbers: Tensor, over: Average) -> Tensor:

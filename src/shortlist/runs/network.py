@@ -1,4 +1,4 @@
-"""The network of a run: prepared for its second stage, and read from its best epoch."""
+"""Prepare the network of a run for its second stage, and read it from its best epoch."""
 
 from pathlib import Path
 from pickle import UnpicklingError
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def load_network(run: Run) -> nn.Module:
-    """The trained network of a run, at its best epoch, in evaluation mode.
+    """Return the trained network of a run, at its best epoch, in evaluation mode.
 
     It is that of the finished model, or where there is none yet, of the checkpoint. Its scores are those in
     ``scores/``: the score map is not part of it.
@@ -48,7 +48,7 @@ def load_network(run: Run) -> nn.Module:
 
 
 def write_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> None:
-    """Write the network into the run's finished model, and how it is built and fed."""
+    """Write the network to the run's finished model, with its specification and preprocessing."""
     shape = run.info()["input_shape"]
     spec = network_spec(recipe, len(data.class_table), shape, scaled_head=scales_weights(recipe))
     prepared = preprocessing_of(data.val)
@@ -65,18 +65,18 @@ def write_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> N
 
 
 def describe_model(run: Run, **known: Any) -> None:
-    """Write what is known of a run's finished model; of one without a network, nothing."""
+    """Write the description of a run's finished model, if the run has a network."""
     nothing = {"network": None, "preprocessing": None, "head": "set", "classifier": None}
     write_description(run.model_path, {**nothing, "predictors": [], "about": {}, **known})
 
 
 def last_stage(recipe: Recipe) -> str:
-    """The folder of the checkpoints of the stage that a run ends with."""
+    """Return the folder of the checkpoints of the stage that a run ends with."""
     return "second_stage" if recipe.second_stage is not None else "checkpoints"
 
 
 def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
-    """Freeze the features, and draw the classifier anew or give it one scale per class."""
+    """Freeze the features, and reset the classifier or give it one scale per class."""
     stage, name = recipe.second_stage, recipe.head.classifier
     assert stage is not None
     if stage.name == "retrain_classifier":
@@ -89,7 +89,7 @@ def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
 
 
 def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
-    """Weights of the network at the best epoch; with the prefix ``"loss."``, those of the loss."""
+    """Return the weights of the network at the best epoch, or of the loss with the prefix ``"loss."``."""
     path = run.path / folder / "best.ckpt"
     if not path.is_file():
         raise RunError(
@@ -100,7 +100,7 @@ def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint; no code in it is run."""
+    """Return the content of a checkpoint; no code in it is run."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, UnpicklingError) as error:

@@ -1,4 +1,4 @@
-"""Short lists of images or saved scores by a finished model, written as they come."""
+"""Write short lists of images or saved scores by a finished model, batch by batch."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _SCORES = {".safetensors", ".npz", ".pt"}
 
 @dataclass(frozen=True)
 class Counts:
-    """What was written."""
+    """The counts of what was written."""
 
     items: int
     unreadable: int
@@ -44,14 +44,14 @@ def predict_files(
     """Write the candidate classes of each item, those in its set and at least ``top`` of the best.
 
     Args:
-        model: With calibrated predictors.
+        model: Model with calibrated predictors.
         inputs: Images, folders, lists, or files of saved scores (not both kinds).
-        out: ``.csv``, ``.jsonl`` or ``.parquet``; appears when it is complete.
+        out: File to write (``.csv``, ``.jsonl`` or ``.parquet``), which appears only when it is complete.
         predictor: Name of one of the model's predictors; the first one if ``None``.
-        top: Classes to list at least.
-        batch_size: Items at a time.
-        path_column: Column of a list file that holds the paths.
-        progress: Called with the items done and their number.
+        top: Smallest number of classes to list for each item.
+        batch_size: Number of items that are scored at a time.
+        path_column: Column of a list file that has the paths.
+        progress: Function that is called with the number of items done and in all.
     """
     check_count("top", top)
     check_count("batch_size", batch_size)
@@ -103,7 +103,7 @@ def _write(
 def _saved_scores(
     model: Model, paths: Sequence[Path], batch_size: int
 ) -> Iterator[tuple[list[str], Tensor, int]]:
-    """Scores that the model's network gave, through the score map."""
+    """Return the scores that the model's network gave, through the score map."""
     total = 0  # of the files seen so far: the next is not opened before it is its turn
     for path in paths:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""A run on disk: everything needed to reproduce, resume, compare and serve it."""
+"""The run folder: everything needed to reproduce, resume, compare and serve a run."""
 
 import csv
 import fcntl
@@ -35,7 +35,7 @@ _FILES = ("recipe.yaml", "epochs*.csv", "results*.json", "*/*.ckpt", "scores/*",
 
 
 class RunError(ValueError):
-    """A folder that is no run, or not one that can be used as asked."""
+    """Raised if a folder is not a run, or cannot be used as asked."""
 
 
 class Run:
@@ -56,7 +56,7 @@ class Run:
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
-        """A new folder; one that exists is never used.
+        """Make a new run folder; an existing folder is never used.
 
         It is filled under another name first: a folder of a run is one that can be resumed, whenever the
         process is killed.
@@ -75,7 +75,7 @@ class Run:
 
     @staticmethod
     def open(path: str | Path) -> "Run":
-        """An existing run; the message says what is missing if it is none."""
+        """Open an existing run; the error says what is missing if it is not a run."""
         run = Run(path)
         if not run.path.is_dir():
             what = "it is a file" if run.path.exists() else "there is no such folder"
@@ -91,7 +91,7 @@ class Run:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def info(self) -> dict[str, Any]:
-        """What ``run.json`` says."""
+        """Read ``run.json``."""
         path = self.path / "run.json"
         older = self._older_format()
         if older is not None:
@@ -105,7 +105,7 @@ class Run:
         return info
 
     def _older_format(self) -> str | None:
-        """Words for a version that this one does not read; those of before had no checksum."""
+        """Name the version that wrote the run if it is another one; earlier ones had no checksum."""
         try:
             content = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
             found = content.get("format")
@@ -116,7 +116,7 @@ class Run:
         return None if found == FORMAT else f"another version: its format is {found!r}, not {FORMAT!r}"
 
     def set_state(self, state: str, *, rewriting: Collection[str] = (), **more: Any) -> None:
-        """Note how far the run is: started, trained, finished; calibrating while that is done again.
+        """Write the state of the run: started, trained, finished, or calibrating if that is done again.
 
         A run that is trained or finished has its manifest from then on.
 
@@ -136,13 +136,13 @@ class Run:
         write_sealed(self.path / "run.json", info)
 
     def own_files(self) -> list[str]:
-        """The names of the files that the run is made of and that are there, but for those of its model."""
+        """Return the names of the files of the run that are there, but for those of its model."""
         found = {path for pattern in _FILES for path in self.path.glob(pattern) if path.is_file()}
         names = [path.relative_to(self.path) for path in sorted(found)]
         return [str(name) for name in names if not is_temporary(name)]
 
     def checked(self, name: str) -> Path:
-        """The path of a file of the run, which must be the one that was written here.
+        """Return the path of a file of the run, which must be the one that was written here.
 
         Raises:
             RunError: If it is missing, damaged, changed, or not of this run.
@@ -167,16 +167,16 @@ class Run:
 
     @property
     def state(self) -> str:
-        """How far the run is."""
+        """State of the run: started, trained, finished or calibrating."""
         return self.info()["state"]
 
     def check_calibrated(self) -> None:
-        """Refuse a run of which some predictors may be of another calibration than others."""
+        """Refuse a run whose calibration was interrupted, since its predictors may not belong together."""
         if self.state == "calibrating":
             raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
 
     def check_recipe(self) -> None:
-        """Refuse to go on with a training whose recipe was changed since it began."""
+        """Refuse to continue a training whose recipe was changed since it began."""
         if self.info().get("training") not in (None, training_hash(self.recipe)):
             raise RunError(
                 f"{self.path / 'recipe.yaml'} was changed since the training began: put it back or train anew"
@@ -204,37 +204,37 @@ class Run:
 
     @property
     def score_map(self) -> ScoreMap:
-        """What turns the network's scores into those that sets are made of."""
+        """Map from the network's scores to those from which sets are made."""
         return read_score_map(self._checked_model())
 
     def predictors(self) -> dict[str, SetPredictor]:
-        """The calibrated predictors of the recipe, in the order of their names."""
+        """Return the calibrated predictors of the recipe, in the order of their names."""
         return read_predictors(self._checked_model(), sorted(self.recipe.predictors))
 
     def _checked_model(self) -> Path:
-        """The folder of the model, whose manifest must be the one that was written here."""
+        """Return the folder of the model, whose manifest must be the one that was written here."""
         if self.state == "finished":
             self.checked("model/model.json")
         return self.model_path
 
     def results(self, part: str = "test") -> Results:
-        """What was found on the test rows, or on the validation rows (``val``)."""
+        """Read the results on the test rows, or on the validation rows (``val``)."""
         return Results.load(self.checked(_results_file(part)))
 
     def save_results(self, results: Results, part: str = "test") -> None:
-        """Keep what was found."""
+        """Save the results of a part, and take them into the manifest."""
         name = _results_file(part)
         results.save(self.path / name)
         self._record(name)
 
     def has_results(self, part: str = "test") -> bool:
-        """Whether results of a part are kept."""
+        """Return whether the results of a part are saved."""
         name = _results_file(part)
         info = self.info()
         return (self.path / name).is_file() and (name in info["files"] or info["state"] != "finished")
 
     def epochs(self) -> list[dict[str, float]]:
-        """The metrics of each epoch, of both stages one after the other."""
+        """Return the metrics of each epoch, of both stages one after the other."""
         found = []
         for name in ("epochs.csv", "epochs_second_stage.csv"):
             if (self.path / name).is_file() or name in self.info()["files"]:
@@ -245,7 +245,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here; the lock goes with the process, however it ends."""
+        """Keep other processes from training in this folder; the lock ends with the process."""
         with (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,7 +262,7 @@ class Run:
         target: Tensor,
         norms: Mapping[str, tuple[Tensor, Tensor] | None] | None = None,
     ) -> None:
-        """Keep the scores (n, c) of each head and the targets (n,) of a part of the data.
+        """Save the scores (n, c) of each head and the targets (n,) of a part of the data.
 
         ``norms`` are, by head, those of the class weights (c,) and the offsets (c,) that the scores were made
         with; ``None`` where these are not of a linear classifier.
@@ -276,7 +276,7 @@ class Run:
         self._save_tensors(part, tensors)
 
     def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
-        """Scores (n, c) as the network gave them, of one head, and targets (n,) of ``val`` or ``test``."""
+        """Read one head's scores (n, c) before the score map and targets (n,) of ``val`` or ``test``."""
         tensors = self._load_tensors(part)
         for key in (f"{head}.scores", "target"):
             if key not in tensors:
@@ -284,12 +284,12 @@ class Run:
         return tensors[f"{head}.scores"], tensors["target"]
 
     def scored(self, part: str) -> tuple[Tensor, Tensor]:
-        """Scores (n, c) through the score map, of the head to predict from, and targets (n,) of a part."""
+        """Return the mapped scores (n, c) of the head to predict from, and the targets (n,) of a part."""
         scores, target = self.load_scores(part, self.head)
         return self.score_map(scores), target
 
     def shown(self) -> Callable[[Tensor], Tensor | None]:
-        """From mapped scores (n, c) to log-posteriors of rows whose classes occur as the training rows' did.
+        """Convert mapped scores (n, c) to log-posteriors for the class frequencies of the training rows.
 
         The function gives ``None`` if the class priors in the scores are unknown: then there are none.
         """
@@ -298,12 +298,12 @@ class Run:
         return lambda scores: None if score_map.now is None else score_map.converted(scores, priors=training)
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
-        """Of mapped scores (n, c), the probabilities that people are shown; ``None`` if there are none."""
+        """Return the probabilities of mapped scores (n, c) that people see; ``None`` if there are none."""
         found = self.shown()(scores)
         return None if found is None else found.softmax(1)
 
     def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
-        """Norms of the class weights (c,) and offsets (c,) of the classifier that made the scores."""
+        """Read the norms of the class weights (c,) and the offsets (c,) of the classifier."""
         tensors = self._load_tensors("val")
         if f"{head}.norms" not in tensors:
             raise RunError(
@@ -313,18 +313,18 @@ class Run:
         return tensors[f"{head}.norms"], tensors[f"{head}.offsets"]
 
     def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:
-        """Keep what the loss says that the scores of each head mean, and its class weights (c,) then."""
+        """Save the meaning that the loss declares for the scores of each head, and its class weights (c,)."""
         declared = {head: score_map.to_dict() for head, score_map in maps.items()}
         weight = None if loss_weight is None else loss_weight.double().tolist()
         content = {"heads": declared, "loss_weight": weight}
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
 
     def load_declared(self) -> dict[str, ScoreMap]:
-        """What the loss says that the scores of each head mean."""
+        """Read the meaning that the loss declares for the scores of each head."""
         return {head: ScoreMap.from_dict(found) for head, found in self._declared()["heads"].items()}
 
     def load_loss_weight(self) -> Tensor | None:
-        """The class weights (c,) that the loss had at the epoch that is kept; ``None`` if it had none."""
+        """Read the class weights (c,) of the loss at the epoch that is kept; ``None`` if it had none."""
         weight = self._declared()["loss_weight"]
         return None if weight is None else torch.tensor(weight)
 
@@ -340,7 +340,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def score_shape(self, part: str) -> tuple[int, ...]:
-        """Rows and classes of the scores of a part, of which only the head of the file is read."""
+        """Return the numbers of rows and classes of a part's scores, from the header of the file."""
         from safetensors import SafetensorError, safe_open
 
         path = self._score_file(part)
@@ -351,7 +351,7 @@ class Run:
             raise RunError(f"{path} cannot be read: {error}") from error
 
     def has_scores(self, part: str) -> bool:
-        """Whether scores of a part are kept."""
+        """Return whether the scores of a part are saved."""
         return self._score_file(part).is_file()
 
     def _score_file(self, part: str) -> Path:
@@ -379,7 +379,7 @@ def _results_file(part: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What the run was made with."""
+    """Return the versions of the software that the run was made with."""
     found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
     for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
         try:

@@ -1,4 +1,4 @@
-"""The score map of a run: what the loss declares, completed on rows that the network was not trained on."""
+"""Make the score map of a run from what the loss declares, and fit the rest on held-out rows."""
 
 import re
 import warnings
@@ -27,7 +27,7 @@ _FEW_ROWS = 30
 
 
 def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: Tensor) -> ScoreMap:
-    """The map of normalized class weights, then the loss's own scale; what it contains is not known."""
+    """Return the map of normalized class weights with the loss's scale; its priors are not known."""
     tau = recipe.adjust.weight_normalization
     assert tau is not None
     first = normalization_map(norms, offsets, tau=tau, offset=recipe.adjust.normalized_offset)
@@ -37,15 +37,15 @@ def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: T
 def complete_map(
     recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, counts: Tensor, *, rows: str
 ) -> ScoreMap:
-    """The map that a recipe asks for, fitted on held-out rows where it is to be fitted.
+    """Return the map that a recipe asks for, fitted on held-out rows where needed.
 
     Args:
-        recipe: Whose ``adjust`` says what to do.
-        start: What the loss declares, of normalized weights if so.
+        recipe: Recipe, whose section ``adjust`` says what to do.
+        start: Map that the loss declares, or that of normalized weights.
         scores: Scores (n, c) as the network gives them, of rows that it was not trained on.
-        target: Their classes (n,).
-        counts: Training examples of each class (c,).
-        rows: What to call these rows.
+        target: Classes of these rows (n,).
+        counts: Number of training examples of each class (c,).
+        rows: Name of these rows, for messages.
     """
     training = PriorRecord.training(counts)
     adjust = recipe.adjust
@@ -78,7 +78,7 @@ def _identified(
     own: PriorRecord,
     note: str,
 ) -> ScoreMap:
-    """Scores of unknown priors, with temperature and prior exponent fitted unless a number is given."""
+    """Fit temperature and prior exponent of scores with unknown priors, unless numbers are given."""
     if not is_fitted(recipe, start) or not len(target):
         temperature = recipe.adjust.temperature
         return start if not isinstance(temperature, float) else start.with_temperature(temperature)
@@ -126,7 +126,7 @@ def _fit_with_shifts(
 def _fitted_together(
     start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
 ) -> ScoreMap:
-    """Temperature and tau by the likelihood of rows that are weighed as if classes were balanced."""
+    """Fit temperature and tau by the likelihood of rows, weighted as if classes were balanced."""
     assert start.contains is not None
     offset = training.log_priors - start.contains.log_priors
     fit = fit_temperature_and_tau(start(scores), target, source_priors=training.priors, offset=offset)
@@ -137,7 +137,7 @@ def _fitted_together(
 def _with_tau(
     recipe: Recipe, start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, note: str
 ) -> ScoreMap:
-    """The map under the training priors to the power 1 - tau."""
+    """Return the map under the training priors to the power 1 - tau."""
     tau = recipe.adjust.tau
     if isinstance(tau, float):
         return start.under(training.to_power(1 - tau))
@@ -147,7 +147,7 @@ def _with_tau(
 
 
 def metric_of(name: str, scores: Tensor, target: Tensor) -> float:
-    """A metric that epochs are chosen by (top5, macro_average5, ...) of mapped scores (n, c)."""
+    """Compute a metric for choosing epochs (top5, macro_average5, ...) from mapped scores (n, c)."""
     found = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
     if found is None:
         raise ValueError(f"name must be one of the validation rows, such as top5 or average5, got {name!r}")

@@ -1,4 +1,4 @@
-"""Scores of whole parts of the data, and what is made of them: the score map, predictors, results."""
+"""Score whole parts of the data, and make the score map, predictors and results from the scores."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def score_split(
     progress: Progress | None = None,
     part: str = "",
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
+    """Return the scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
     device = next(model.parameters()).device
     training = model.training
     model.eval()
@@ -56,7 +56,7 @@ def score_split(
 
 
 def class_norms(model: nn.Module, name: str | None = None) -> dict[str, Norms]:
-    """Of each head, norms of the class weights (c,) and offsets (c,); of a cosine head, none."""
+    """Return norms of the class weights (c,) and offsets (c,) of each head; a cosine head has none."""
     head = model.get_submodule(classifier_name(model, name))
     if isinstance(head, TwoHead):
         return {"set": _norms(head.set_head), "proposal": _norms(head.proposal_head)}
@@ -75,7 +75,7 @@ def _norms(head: nn.Module) -> Norms:
 
 
 def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredictor]:
-    """Complete the score map of a run and calibrate all its predictors on its validation scores; save them.
+    """Fit the score map of a run, calibrate all its predictors on its validation scores, and save both.
 
     Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
     they were calibrated on scores that may have been mapped otherwise.
@@ -105,7 +105,7 @@ def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
 
 
 def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
-    """The head to predict from, its score map, and the calibrated predictors."""
+    """Return the head to predict from, its score map, and the calibrated predictors."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head) for head in run.load_declared()}
@@ -146,7 +146,7 @@ def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
-    """Metrics of scores and sets on a part of the data; ``results.json`` holds those of the test part."""
+    """Compute the metrics of a run on a part of the data; those of the test part go to ``results.json``."""
     scores, target = run.scored(part)
     results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
     run.save_results(results, part)

@@ -1,4 +1,4 @@
-"""What scores mean: the map from a network's output to log-posteriors, its fitting, its record of priors."""
+"""The meaning of scores: the map from a network's output to log-posteriors, and how it is fitted."""
 
 from shortlist.scores.class_shifts import ClassShiftFit, fit_class_shifts
 from shortlist.scores.likelihood import (

@@ -1,4 +1,4 @@
-"""A shift for each class, beside temperature and prior exponent, by penalized likelihood on held-out rows."""
+"""Fit a temperature, a prior exponent and a shift for each class, by penalized likelihood."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ def fit_class_shifts(
     spread: float = 1.0,
     ignore_index: int = -100,
 ) -> ClassShiftFit:
-    r"""Temperature, power of the class priors, and a shift for each class, by penalized likelihood.
+    r"""Fit a temperature, a power of the class priors and a shift for each class, by penalized likelihood.
 
     .. math:: \arg\min_{T > 0, t, b} \; -\sum_i
         \log \mathrm{softmax}\Bigl(\frac{s_i}{T} + t \log \pi + \log\frac{q}{\pi} + b\Bigr)_{y_i}
@@ -50,11 +50,10 @@ def fit_class_shifts(
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
         priors: Class frequencies (c,) of the training rows, each > 0, adding up to 1.
-        rows_priors: q, the class frequencies (c,) that the held-out rows were drawn with, if these are not
-            ``priors``.
-        spread: :math:`\sigma`, how far shifts may be from 0, > 0: their standard deviation before any row is
-            seen.
-        ignore_index: Rows with this target count for nothing.
+        rows_priors: Class frequencies (q in the formula) (c,) that the held-out rows were drawn with, if
+            these are not ``priors``.
+        spread: Standard deviation of the shifts before any row is seen (:math:`\sigma` in the formula), > 0.
+        ignore_index: Rows with this target are ignored.
 
     Raises:
         ValueError: If an argument is out of its range, or the scores rank the target no better than chance.
@@ -125,7 +124,7 @@ def fit_class_shifts(
 def _negative_log_likelihood(
     beta: Tensor, scores: Tensor, target: Tensor, added: Tensor, smoothing: float
 ) -> Tensor:
-    """Of rows (n, c), in all; a smoothed share of each row counts for its classes alike."""
+    """Return the total negative log-likelihood of rows (n, c), with label smoothing over their classes."""
     masked = scores.isneginf()
     mapped = beta * scores.double().masked_fill(masked, 0.0) + added
     log_probs = mapped.masked_fill(masked, -torch.inf).log_softmax(1)

@@ -1,4 +1,4 @@
-"""Temperature, and temperature with an exponent of the priors, by likelihood on held-out rows."""
+"""Fit a temperature, alone or with an exponent of the priors, by likelihood on held-out rows."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy
 
 
 def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Checked rows that count, on the CPU."""
+    """Check the rows, and return those that are not ignored, on the CPU."""
     check_scores(logits)
     check_target(target, logits, ignore_index=ignore_index)
     keep = target != ignore_index
@@ -43,7 +43,7 @@ def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor,
 def log_prior_ratio(
     source_priors: Tensor, target_priors: Tensor | None, num_classes: int | None = None
 ) -> Tensor:
-    """Log of target over source priors (c,), float64; without a target, minus the log of the source."""
+    """Return the log of target over source priors (c,), float64; without target, minus the source's log."""
     check_priors("source_priors", source_priors, num_classes=num_classes)
     log_source = source_priors.detach().cpu().double().log()
     if target_priors is None:
@@ -53,7 +53,7 @@ def log_prior_ratio(
 
 
 class _Rows(NamedTuple):
-    """Scores (n, c), targets (n,), row weights (n,) that add up to 1, and what is added per class (c,).
+    """Scores (n, c), targets (n,), row weights (n,) that add up to 1, and an offset per class (c,).
 
     ``ratio`` is added times a coefficient, ``offset`` as it is. ``smoothing`` is the share of each row that
     counts for all classes alike instead of for its target.
@@ -68,7 +68,7 @@ class _Rows(NamedTuple):
 
 
 def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian of the negative log-likelihood of softmax(beta * s + tau * r + o)."""
+    """Return value, gradient, Hessian of the negative log-likelihood of softmax(beta * s + tau * r + o)."""
     m = len(coefficients)
     value, gradient, hessian = (coefficients.new_zeros((m,) * order) for order in range(3))
     block = max(1, _BLOCK // rows.logits.shape[1])
@@ -94,7 +94,7 @@ def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Ten
 
 
 class _NoMinimumError(ValueError):
-    """No temperature is the best: rows without a mistake, or equal scores."""
+    """Raised if no temperature is the best: rows without a mistake, or equal scores."""
 
 
 def _fit_likelihood(
@@ -168,7 +168,7 @@ def fit_temperature(
     offset: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> float:
-    r"""Temperature that makes held-out rows most likely.
+    r"""Find the temperature that makes held-out rows most likely.
 
     .. math:: \arg\min_{T > 0} \; -\sum_i w_{y_i} \log \mathrm{softmax}(s_i / T + o)_{y_i}
 
@@ -180,8 +180,9 @@ def fit_temperature(
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
         weight: Weight of each class (c,), as in ``cross_entropy``.
-        offset: o, what is added to each class after the division (c,): priors that the scores leave out.
-        ignore_index: Rows with this target count for nothing.
+        offset: Number that is added to each class after the division (c,) (o in the formula), for priors that
+            the scores leave out.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         The temperature, > 0.
@@ -233,7 +234,7 @@ def fit_temperature_and_prior(
     rows_priors: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> TemperaturePriorFit:
-    r"""Temperature of scores, and power of the class priors that they leave out, by likelihood.
+    r"""Fit the temperature of scores, and the power of the class priors that they leave out, by likelihood.
 
     .. math:: \arg\min_{T > 0, t} \; -\sum_i
         \log \mathrm{softmax}\Bigl(\frac{s_i}{T} + t \log \pi + \log\frac{q}{\pi}\Bigr)_{y_i}
@@ -249,10 +250,10 @@ def fit_temperature_and_prior(
         logits: Scores (n, c) of rows that the model was not trained on.
         target: Class indices (n,).
         priors: Class frequencies (c,) of the training rows, each > 0, adding up to 1.
-        rows_priors: q, the class frequencies (c,) that the held-out rows were drawn with, if these are not
-            ``priors``: validation rows are often balanced, or have more of the rare classes (see
-            :func:`priors_of_rows`).
-        ignore_index: Rows with this target count for nothing.
+        rows_priors: Class frequencies (q in the formula) (c,) that the held-out rows were drawn with, if
+            these are not ``priors``: validation rows are often balanced, or have more of the rare classes
+            (see :func:`priors_of_rows`).
+        ignore_index: Rows with this target are ignored.
 
     Raises:
         ValueError: If an argument is out of its range, or the scores rank the target no better than chance.
@@ -307,7 +308,7 @@ def fit_temperature_and_tau(
     offset: Float[Tensor, " c"] | None = None,
     ignore_index: int = -100,
 ) -> TemperatureTauFit:
-    r"""Temperature and strength of the adjustment that make re-weighted held-out rows most likely.
+    r"""Find the temperature and the adjustment strength that make re-weighted held-out rows most likely.
 
     .. math::
         \arg\min_{T > 0, \tau} \; -\sum_i \frac{\pi^{\text{target}}_{y_i}}{n_{y_i}}
@@ -325,8 +326,9 @@ def fit_temperature_and_tau(
         source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
         target_priors: Class frequencies (c,) to predict for; uniform if ``None``. Not the source ones, for
             which tau has no meaning.
-        offset: What is added to each class after the division by T (c,): priors that the scores leave out.
-        ignore_index: Rows with this target count for nothing.
+        offset: Number that is added to each class after the division by T (c,), for priors that the scores
+            leave out.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         Temperature and tau.

@@ -1,4 +1,4 @@
-"""What a loss's scores mean, as it declares it, made into a score map."""
+"""Make the score map of a loss from what the loss declares about its scores."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ __all__ = ["map_of_loss", "meaning_of_loss"]
 def map_of_loss(
     loss: nn.Module, *, class_counts: Tensor, class_shares: Tensor | None = None, head: str | None = None
 ) -> ScoreMap:
-    """The score map of a network that was trained with a loss, before anything is fitted.
+    """Make the score map of a network that was trained with a loss, before anything is fitted.
 
     Args:
         loss: A loss of this library, or ``nn.CrossEntropyLoss``, with the class weights that it ended with.
         class_counts: Number of training examples of each class (c,).
         class_shares: Share of each class (c,) in the rows that the loss saw, if these were not drawn as the
             training rows are: a class-balanced sampler has equal shares.
-        head: Of a loss of two heads, the one to predict from: ``"set"`` or ``"proposal"``.
+        head: For a loss with two heads, the head to predict from: ``"set"`` or ``"proposal"``.
 
     Returns:
         The map. It contains unknown priors if the loss's scores are no log-probabilities: fit it with
@@ -52,7 +52,7 @@ def map_of_loss(
 
 
 def meaning_of_loss(loss: nn.Module, head: str | None) -> ScoreMeaning:
-    """What a loss declares of the scores that a network learns with it; see :func:`map_of_loss`."""
+    """Return what a loss declares about the scores that a network learns with it; see :func:`map_of_loss`."""
     if head is not None and "two_heads" not in getattr(loss, "needs", ()):
         raise ValueError(f"head must be left out: {type(loss).__name__} has one head, got {head!r}")
     if isinstance(loss, nn.CrossEntropyLoss):
@@ -68,7 +68,7 @@ def meaning_of_loss(loss: nn.Module, head: str | None) -> ScoreMeaning:
 
 
 def _named(training: PriorRecord, log_priors: Tensor) -> PriorRecord:
-    """The record of some log priors, by the simplest name that is true of them."""
+    """Return the record of some log priors, under the simplest name that is correct."""
     found = PriorRecord("given", log_priors)
     for known in (training, PriorRecord.balanced(len(training))):
         if known.same_as(found):

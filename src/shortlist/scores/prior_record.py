@@ -17,7 +17,7 @@ _NAMES = ("training", "balanced", "given")
 
 
 class PriorRecord:
-    r"""Class priors by name: the training ones, balanced ones, or a given vector, to a power.
+    r"""A record of class priors by name (training, balanced, or given), to a power.
 
     The softmax of scores that *contain* a prior is the posterior of rows whose classes occur with that prior.
     Cross-entropy learns scores that contain the training priors; the logit-adjusted loss learns scores that
@@ -25,8 +25,8 @@ class PriorRecord:
 
     Args:
         name: ``"training"``, ``"balanced"`` or ``"given"``.
-        log_priors: Their logarithms (c,); a constant makes no difference, it is taken out.
-        power: The power of the named priors that ``log_priors`` are; for people to read.
+        log_priors: Logarithms of the priors (c,), up to a constant.
+        power: Power of the named priors that gives ``log_priors``; for people to read.
 
     Example:
         >>> record = PriorRecord.training(torch.tensor([6, 3, 1]))
@@ -49,24 +49,24 @@ class PriorRecord:
 
     @staticmethod
     def training(class_counts: Tensor, *, zero_counts: ZeroCounts = "floor") -> "PriorRecord":
-        """The shares of the classes in the training rows; a class without any counts as if it had one."""
+        """Record the shares of the classes in the training rows; a class without rows counts as one row."""
         priors = class_priors(class_counts.detach().cpu().double(), zero_counts=zero_counts)
         return PriorRecord("training", priors.log())
 
     @staticmethod
     def balanced(num_classes: int) -> "PriorRecord":
-        """The same share for each class."""
+        """Record the same share for each class."""
         check_count("num_classes", num_classes)
         return PriorRecord("balanced", torch.full((num_classes,), -math.log(num_classes)).double())
 
     @staticmethod
     def given(priors: Tensor) -> "PriorRecord":
-        """A vector (c,) of shares, each > 0, that add up to 1."""
+        """Record a vector (c,) of shares, each > 0, that add up to 1."""
         check_priors("priors", priors)
         return PriorRecord("given", priors.detach().cpu().double().log())
 
     def to_power(self, power: float) -> "PriorRecord":
-        """These priors to a power, added up to 1 again: 1 changes nothing, 0 balances them."""
+        """Return these priors to a power, normalized to 1; power 1 changes nothing, power 0 balances them."""
         check_number("power", power)
         if power == 1.0:
             return self
@@ -83,13 +83,13 @@ class PriorRecord:
         return len(self.log_priors)
 
     def same_as(self, other: "PriorRecord") -> bool:
-        """Whether two records are of the same priors, whatever they are called."""
+        """Return whether two records have the same priors, whatever their names are."""
         if len(self) != len(other):
             return False
         return bool(torch.allclose(self.log_priors, other.log_priors, rtol=0.0, atol=1e-9))
 
     def words(self) -> str:
-        """The priors in words."""
+        """Describe the priors in words."""
         if self.name == "balanced":
             return "balanced priors"
         named = "the training priors" if self.name == "training" else "given priors"
@@ -99,12 +99,12 @@ class PriorRecord:
         return f"PriorRecord({self.words()}, {len(self)} classes)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return {"name": self.name, "power": self.power, "log_priors": self.log_priors.tolist()}
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "PriorRecord":
-        """Read what :meth:`to_dict` gave."""
+        """Make a record from what :meth:`to_dict` returned."""
         log_priors = torch.tensor(content["log_priors"], dtype=torch.float64)
         record = PriorRecord(content["name"], log_priors, power=content["power"])
         record.log_priors = log_priors  # to the bit: they were added up when they were written

@@ -11,7 +11,7 @@ _MOST_MISFIT = 3.0  # deviance by degree of freedom up to which a power of the t
 
 
 def priors_of_rows(target: Int[Tensor, " n"], training: PriorRecord) -> PriorRecord:
-    r"""The class priors that rows were drawn with, read off their classes.
+    r"""Estimate the class priors that rows were drawn with, from their classes.
 
     Validation rows are often not drawn as the training rows are: benchmarks with a long tail have balanced
     ones, and a split that takes at least one row of each class has more of the rare classes. What is taken is
@@ -21,7 +21,7 @@ def priors_of_rows(target: Int[Tensor, " n"], training: PriorRecord) -> PriorRec
 
     Args:
         target: Class indices (n,).
-        training: The training priors.
+        training: Priors of the training rows.
 
     Example:
         >>> training = PriorRecord.training(torch.tensor([80, 10, 10]))
@@ -44,7 +44,7 @@ def priors_of_rows(target: Int[Tensor, " n"], training: PriorRecord) -> PriorRec
 
 
 def _likeliest_power(counts: Tensor, log_priors: Tensor) -> float:
-    """The power a with the greatest likelihood of the counts under priors ** a, by Newton's method.
+    """Return the power a that maximizes the likelihood of the counts under priors ** a, by Newton's method.
 
     It is convex in a. A power near 1 that the rows cannot tell from 1 is 1.
     """

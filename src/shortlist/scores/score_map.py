@@ -1,4 +1,4 @@
-"""The score map: what turns a network's output into log-posteriors, and which class priors these contain."""
+"""The score map, which turns a network's output into log-posteriors that contain known class priors."""
 
 import json
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ _FORMAT = "shortlist score map 1"
 
 
 class UnknownPriorError(ValueError):
-    """Class priors were asked of scores of which nobody knows what priors they contain."""
+    """Raised if other class priors are asked for, but the priors in the scores are not known."""
 
 
 class ScoreMap(KeepsPrecision):
-    r"""One scale and one shift per class, and the class priors that the result contains.
+    r"""A map of scores by a scale and a shift per class, with a record of the class priors in the result.
 
     .. math:: s_j \mapsto a_j s_j + b_j + \log \pi^{\text{now}}_j - \log \rho_j
 
@@ -36,11 +36,11 @@ class ScoreMap(KeepsPrecision):
 
     Args:
         num_classes: Number c of classes.
-        scale: What scores are multiplied by, > 0: one number or one per class (c,).
-        shift: What is added then: one number or one per class (c,).
-        contains: The priors that the scaled and shifted scores contain; ``None`` if that is not known.
-        now: The priors that the mapped scores are to contain; the same if ``None``.
-        note: How the numbers were found, in words, for people who read the map.
+        scale: Factor of the scores, > 0: one number or one per class (c,).
+        shift: Number that is then added: one number or one per class (c,).
+        contains: Priors that the scaled and shifted scores contain; ``None`` if not known.
+        now: Priors that the mapped scores should contain; the same as ``contains`` if ``None``.
+        note: Text that says how the numbers were found.
 
     Example:
         >>> training = PriorRecord.training(torch.tensor([9, 1]))
@@ -105,7 +105,7 @@ class ScoreMap(KeepsPrecision):
         self._is_identity = not bool((scale != 1).any()) and not bool((offset != 0).any())
 
     def forward(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Mapped scores (n, c), in float32 if the scores are in half precision."""
+        """Map scores (n, c); half precision becomes float32."""
         self._check(scores)
         scores = promote(scores)
         if self._is_identity:
@@ -113,10 +113,10 @@ class ScoreMap(KeepsPrecision):
         return torch.addcmul(self.offset.to(scores.dtype), scores, self.scale.to(scores.dtype))
 
     def map_(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Mapped scores (n, c), written over the given ones: no new memory, no gradients.
+        """Map scores (n, c) in place, without new memory and without gradients.
 
         Args:
-            scores: In float32 or float64, of nobody who needs them afterwards.
+            scores: Scores in float32 or float64. They are overwritten.
         """
         self._check(scores)
         if self._is_identity:
@@ -124,42 +124,42 @@ class ScoreMap(KeepsPrecision):
         return torch.addcmul(self.offset.to(scores), scores, self.scale.to(scores), out=scores)
 
     def invert(self, mapped: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """The scores (n, c) that are mapped to the given ones."""
+        """Return the scores (n, c) that are mapped to the given ones."""
         self._check(mapped)
         mapped = promote(mapped)
         return (mapped - self.offset.to(mapped.dtype)) / self.scale.to(mapped.dtype)
 
     def under(self, priors: PriorRecord | Tensor | Literal["balanced"]) -> "ScoreMap":
-        """The same map, with other priors assigned to its result.
+        """Return the same map, with other priors in its result.
 
         Args:
-            priors: The priors that the mapped scores are to contain: a record, a vector (c,), or
+            priors: Priors that the mapped scores should contain: a record, a vector (c,), or
                 ``"balanced"``.
 
         Raises:
-            UnknownPriorError: If nobody knows what priors the scores contain.
+            UnknownPriorError: If the priors in the scores are not known.
         """
         record = self._record(priors)
         return self._changed(now=record)
 
     def with_temperature(self, temperature: float) -> "ScoreMap":
-        """The map whose scores are divided by a temperature, > 0, before priors come in."""
+        """Return the map whose scores are divided by a temperature, > 0, before priors come in."""
         check_number("temperature", temperature, above=0.0)
         return self._changed(scale=self.scale / temperature, shift=self.shift / temperature)
 
     def identified(
         self, training: PriorRecord, *, temperature: float, exponent: float, shifts: float | Tensor = 0.0
     ) -> "ScoreMap":
-        r"""The map whose temperature and priors were fitted: its result then contains the training priors.
+        r"""Return this map with a fitted temperature and fitted priors; it then contains the training priors.
 
         By the fit, the softmax of :math:`(a s + b) / T + d + t \log \pi` is the posterior under the training
         priors :math:`\pi`; so :math:`(a s + b) / T + d` contains :math:`\pi^{1 - t}`.
 
         Args:
-            training: The training priors.
-            temperature: T, > 0.
-            exponent: t.
-            shifts: d, one number or one per class (c,).
+            training: Priors of the training rows.
+            temperature: Fitted temperature T, > 0.
+            exponent: Fitted exponent t of the priors.
+            shifts: Fitted shifts d, one number or one per class (c,).
         """
         check_number("exponent", exponent)
         scaled = self.with_temperature(temperature)
@@ -167,7 +167,7 @@ class ScoreMap(KeepsPrecision):
         return scaled._changed(shift=shift, contains=training.to_power(1 - exponent), now=training)
 
     def then(self, second: "ScoreMap") -> "ScoreMap":
-        """The map that applies this one and after it another.
+        """Return the map that applies this one and after it another.
 
         A second map that only converts priors must take what this one gives: one that takes the training
         priors out is refused where they are out already. A second map that scales or shifts comes before
@@ -213,13 +213,13 @@ class ScoreMap(KeepsPrecision):
     def log_posterior(
         self, scores: Float[Tensor, "n c"], *, priors: PriorRecord | Tensor | Literal["balanced"]
     ) -> Float[Tensor, "n c"]:
-        """Log-probabilities (n, c) of the classes, for rows whose classes occur with the given priors."""
+        """Return log-probabilities (n, c) of the classes, for rows whose classes have the given priors."""
         return self.under(priors)(scores).log_softmax(1)
 
     def converted(
         self, mapped: Float[Tensor, "n c"], *, priors: PriorRecord | Tensor | Literal["balanced"]
     ) -> Float[Tensor, "n c"]:
-        """Mapped scores (n, c) that contain other priors: what :meth:`under` these would have mapped to."""
+        """Convert mapped scores (n, c) to other priors, as the map :meth:`under` these priors gives them."""
         self._check(mapped)
         record = self._record(priors)
         assert self.now is not None  # as it is known what they contain
@@ -229,7 +229,7 @@ class ScoreMap(KeepsPrecision):
         return mapped + (record.log_priors - self.now.log_priors).to(mapped)
 
     def words(self) -> str:
-        """What the mapped scores are, in a sentence."""
+        """Describe the mapped scores in a sentence."""
         if self.now is None:
             said = "The scores only put the classes in order; they are not log-probabilities"
         else:
@@ -237,7 +237,7 @@ class ScoreMap(KeepsPrecision):
         return f"{said}: {self.note}." if self.note else f"{said}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return {
             "format": _FORMAT,
             "words": self.words(),
@@ -251,7 +251,7 @@ class ScoreMap(KeepsPrecision):
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "ScoreMap":
-        """Read what :meth:`to_dict` gave."""
+        """Make a map from what :meth:`to_dict` returned."""
         if content["format"] != _FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
         records = {key: content[key] and PriorRecord.from_dict(content[key]) for key in ("contains", "now")}
@@ -260,11 +260,11 @@ class ScoreMap(KeepsPrecision):
         return ScoreMap(content["num_classes"], scale=scale, shift=shift, **records, note=note)
 
     def get_extra_state(self) -> Tensor:
-        """The whole map as bytes of JSON: it travels in a state dict, which safetensors takes too."""
+        """Return the whole map as bytes of JSON, which state dicts and safetensors can hold."""
         return torch.frombuffer(bytearray(json.dumps(self.to_dict()).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Become the map that :meth:`get_extra_state` gave."""
+        """Restore the map that :meth:`get_extra_state` returned."""
         other = ScoreMap.from_dict(json.loads(bytes(state.cpu().tolist())))
         device = self.scale.device
         self.note = other.note
@@ -272,7 +272,7 @@ class ScoreMap(KeepsPrecision):
         self.to(device)
 
     def extra_repr(self) -> str:
-        """What it does, in short."""
+        """Show what the map does, in short."""
         contains = "unknown" if self.contains is None else self.contains.words()
         now = "unknown" if self.now is None else self.now.words()
         return f"{self.num_classes}, contains: {contains}, now: {now}"
@@ -302,7 +302,7 @@ class ScoreMap(KeepsPrecision):
         return changed.to(self.scale.device)
 
     def noted(self, note: str) -> "ScoreMap":
-        """The same map, with a note of how its numbers were found."""
+        """Return the same map, with a note of how its numbers were found."""
         return self._changed(note=note)
 
     def _check(self, scores: Tensor) -> None:
@@ -312,7 +312,7 @@ class ScoreMap(KeepsPrecision):
 
 
 def _per_class(name: str, value: float | Tensor, num_classes: int) -> Tensor:
-    """One number, or a vector (c,) where the numbers differ, in float64 on the CPU, where priors are."""
+    """Return one number, or a vector (c,) if the numbers differ, in float64 on the CPU."""
     if not isinstance(value, Tensor):
         return torch.tensor(float(check_number(name, value)), dtype=torch.float64)
     value = value.detach().cpu().double()

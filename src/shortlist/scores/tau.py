@@ -1,4 +1,4 @@
-"""Tau of small balanced error on held-out rows."""
+"""Choose tau by the balanced error on held-out rows."""
 
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ def fit_tau(
     standard_errors: int | float = 1.0,
     ignore_index: int = -100,
 ) -> TauFit:
-    r"""Strength of the adjustment that has a small balanced error on held-out rows.
+    r"""Find a strength of the adjustment with a small balanced error on held-out rows.
 
     .. math::
         \frac{1}{C} \sum_c \frac{1}{n_c} \sum_{i : y_i = c}
@@ -57,8 +57,9 @@ def fit_tau(
         target: Class indices (n,).
         source_priors: Class frequencies (c,) that the model was trained with, each > 0, adding up to 1.
         grid: Ascending taus (g,) to try; 0, 0.05, ..., 3 if ``None``.
-        standard_errors: How far from the least error, in standard errors of it, is as good; 0 for the least.
-        ignore_index: Rows with this target count for nothing.
+        standard_errors: Errors within this many standard errors of the smallest one count as equally good; 0
+            takes the smallest.
+        ignore_index: Rows with this target are ignored.
 
     Returns:
         ``tau``, its ``balanced_error`` in [0, 1], the ``standard_error`` of the least, ``curve`` (g,) of
@@ -94,7 +95,7 @@ def fit_tau(
 
 
 def standard_error(wrong: Tensor, target: Tensor) -> float:
-    """Standard error of the balanced error of rows that are wrong or not (n,), from each class's share."""
+    """Return the standard error of the balanced error of rows that are wrong or not (n,)."""
     counts = target.bincount()
     share = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, target, wrong.double())
     counts, share = counts[counts > 0], share[counts > 0]
@@ -111,7 +112,7 @@ def _check_grid(grid: Tensor) -> Tensor:
 
 
 def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[Tensor, Tensor]:
-    """Open interval of taus, as two (n,), at which the adjusted score of the target is above all others."""
+    """Return the open interval of taus, as two (n,), in which the target has the highest adjusted score."""
     bounds = []
     block = max(1, _BLOCK // logits.shape[1])
     for rows, true in zip(logits.split(block), target.split(block), strict=True):
@@ -131,7 +132,7 @@ def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[
 
 
 def middle_of_best(curve: Tensor, grid: Tensor, *, slack: float = 0.0) -> int:
-    """Index of the (lower) middle of the longest run of values near the least, or of the tau nearest to 1."""
+    """Return the index of the middle of the longest run near the minimum, or of the tau nearest to 1."""
     best = (curve <= curve.min() + slack + 1e-12).tolist()  # 1e-12: rounding of sums
     runs: list[list[int]] = [[]]
     for index, is_best in enumerate(best):

@@ -1,4 +1,4 @@
-"""Weight normalization of a trained classifier: of its weights, or as a map of its scores."""
+"""Normalize the weights of a trained classifier, directly or as a map of its scores."""
 
 import copy
 from typing import Literal, TypeVar
@@ -19,7 +19,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def normalize_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Float[Tensor, "c d"]:
-    r"""Class weights divided by a power of their norms.
+    r"""Divide class weights by a power of their norms.
 
     .. math:: w_c / \lVert w_c \rVert_2^\tau
 
@@ -28,7 +28,7 @@ def normalize_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Floa
 
     Args:
         weight: Weights (c, d), one row per class, none of them of norm 0 (an error: it has no direction).
-        tau: Strength; 1 makes all norms 1.
+        tau: Strength of the normalization; 1 makes all norms 1.
 
     Returns:
         Weights (c, d) of the same type.
@@ -63,7 +63,7 @@ def normalize_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Floa
 def normalization_map(
     norms: Float[Tensor, " c"], offsets: Float[Tensor, " c"], *, tau: float = 1.0, offset: Offsets = "kept"
 ) -> ScoreMap:
-    r"""Weight normalization as a map of the scores, so that the network need not run again.
+    r"""Return weight normalization as a map of the scores, so that the network need not run again.
 
     With ``offset="kept"``, :math:`w / \lVert w \rVert^\tau` for w turns a score :math:`s = w x + b` into
     :math:`(s - b) / \lVert w \rVert^\tau + b`. With ``offset="scaled"`` the whole class vector, its offset
@@ -73,8 +73,8 @@ def normalization_map(
     Args:
         norms: Norms of the class weights (c,), without the offsets, each > 0.
         offsets: Offsets of the classes (c,); zeros if there are none.
-        tau: Strength; 0 changes nothing.
-        offset: ``"kept"`` or ``"scaled"``.
+        tau: Strength of the normalization; 0 changes nothing.
+        offset: Whether the offsets are ``"kept"`` or ``"scaled"`` with the weights.
 
     Example:
         >>> norms, offsets = torch.tensor([3.0, 1.0]), torch.tensor([4.0, 0.0])
@@ -99,7 +99,7 @@ def normalization_map(
 
 
 def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 1.0) -> Model:
-    """A copy of a linear layer with :func:`normalize_weights` applied to its weights, or of a model with one.
+    """Copy a linear layer, or a model with one, and normalize its weights by :func:`normalize_weights`.
 
     The bias is kept as it is. (Kang et al. leave it out. To scale it along, as the weight of a constant
     feature, append it to the weights as a column.) :func:`normalization_map` does the same to scores.
@@ -108,7 +108,7 @@ def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 
         layer: The trained classifier, (d) to (c), or a model that has it; it is not changed.
         name: Dotted name of the classifier in the model, for example ``"set_head"`` of a ``TwoHead``;
             ``None`` for the layer itself.
-        tau: Strength; 1 makes all norms 1.
+        tau: Strength of the normalization; 1 makes all norms 1.
 
     Returns:
         A new layer or model.

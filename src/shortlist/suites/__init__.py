@@ -1,1 +1,1 @@
-"""Suites: many methods, options and seeds from one file, trained where they are missing."""
+"""Suites: many methods, options and seeds in one file, of which missing runs are trained."""

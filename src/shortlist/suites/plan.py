@@ -1,4 +1,4 @@
-"""From a suite to its runs: every combination of axes, methods, grid points and seeds, with its recipe."""
+"""Plan the runs of a suite: every combination of axes, methods, grid points and seeds, with its recipe."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a method's grid: its label, also the name of its folder, and what it overrides."""
+    """A point of a method's grid: its label, which names its folder, and its overrides."""
 
     label: str
     overrides: tuple[str, ...]
@@ -41,10 +41,10 @@ class Cell:
 
     Args:
         axes: Label of the value of each axis.
-        axis_overrides: What these override.
-        name: Of the method.
+        axis_overrides: Overrides of these values.
+        name: Name of the method.
         method: The method.
-        points: Its grid.
+        points: Points of the method's grid.
     """
 
     axes: Mapping[str, str]
@@ -55,22 +55,22 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Labels of the axes' values: the same for all methods that are compared."""
+        """Labels of the axes' values, which methods that are compared share."""
         return tuple(self.axes.values())
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be made; plain values, to be sent to another process.
+    """A run to make, as plain values that can be sent to another process.
 
     Args:
-        name: Of the run in its suite.
-        folder: Where to.
-        recipe: The resolved recipe.
-        source: Folder of the run whose scores are taken, if they are.
+        name: Name of the run in its suite.
+        folder: Folder of the run.
+        recipe: Resolved recipe.
+        source: Folder of the run whose scores are reused, if any.
         posterior: Whether the scores are the data's exact log-probabilities.
-        test: Whether its test results are wanted: the grid point is chosen, or there is no choice.
-        made: Whether the run is there, and only its test results are missing.
+        test: Whether test results are needed: the grid point is chosen, or there is no choice.
+        made: Whether the run exists, and only its test results are missing.
     """
 
     name: str
@@ -83,12 +83,12 @@ class Task:
 
     @property
     def weight(self) -> float:
-        """Share of the work of a training run."""
+        """Share of the work of a training run that this task takes."""
         return 0.05 if self.source is not None or self.posterior else 1.0
 
 
 def plan_suite(suite: Suite) -> list[Cell]:
-    """All methods on all combinations of axes, each recipe checked.
+    """Return all methods on all combinations of axes, and check each recipe.
 
     Raises:
         SuiteError: If a recipe or a metric is not valid, or two runs would have the same folder.
@@ -139,13 +139,13 @@ def _points(grid: Mapping[str, list[Any]]) -> tuple[Point, ...]:
 
 
 def _text(value: Any) -> str:
-    """A value as YAML on one line."""
+    """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
 
 def run_name(cell: Cell, point: Point, seed: int) -> str:
-    """Folder of a run within its suite's: ``axis=value/method/grid point/seed-0``."""
+    """Return the folder of a run within its suite: ``axis=value/method/grid point/seed-0``."""
     parts = [*(f"{axis}={label}" for axis, label in cell.axes.items()), cell.name, point.label]
     clean = [re.sub(r"[^\w.=,+\-]+", "_", part).strip("._") or "_" for part in parts]
     return str(PurePosixPath(*clean, f"seed-{seed}"))
@@ -159,7 +159,7 @@ def _check_folders(cells: list[Cell]) -> None:
 
 
 def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
-    """Resolve the recipes of all points; returns the names of their predictors."""
+    """Resolve the recipes of all points, and return the names of their predictors."""
     source = source_cell(cell, cells)
     known: set[str] = set()
     for point in cell.points:
@@ -182,7 +182,7 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
 
 
 def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
-    """What takes another method's scores must be trained like it."""
+    """Require that a method that reuses another's scores has the same training options."""
     own, other = recipe_content(recipe), recipe_content(source)
     changed = [key for key in own if own[key] != other[key] and key not in ("adjust", "predictors")]
     if changed:
@@ -193,7 +193,7 @@ def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
 
 
 def source_cell(cell: Cell, cells: list[Cell]) -> Cell | None:
-    """The cell whose scores a method takes: on the same axes' values."""
+    """Return the cell whose scores a method reuses, on the same axes' values."""
     if cell.method.source is None:
         return None
     return next(other for other in cells if other.name == cell.method.source and other.place == cell.place)
@@ -202,7 +202,7 @@ def source_cell(cell: Cell, cells: list[Cell]) -> Cell | None:
 def resolve(
     suite: Suite, cell: Cell, point: Point, seed: int, source: tuple[Cell, Point] | None = None
 ) -> Recipe:
-    """The recipe of a run; ``source`` is the cell, and its chosen point, whose scores are taken."""
+    """Return the recipe of a run; ``source`` is the cell, with its chosen point, whose scores are reused."""
     if not isinstance(suite.base, dict):
         raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)

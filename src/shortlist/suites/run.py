@@ -1,4 +1,4 @@
-"""Run what is missing of a suite, on several processes, and write its tables."""
+"""Run the missing runs of a suite, on several processes, and write its tables."""
 
 import fcntl
 import multiprocessing
@@ -26,7 +26,7 @@ __all__ = ["SuiteProgress", "run_suite"]
 
 @dataclass
 class SuiteProgress:
-    """What a watcher is told: runs done and in all, share of the work done, seconds left, what is running.
+    """The progress of a suite: runs done and in all, share of the work, seconds left, current runs.
 
     ``event`` is the run that just ended, if one did.
     """
@@ -43,16 +43,17 @@ Watch = Callable[[SuiteProgress], None]
 
 
 def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | None = None) -> SuiteState:
-    """Run what is missing, choose grid points on validation rows, and write the tables.
+    """Run the missing runs, choose grid points on validation rows, and write the tables.
 
     Args:
-        suite: What to run.
-        out: The suite's runs are in ``out/<name of the suite>``.
-        jobs: Runs at the same time, each in a process with its share of the threads; 1 runs in this process.
-        watch: Told about progress.
+        suite: Suite to run.
+        out: Folder for the runs, which are in ``out/<name of the suite>``.
+        jobs: Number of runs at the same time, each in a process with its share of the threads; 1 runs in this
+            process.
+        watch: Function that is called with the progress.
 
     Returns:
-        The state after it; ``failed`` names the runs that went wrong.
+        The state afterwards; ``failed`` names the runs that failed.
     """
     check_count("jobs", jobs)
     folder = Path(out).absolute() / suite.name
@@ -79,7 +80,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class _Tracker:
-    """Adds up the work, in units of a training run."""
+    """A counter of the work done, in units of a training run."""
 
     def __init__(self, state: SuiteState, jobs: int, watch: Watch | None) -> None:
         self.watch, self.start, self.jobs = watch, time.monotonic(), jobs
@@ -94,7 +95,7 @@ class _Tracker:
         self._send(None)
 
     def tell(self, message: tuple[str, float]) -> None:
-        """A run's share of its work."""
+        """Note the share of its work that a run has done."""
         name, share = message
         with self._guard:
             if name in self.running:
@@ -125,7 +126,7 @@ class _Tracker:
 
 
 class _InThisProcess(Executor):
-    """Runs what is submitted at once."""
+    """An executor that runs each task immediately, in this process."""
 
     def submit(self, fn: Callable, /, *args, **kwargs) -> Future:
         future: Future = Future()
@@ -154,7 +155,7 @@ def _executor(jobs: int, tell: Callable[[tuple[str, float]], None]) -> Iterator[
 
 
 class _Putter:
-    """Sends what it is called with to the process that reads the queue."""
+    """A function that sends its arguments to the process that reads the queue."""
 
     def __init__(self, queue: multiprocessing.Queue) -> None:
         self.queue = queue
@@ -168,7 +169,7 @@ def _cores() -> int:
 
 
 def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker) -> None:
-    """Keep all processes at work until nothing can be done; what becomes possible is looked for anew."""
+    """Keep all processes at work until nothing is left to do; new tasks are looked for after each run."""
     running: dict[Future, Task] = {}
     while True:
         under_way = {task.name for task in running.values()}

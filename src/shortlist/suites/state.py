@@ -1,4 +1,4 @@
-"""How far a suite is: which runs are there, which grid points are chosen, what can be done next."""
+"""The state of a suite: which runs exist, which grid points are chosen, and what can run next."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Choice:
 
 
 class SuiteState:
-    """A suite in its folder; looks at the disk only for what was not finished before."""
+    """The state of a suite in its folder; only runs that were not finished before are read again."""
 
     def __init__(self, suite: Suite, folder: Path) -> None:
         self.suite, self.folder = suite, folder
@@ -46,13 +46,13 @@ class SuiteState:
         self._recipes: dict[tuple[str, ...], Recipe] = {}
 
     def tuning_seeds(self, cell: Cell) -> list[int]:
-        """Seeds that every grid point is run with: none if there is nothing to choose, here or downstream."""
+        """Return the seeds for every grid point; none if nothing is chosen here or in reusing methods."""
         users = [c for c in self.cells if c.method.source == cell.name and c.place == cell.place]
         tuned = any(len(c.points) > 1 for c in (cell, *users))
         return self.suite.tune.seeds if tuned else []
 
     def choice(self, cell: Cell) -> Choice | None:
-        """The best grid point by the validation rows, if all its tuning runs are there."""
+        """Return the best grid point by the validation rows, if all its tuning runs are there."""
         key = (*cell.place, cell.name)
         if key not in self._choices:
             found = self._choose(cell)
@@ -92,23 +92,23 @@ class SuiteState:
         return Choice(best, metrics)
 
     def metric(self, cell: Cell) -> str:
-        """What a cell's grid point is chosen by."""
+        """Return the metric by which a cell's grid point is chosen."""
         return cell.method.metric or self.suite.tune.metric
 
     def validation_metric(self, cell: Cell, name: str) -> float | None:
-        """That metric of a run, on the validation rows; None where it is not defined."""
+        """Return that metric of a run on the validation rows; None where it is not defined."""
         metrics = Run(self.folder / name).results("val").metrics()
         value = value_of(metrics, self.metric(cell))
         return None if value is None or not math.isfinite(value) else value
 
     def source(self, cell: Cell) -> tuple[Cell, Point] | None:
-        """Whose scores a cell takes, if it does and that is chosen."""
+        """Return the cell and grid point whose scores a cell reuses, if it does and the point is chosen."""
         other = source_cell(cell, self.cells)
         choice = None if other is None else self.choice(other)
         return None if other is None or choice is None else (other, choice.point)
 
     def recipe(self, cell: Cell, point: Point, seed: int) -> Recipe:
-        """The recipe of a run whose source, if it has one, is chosen."""
+        """Return the recipe of a run whose source, if it has one, is chosen."""
         source = self.source(cell)
         key = (*cell.place, cell.name, point.label, str(seed), "" if source is None else source[1].label)
         if key not in self._recipes:  # each is asked for whenever a run ends
@@ -116,7 +116,7 @@ class SuiteState:
         return self._recipes[key]
 
     def is_finished(self, cell: Cell, point: Point, name: str, *, tested: bool = False) -> bool:
-        """Whether a run is done, with what the choice needs, and if asked for with its test results.
+        """Return whether a run is finished, with its validation results and, if asked for, its test results.
 
         It must be of the recipe that is asked for. One that cannot be read is not done; ``unreadable`` says
         why.
@@ -147,7 +147,7 @@ class SuiteState:
         return True
 
     def wanted(self, cell: Cell) -> dict[tuple[Point, int], bool]:
-        """The runs of a cell that are known to be needed by now, and whether their test results are."""
+        """Return the runs of a cell that are needed so far, and whether their test results are needed."""
         wanted = {(point, seed): False for point in cell.points for seed in self.tuning_seeds(cell)}
         choice = self.choice(cell)
         if choice is not None:
@@ -155,7 +155,7 @@ class SuiteState:
         return wanted
 
     def ready(self) -> list[Task]:
-        """Runs that are missing and can be made now; of runs that are there, missing test results."""
+        """Return the missing runs that can be made now, and existing runs whose test results are missing."""
         tasks = []
         for cell in self.cells:
             source = self.source(cell)
@@ -178,7 +178,7 @@ class SuiteState:
         return tasks
 
     def note_failures(self) -> None:
-        """Count as failed what failed when it was last tried, for those who only look."""
+        """Note the runs that failed when they were last tried, for ``shortlist suite status``."""
         for cell in self.cells:
             for point in cell.points:
                 for seed in {*self.suite.seeds, *self.tuning_seeds(cell)}:
@@ -187,7 +187,7 @@ class SuiteState:
                         self.failed.add(name)
 
     def count(self) -> tuple[dict[str, int], dict[str, int]]:
-        """By kind ("trained", "of scores"): runs in all, and runs that are finished."""
+        """Count by kind ("trained", "of scores") all runs, and the finished ones."""
         total, done = {"trained": 0, "of scores": 0}, {"trained": 0, "of scores": 0}
         for cell in self.cells:
             kind = "trained" if cell.method.trains else "of scores"
@@ -200,7 +200,7 @@ class SuiteState:
 
 
 def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned: Recipe) -> bool:
-    """Whether a run is not the planned one; what was trained is not made again unasked."""
+    """Return whether a run has another recipe than planned; it is not trained again without being asked."""
     kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
     wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
     if kind == wanted and recipe_content(recipe) == recipe_content(planned):

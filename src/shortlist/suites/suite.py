@@ -1,4 +1,4 @@
-"""A suite: methods, their grids and seeds on varied data, in one typed object and one YAML file."""
+"""The suite: methods, their grids and seeds on varied data, in one typed object and one YAML file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class SuiteError(ValueError):
-    """A suite that cannot be run; the message names the key and what is wrong."""
+    """Raised if a suite cannot be run; the message names the key and the fault."""
 
 
 class _Part(BaseModel):
@@ -39,14 +39,14 @@ class _Part(BaseModel):
 
 
 class Tuning(_Part):
-    """How a grid point is chosen: the best mean over ``seeds`` of a metric of the validation rows."""
+    """The choice of a grid point: the best mean over ``seeds`` of a metric on the validation rows."""
 
     metric: str = "top1.micro"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
 
 
 class Method(_Part):
-    """What is compared: changes to the base recipe, and a grid of options of which the best is taken.
+    """A method to compare: changes to the base recipe, and a grid of options from which the best is chosen.
 
     With ``from`` nothing is trained: the scores of another method's chosen runs are taken and only ``adjust``
     and ``predictors`` may differ. With ``posterior`` nothing is trained either: the scores are the exact
@@ -62,12 +62,12 @@ class Method(_Part):
 
     @property
     def trains(self) -> bool:
-        """Whether it has networks of its own."""
+        """Whether the method trains its own networks."""
         return self.source is None and not self.posterior
 
 
 class Suite(_Part):
-    """Methods x grids x seeds, on each combination of the values of the axes; see ``docs/suites.md``."""
+    """A suite of methods, grids and seeds, on each combination of axes' values; see ``docs/suites.md``."""
 
     name: Name
     about: str = ""
@@ -120,7 +120,7 @@ def _check_source(name: str, method: Method, methods: Mapping[str, Method]) -> N
 
 
 def load_suite(path: str | Path) -> Suite:
-    """Read a suite from YAML; the base recipe may be in a file of its own, found beside the suite's.
+    """Read a suite from YAML; the base recipe may be in another file beside it.
 
     Raises:
         SuiteError: With one line for each fault.

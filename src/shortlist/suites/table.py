@@ -19,7 +19,7 @@ __all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
 
 
 def result_rows(state: SuiteState) -> list[dict[str, Any]]:
-    """A line for each finished run at a chosen grid point: the only place where test results are read.
+    """Return a line for each finished run at a chosen grid point: the only place where test results are read.
 
     Columns: suite, axes, method, grid point, seed, run folder (from the suite's), hash of the resolved
     recipe, the recipe itself as JSON, the validation metric, and every test metric under its name.
@@ -50,7 +50,7 @@ def _chosen_runs(state: SuiteState) -> list[tuple[Any, Any, str]]:
 
 
 def tuning_rows(state: SuiteState) -> list[dict[str, Any]]:
-    """A line for each grid point of each method that had a choice."""
+    """Return a line for each grid point of each method that had a choice."""
     rows = []
     for cell in state.cells:
         choice = state.choice(cell)
@@ -95,7 +95,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def compare_suite(state: SuiteState, metrics: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:
-    """The methods beside each other, for each combination of the axes' labels."""
+    """Compare the methods, for each combination of the axes' labels."""
     groups: dict[tuple[str, ...], dict[str, list[Any]]] = {}
     left_out: dict[tuple[str, ...], dict[str, str]] = {}
     for cell, _, name in _chosen_runs(state):

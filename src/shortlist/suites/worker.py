@@ -1,4 +1,4 @@
-"""One run of a suite, in whichever process: trained, resumed, or made of another's scores."""
+"""Make one run of a suite in any process: train it, resume it, or make it from another run's scores."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ Tell = Callable[[tuple[str, float]], Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended; ``failure`` is one line, with the traceback in a file beside the run."""
+    """The outcome of a task; ``failure`` is one line, with the traceback in a file beside the run."""
 
     name: str
     seconds: float
@@ -47,7 +47,7 @@ _TELL: list[Tell] = []
 
 
 def start_worker(tell: Tell, threads: int) -> None:
-    """Prepare a process: its share of threads, and an end with the process that started it."""
+    """Prepare a process: give it its share of threads, and end it with the process that started it."""
     torch.set_num_threads(threads)
     _TELL[:] = [tell]
     parent = parent_process()
@@ -61,7 +61,7 @@ def _end_with(sentinel: int) -> None:
 
 
 def do_task(task: Task, tell: Tell | None = None) -> Outcome:
-    """Make a run; what goes wrong is written down and returned, so that the other runs go on."""
+    """Make a run; a failure is written down and returned, so that the other runs continue."""
     start, folder = time.monotonic(), Path(task.folder)
     tell = tell or (_TELL[0] if _TELL else None)
     failure = folder.with_name(f"{folder.name}.failure.txt")
@@ -107,7 +107,7 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
 
 
 def _clear_stillborn(folder: Path) -> None:
-    """Remove what a killed process left that had not even noted that it started."""
+    """Remove the folder of a process that was killed before it noted its start."""
     if folder.is_dir() and not (folder / "run.json").exists():
         for path in folder.iterdir():
             if path.name == "recipe.yaml" or path.name.startswith("."):
@@ -117,7 +117,7 @@ def _clear_stillborn(folder: Path) -> None:
 
 
 def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
-    """Under another name first: this run is whole or not there."""
+    """Make a run from another run's scores, under another name first so that it is complete or missing."""
     if (folder / "checkpoints").is_dir():
         raise SuiteError(
             f"{folder} holds a network, which would be lost: remove that folder, or keep it elsewhere"
@@ -169,7 +169,7 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
 
 
 def validation_results(run: Run) -> Results:
-    """Metrics of the validation rows, which grid points are chosen by; made once."""
+    """Return the metrics on validation rows, by which grid points are chosen; compute them once."""
     with suppress(ValueError, OSError):  # not there, or not whole
         return run.results("val")
     scores, target = run.scored("val")
@@ -180,7 +180,7 @@ def validation_results(run: Run) -> Results:
 
 
 def final_results(run: Run) -> Results:
-    """Metrics of the test rows; made once, of runs that were chosen."""
+    """Return the metrics on test rows of chosen runs; compute them once."""
     with suppress(ValueError, OSError):  # not there, or not whole
         return run.results()
     return evaluate_run(run)

@@ -1,1 +1,1 @@
-"""Training with Lightning; no other room knows of it. Needs ``pip install 'shortlist[train]'``."""
+"""Training with Lightning, which only this room uses. Needs ``pip install 'shortlist[train]'``."""

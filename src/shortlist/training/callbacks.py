@@ -1,4 +1,4 @@
-"""What happens beside the training steps: metrics on disk, whole checkpoints, progress."""
+"""Callbacks of the training: metrics on disk, complete checkpoints, progress."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that are replaced in one go: a killed run never leaves half a file."""
+    """Write checkpoints completely or not at all, so that a killed run never leaves half a file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write to a temporary name first."""
@@ -36,7 +36,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 class ValidationEpochs(pl.Callback):
-    """Validation every so many epochs, and always after the last one."""
+    """A callback that validates every few epochs, and always after the last one."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -44,22 +44,22 @@ class ValidationEpochs(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """At the first batch, as no epoch starts where a run is resumed."""
+        """Choose at the first batch whether to validate, since a resumed run starts no epoch."""
         if batch_idx == 0:
             last = trainer.current_epoch + 1 == trainer.max_epochs
             trainer.check_val_every_n_epoch = 1 if last else self.every
 
 
 def _was_validated(trainer: pl.Trainer) -> bool:
-    """Whether the metrics are of the epoch that ends; those of an earlier one stay where they were logged."""
+    """Return whether the logged metrics belong to the epoch that ends, and not to an earlier one."""
     return (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1) == 0
 
 
 class _MovableCheckpoint(ModelCheckpoint):
-    """Remembers its files by their names: a run's folder may have been moved when it is resumed."""
+    """A checkpoint callback that finds its files by name, since the run folder may have been moved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What was best so far, in the folder as it is called now."""
+        """Restore the best checkpoint so far, in the present folder."""
         state: dict[str, Any] = state_dict | {"dirpath": self.dirpath}
         for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
             state[key] = self._here(state.get(key, ""))
@@ -71,7 +71,7 @@ class _MovableCheckpoint(ModelCheckpoint):
 
 
 class BestEpoch(_MovableCheckpoint):
-    """``best.ckpt``: of the epochs that were validated, the one with the best metric."""
+    """A callback that keeps ``best.ckpt``: the validated epoch with the best metric."""
 
     def __init__(self, folder: Path, *, monitor: str, mode: str) -> None:
         super().__init__(
@@ -84,37 +84,37 @@ class BestEpoch(_MovableCheckpoint):
         )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare metrics that are new."""
+        """Compare the metrics if they are new."""
         if _was_validated(trainer):
             super().on_train_epoch_end(trainer, pl_module)
 
 
 class LastEpoch(_MovableCheckpoint):
-    """``last.ckpt``: of every epoch, to go on from; ``save_last`` writes it for epochs that are best only."""
+    """A callback that keeps ``last.ckpt`` of every epoch; ``save_last`` writes it only for best epochs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "last", enable_version_counter=False, save_on_train_epoch_end=True)
 
 
 class Patience(EarlyStopping):
-    """Stops after so many validated epochs without a better one."""
+    """A callback that stops after so many validated epochs without a better one."""
 
     def __init__(self, patience: int, *, monitor: str, mode: str) -> None:
         super().__init__(monitor, mode=mode, patience=patience, check_on_train_epoch_end=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A run that had stopped does not go on where it is resumed: that it had is in the checkpoint."""
+        """Stop a resumed run at once if it had stopped before, as its checkpoint says."""
         if self.stopped_epoch or self.wait_count >= self.patience:
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare metrics that are new."""
+        """Compare the metrics if they are new."""
         if _was_validated(trainer):
             super().on_train_epoch_end(trainer, pl_module)
 
 
 class EpochMetrics(pl.Callback):
-    """One line of metrics for each epoch, in a CSV file that is replaced whole."""
+    """A callback that writes one line of metrics for each epoch to a CSV file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,15 +124,15 @@ class EpochMetrics(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Note the learning rate: when an epoch ends it is that of the next step already."""
+        """Note the learning rate now, since it is already that of the next step when an epoch ends."""
         self.rate = float(trainer.optimizers[0].param_groups[0]["lr"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Travels in the checkpoint, so that file and checkpoint agree after a kill."""
+        """Return the lines for the checkpoint, so that file and checkpoint agree after a kill."""
         return {"lines": self.lines}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Lines up to the checkpoint."""
+        """Restore the lines up to the checkpoint."""
         self.lines = list(state_dict["lines"])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -161,19 +161,19 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
 
 
 class EpochProgress(pl.Callback):
-    """Tells a function how many of all steps are done, and the last metrics."""
+    """A callback that tells a function how many of all steps are done, and the last metrics."""
 
     def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
         self.progress = progress
         self.metrics: dict[str, float] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Read the metrics once: after each step the device would be waited for."""
+        """Read the metrics once per validation, since reading them after each step is slow."""
         found = trainer.callback_metrics.items()
         self.metrics = {name: float(value) for name, value in found if name.startswith("val_")}
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """After each step."""
+        """Tell the progress after each step."""
         self.progress(trainer.global_step, int(trainer.estimated_stepping_batches), self.metrics)

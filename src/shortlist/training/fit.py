@@ -1,4 +1,4 @@
-"""A whole run: train, keep the best, score, calibrate, evaluate."""
+"""Run a recipe: train, keep the best epoch, score, calibrate, evaluate."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ __all__ = ["is_first_process", "resume", "train"]
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the files that are written once."""
+    """Return whether this process writes the files that are written once."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
@@ -39,11 +39,11 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
     """Run a recipe in a new folder.
 
     Args:
-        recipe: What to do.
-        folder: Where to; must not exist. It is taken away again if there is nothing to resume in it, since
-            the recipe or the data were found wanting before the first epoch was over.
-        progress: Called with (what, done, of how many, metrics) as the run proceeds.
-        test: Whether to evaluate the test rows; their scores are kept in any case, for :func:`evaluate_run`.
+        recipe: Recipe to run.
+        folder: Run folder to make; it must not exist. It is removed again if the run fails before the first
+            epoch ends, since there is nothing to resume.
+        progress: Function that is called with (what, done, of how many, metrics) as the run proceeds.
+        test: Whether to evaluate the test rows; their scores are saved in any case, for :func:`evaluate_run`.
     """
     if not is_first_process():
         return _proceed(Run(folder), recipe, progress, test)
@@ -56,7 +56,7 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
 
 
 def resume(folder: str | Path, *, progress: Progress | None = None, test: bool = True) -> Run:
-    """Go on with a run from its last whole epoch, to the same numbers as without the stop.
+    """Continue a run from its last complete epoch, with the same result as without the stop.
 
     Files of a finished run that were lost or damaged since are made again from its best epoch, with a
     warning that names them.
@@ -101,7 +101,7 @@ def _fit(run: Run, recipe: Recipe, progress: Progress | None) -> Splits:
 
 
 def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
-    """Find out now, not after days of training, whether what comes after it can be done."""
+    """Check before the training whether the steps after it are possible."""
     if have_same_rows(data.val, data.test) and not validation_is_test(recipe):
         raise ValueError(
             "the validation rows are the test rows, on which nothing may be fitted or chosen: keep apart "
@@ -128,7 +128,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
 
 
 def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | None) -> None:
-    """The classifier alone, on class-balanced batches, starting from the best epoch of the first stage."""
+    """Train only the classifier, on class-balanced batches, from the best epoch of the first stage."""
     stage = recipe.second_stage
     assert stage is not None
     torch.manual_seed(recipe.seed)
@@ -141,7 +141,7 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
 
 
 def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
-    """Scores of validation and test rows by the best epoch, the finished model, results."""
+    """Score validation and test rows by the best epoch, and write the finished model and the results."""
     model = load_network(run)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
@@ -172,7 +172,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, t
 
 
 def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
-    """The loss with the class weights that it had at the best epoch."""
+    """Return the loss with the class weights that it had at the best epoch."""
     loss = build_loss(recipe, data)
     weight = best_state(run, last_stage(recipe), "loss.").get("weight")
     if weight is not None:

@@ -24,7 +24,7 @@ __all__ = ["SetClassifier", "check_not_diverged"]
 
 
 def check_not_diverged(scores: Tensor) -> None:
-    """Say so if a network's scores are no numbers."""
+    """Raise an error if a network's scores are not finite numbers."""
     if bool(scores.isnan().any()):
         raise ValueError(
             "the network's scores are no numbers: the training diverged; try a smaller optimizer.lr"
@@ -32,7 +32,7 @@ def check_not_diverged(scores: Tensor) -> None:
 
 
 class SetClassifier(pl.LightningModule):
-    """Trains ``model`` with ``loss`` as a recipe says, and measures sets on the validation rows."""
+    """A Lightning module that trains ``model`` with ``loss`` by a recipe, and measures validation rows."""
 
     class_counts: Tensor
 
@@ -68,29 +68,29 @@ class SetClassifier(pl.LightningModule):
         self._true: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Any:
-        """What the network returns."""
+        """Return the output of the network."""
         return self.model(in_channels_last(inputs))
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         inputs, target, rows = batch
         loss = call_loss(self.loss, self(inputs), target, rows)
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
         return loss
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Weights of deferred re-weighting; at the first batch, as no epoch starts where a run is resumed."""
+        """Set the weights of deferred re-weighting at the first batch; a resumed run starts no epoch."""
         if self._reweighting is not None and batch_idx == 0:
             self._reweighting.set_epoch(self.current_epoch)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the epoch before."""
+        """Reset the metrics of the epoch before."""
         rows = self._val_rows  # whatever their order, the threshold is exact
         self._average = {name: AverageK(k, max_rows=rows) for name, k in self.average_sizes.items()}
         self._true = []
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
-        """Take a batch into the metrics."""
+        """Add a batch to the metrics."""
         inputs, target, _rows = batch
         scores = self.score_map(head_scores(self(inputs), self._head))
         self.topk.update(scores, target)
@@ -113,7 +113,7 @@ class SetClassifier(pl.LightningModule):
         self.log_dict(logged, prog_bar=False, rank_zero_only=False, sync_dist=False)
 
     def _average_metrics(self) -> dict[str, Tensor]:
-        """Average-k accuracy on the validation rows, with thresholds from their own scores."""
+        """Compute the average-k accuracy on the validation rows, with thresholds from their own scores."""
         if not self._average:
             return {}
         true = torch.cat(self._true) if self._true else torch.zeros(0, 2, dtype=torch.float64)
@@ -135,7 +135,7 @@ class SetClassifier(pl.LightningModule):
         return metrics
 
     def configure_optimizers(self) -> Any:
-        """Optimizer, and a learning rate that is a function of the step."""
+        """Return the optimizer, and a learning rate that depends on the step."""
         optimizer = build_optimizer(self.recipe, self.model, self.loss, lr=self._lr)
         total = int(self.trainer.estimated_stepping_batches)
         factor = learning_rate_factor(self.recipe, self.steps_per_epoch, total)

@@ -1,4 +1,4 @@
-"""One stage of a training: Lightning's trainer from the first epoch, or the last whole one, to the end."""
+"""Run one stage of a training with Lightning's trainer, from the first or the last complete epoch."""
 
 import importlib
 import logging
@@ -49,9 +49,9 @@ class Stage:
     """A stage of a training.
 
     Args:
-        title: What to call it while it runs.
-        folder: Where its checkpoints are, in the run's folder.
-        epochs_file: Where the metrics of its epochs are, in the run's folder.
+        title: Name of the stage while it runs.
+        folder: Folder of its checkpoints, in the run folder.
+        epochs_file: File of the metrics of its epochs, in the run folder.
         balanced: Whether its batches are class-balanced.
     """
 
@@ -77,7 +77,7 @@ def run_stage(
     data: Splits,
     progress: Progress | None,
 ) -> None:
-    """Train to the end of a stage; one that was begun goes on after its last whole epoch."""
+    """Train to the end of a stage, from its last complete epoch if it was begun."""
     last = run.path / stage.folder / "last.ckpt"
     # a resumed loader starts before it is told its epoch
     first_epoch = read_checkpoint(last)["epoch"] + 1 if last.is_file() else 0
@@ -96,7 +96,7 @@ def run_stage(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Lightning's tips and its notes on what it found from the terminal."""
+    """Hide Lightning's tips and notes."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -131,7 +131,7 @@ def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None
 def _trainer(
     run: Run, recipe: Recipe, module: SetClassifier, callbacks: list[pl.Callback], progress: Progress | None
 ) -> pl.Trainer:
-    """Make the trainer; what this machine does not have is said in a line."""
+    """Make the trainer; the error names in one line what this machine does not have."""
     try:
         return pl.Trainer(
             default_root_dir=run.path,
@@ -156,7 +156,7 @@ def _trainer(
 
 
 class _Loaders(pl.LightningDataModule):
-    """Makes the loaders when the processes are there, so that each gets its share."""
+    """Loaders that are made after the processes start, so that each gets its share."""
 
     def __init__(self, training: Callable[[], Any], validation: Callable[[], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Letters drawn from the fonts of this machine: look-alike classes with a long tail, made on the spot."""
+"""Data sets of letters that are drawn from real fonts: look-alike classes with a long tail."""
 
 from shortlist.datasets.glyphs.dataset import GlyphSplits, glyphs, glyphs_full, standardize
 

@@ -1,4 +1,4 @@
-"""From font faces to a data set of characters: what is drawn, how often, and into which part."""
+"""Build a data set of characters from font faces: what is drawn, how often, and for which part."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ HELD_OUT_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is asked for; see ``glyphs`` for the meaning."""
+    """The options of a glyph set; see ``glyphs`` for their meaning."""
 
     seed: int
     min_faces: int
@@ -62,9 +62,9 @@ def build(
     """Draw a data set.
 
     Args:
-        faces: The fonts.
+        faces: Font faces to draw with.
         parts_of: For each face, the parts (0 train, 1 val, 2 test) in which it may be seen.
-        recipe: What is asked for.
+        recipe: Options of the set.
         workers: Number of processes.
         progress: Called with the name of a stage, steps done and steps in all.
 
@@ -131,7 +131,7 @@ def build(
 def _trace(
     faces: Sequence[Face], allowed: NDArray, recipe: Recipe, *, workers: int, progress: Progress | None
 ) -> tuple[Traces, dict[str, int]]:
-    """Good drawings of the characters that enough faces have, and how many were dropped by reason."""
+    """Draw the characters that enough faces have, and count the drawings that were dropped, by reason."""
     candidates = _enough([face.characters for face in faces], allowed, recipe.min_faces)
     if recipe.characters is not None:
         candidates &= {ord(character) for character in recipe.characters}
@@ -150,7 +150,7 @@ def _trace(
 
 
 def _enough(held: Sequence[frozenset[int]], allowed: NDArray, min_faces: int) -> set[int]:
-    """Characters in at least ``min_faces`` faces, with one for each part."""
+    """Return the characters that at least ``min_faces`` faces have, with one face for each part."""
     in_all = Counter(character for characters in held for character in characters)
     enough = {character for character, number in in_all.items() if number >= min_faces}
     for part in range(3):
@@ -161,7 +161,7 @@ def _enough(held: Sequence[frozenset[int]], allowed: NDArray, min_faces: int) ->
 def _shares_drawn_alike(
     traces: Traces, targets: Mapping[str, NDArray], of_face: Mapping[str, NDArray], characters: Sequence[int]
 ) -> dict[str, float]:
-    """Of drawings and of images: before jitter, pixel for pixel those of another class in the same face."""
+    """Return the shares of drawings and images that equal another class's in the same face, before jitter."""
     alike = shared_drawings(traces)
     pairs = set(zip(traces.face[alike].tolist(), traces.character[alike].tolist(), strict=True))
     shares = {"drawings": float(alike.mean())}

@@ -1,4 +1,4 @@
-"""Built glyph sets on disk: one file of images and one class table, found by what they were made from."""
+"""A cache of built glyph sets on disk: a file of images and a class table, by what they were made from."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ VERSION = 1  # to be raised when the same options give other images
 
 
 def cache_folder(cache: str | Path | None) -> Path:
-    """The given folder, or ``$SHORTLIST_CACHE``, or ``~/.cache/shortlist``."""
+    """Return the given folder, or ``$SHORTLIST_CACHE``, or ``~/.cache/shortlist``."""
     return Path(cache or os.environ.get("SHORTLIST_CACHE") or Path.home() / ".cache" / "shortlist")
 
 
 def cache_key(recipe: Recipe, sources: list) -> str:
-    """A name for what the options, the fonts, Unicode and the versions of the drawing libraries determine."""
+    """Return a name that depends on the options, the fonts, Unicode and the drawing libraries' versions."""
     import PIL
     from PIL import features
 
@@ -36,7 +36,7 @@ def cache_key(recipe: Recipe, sources: list) -> str:
 
 
 def save_built(built: Built, folder: Path, name: str) -> None:
-    """Write ``name.json`` (class table) and then ``name.safetensors``, each whole or not at all."""
+    """Write ``name.json`` (class table) and then ``name.safetensors``, each completely or not at all."""
     from safetensors.numpy import save_file
 
     built.class_table.save(folder / f"{name}.json")
@@ -80,7 +80,7 @@ def load_built(folder: Path, name: str) -> Built | None:
 
 
 def _checksum(tensors: dict[str, np.ndarray]) -> str:
-    """Of names, shapes and contents."""
+    """Return a checksum of names, shapes and contents."""
     value = 0
     for key in sorted(tensors):
         value = zlib.crc32(f"{key}{tensors[key].shape}".encode(), value)

@@ -1,4 +1,4 @@
-"""How many images of each character: a long tail."""
+"""Choose how many images of each character there are: a long tail."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def long_tail_counts(
     offset: float,
     fewest: int,
 ) -> NDArray[np.int64]:
-    """Training images of each class: a share by faces and rank, at least ``fewest``.
+    """Return the number of training images of each class, by its faces and its rank, at least ``fewest``.
 
     The share is in proportion to faces times ``(offset + rank) ** -exponent``. The rank is the place in a
     fixed mixed order of the characters, so that look-alikes differ in frequency without regard to which of
@@ -40,5 +40,5 @@ def long_tail_counts(
 
 
 def held_out_sizes(counts: NDArray[np.int64], *, share: float, fewest: int) -> NDArray[np.int64]:
-    """Images of each class in validation, and as many in test: a share of training's, at least ``fewest``."""
+    """Return the number of validation (and of test) images of each class: a share, at least ``fewest``."""
     return np.maximum(np.ceil(share * counts), fewest).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Letters and digits of many scripts, drawn from real fonts: look-alikes and a long tail, offline."""
+"""Data sets of letters and digits of many scripts, drawn from real fonts without a download."""
 
 import os
 import warnings
@@ -23,7 +23,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class GlyphSplits(Splits):
-    """A glyph set, with what it was drawn from.
+    """A glyph set, with a record of the fonts that it was drawn from.
 
     Args:
         train: Training part, ``inputs`` uint8 (n, 1, 32, 32).
@@ -43,7 +43,7 @@ class GlyphSplits(Splits):
 
 
 def standardize(images: Tensor) -> Tensor:
-    """Gray levels (uint8) as float32 of about zero mean and unit variance.
+    """Convert gray levels (uint8) to float32 of about zero mean and unit variance.
 
     >>> standardize(torch.tensor([[47, 86]], dtype=torch.uint8))
     tensor([[0., 1.]])
@@ -62,7 +62,7 @@ def glyphs(
     transform: Transform | None = standardize,
     progress: Progress | None = None,
 ) -> GlyphSplits:
-    """The embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
+    """Make the embedded data set: 600 characters drawn from the text fonts that come with matplotlib.
 
     Some of the fonts are seen in validation and test only. The classes and their sizes are the same for all
     seeds; the seed draws the images. Built once (some seconds) and then read from the cache; the same seed
@@ -71,13 +71,13 @@ def glyphs(
     warning and the set is built each time.
 
     Args:
-        seed: Of the images.
+        seed: Seed of the random images.
         cache: Folder for built sets; ``$SHORTLIST_CACHE`` or ``~/.cache/shortlist`` by default.
-        max_classes: At most so many classes, in whole groups of look-alikes; None for all (about 2,400).
-        characters: Only these (those that enough fonts hold).
-        min_faces: Fonts that must hold a character.
-        train_images: Training images in all, though never fewer than 4 of a class.
-        transform: Applied to batches of images when they are fetched; None leaves them uint8.
+        max_classes: Largest number of classes, in whole groups of look-alikes; None for all (about 2,400).
+        characters: Characters to use, if enough fonts have them; all by default.
+        min_faces: Smallest number of fonts that must have a character.
+        train_images: Total number of training images; a class never has fewer than 4.
+        transform: Function applied to batches of images when they are fetched; None leaves them uint8.
         progress: Called with the name of a stage, steps done and steps in all.
 
     Returns:
@@ -112,22 +112,22 @@ def glyphs_full(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> GlyphSplits:
-    """The same from all fonts in some folders, with different designs in training, validation and test.
+    """Make a glyph set from all fonts in some folders, with different designs in each part.
 
     Fonts of one family, and families that descend from one design, are all in one part. Families of symbols,
     copies, and fonts whose name table does not state an open license are skipped; ``report["skipped"]`` lists
     them.
 
     Args:
-        folders: Where to look for .ttf and .otf files, also in folders below; one folder, or several.
-        seed: Of the images.
+        folders: One or several folders to search for .ttf and .otf files, with their subfolders.
+        seed: Seed of the random images.
         cache: Folder for built sets; see :func:`glyphs`.
-        max_classes: At most so many classes, in whole groups of look-alikes; None for all.
-        characters: Only these (those that enough fonts hold).
-        min_faces: Fonts that must hold a character, at least one for each part.
-        train_images: Training images in all, though never fewer than 4 of a class.
+        max_classes: Largest number of classes, in whole groups of look-alikes; None for all.
+        characters: Characters to use, if enough fonts have them; all by default.
+        min_faces: Smallest number of fonts that must have a character, at least one for each part.
+        train_images: Total number of training images; a class never has fewer than 4.
         require_open_license: Whether to skip fonts that state no open license.
-        transform: Applied to batches of images when they are fetched; None leaves them uint8.
+        transform: Function applied to batches of images when they are fetched; None leaves them uint8.
         workers: Number of processes, all processors by default. With more than one, a script that calls this
             needs the usual ``if __name__ == "__main__":``.
         progress: Called with the name of a stage, steps done and steps in all.

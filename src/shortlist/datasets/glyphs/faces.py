@@ -1,4 +1,4 @@
-"""Font faces for the glyph sets: which files, what they hold, whose design they are, under which license."""
+"""Font faces for the glyph sets: their files, characters, designs and licenses."""
 
 import hashlib
 import logging
@@ -80,10 +80,10 @@ class Face:
         path: The font file.
         family: Family name.
         style: Style name ("Bold Italic").
-        lineage: Whose design it is; relatives under other names have the same.
-        license: What the file says of its license and copyright; empty if nothing.
+        lineage: Name of the design; related families under other names share it.
+        license: Text of the file about its license and copyright; empty if there is none.
         checksum: SHA-256 of the file.
-        characters: The letters and digits it holds.
+        characters: Letters and digits that the face has.
     """
 
     path: Path
@@ -102,13 +102,13 @@ class Face:
 
 @cache
 def wanted(character: int) -> bool:
-    """Whether it is a letter or digit, and not merely another form of one (NFKC keeps it)."""
+    """Return whether a character is a letter or digit, and not only another form of one (NFKC keeps it)."""
     text = chr(character)
     return unicodedata.category(text) in LETTERS_AND_DIGITS and unicodedata.normalize("NFKC", text) == text
 
 
 def lineage(family: str) -> str:
-    """Whose design a family is: the first telling word of its name, or what its relatives go by.
+    """Return the design that a family belongs to: the first characteristic word of its name, or an alias.
 
     >>> lineage("DejaVu Sans Mono"), lineage("Carlito"), lineage("TeX Gyre Heros"), lineage("Noto Serif")
     ('dejavu', 'lato', 'classics', 'noto')
@@ -122,7 +122,7 @@ def lineage(family: str) -> str:
 
 
 def read_face(path: Path) -> Face:
-    """Read what is needed of a font file.
+    """Read the needed facts of a font file.
 
     Raises:
         ValueError: If it is no font that can be read, or has no Unicode character map.
@@ -155,7 +155,7 @@ def read_face(path: Path) -> Face:
 
 
 def matplotlib_faces() -> tuple[list[Face], list[bool]]:
-    """The text faces that come with matplotlib, and whether each is held out from training.
+    """Return the text faces that come with matplotlib, and whether each is held out from training.
 
     Raises:
         ValueError: If matplotlib's folder lacks one of them.

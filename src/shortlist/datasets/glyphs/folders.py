@@ -26,7 +26,7 @@ OPEN_LICENSE = re.compile(
 
 
 def is_open_license(license: str) -> bool:
-    """Whether the words of a license are those of one that lets anybody use and pass on the font.
+    """Return whether the text of a license is that of one that lets anybody use and share the font.
 
     >>> is_open_license("Licensed under the SIL Open Font License, Version 1.1"), is_open_license("(c) X")
     (True, False)
@@ -37,7 +37,7 @@ def is_open_license(license: str) -> bool:
 def faces_in(
     folders: Iterable[str | Path], *, require_open_license: bool = True
 ) -> tuple[list[Face], list[tuple[str, str]]]:
-    """All faces in some folders and the folders below, and what was skipped: (file, reason).
+    """Return all faces in some folders and their subfolders, and what was skipped: (file, reason).
 
     Symbolic links are passed over. The order is that of family, style and checksum, wherever the files are.
 
@@ -95,14 +95,14 @@ def _reason_to_skip(face: Face, *, require_open_license: bool) -> str:
 
 
 def _style_order(face: Face) -> tuple[int, str, str]:
-    """The common styles first."""
+    """Return a sort key that puts the common styles first."""
     style = face.style.lower()
     place = PREFERRED_STYLES.index(style) if style in PREFERRED_STYLES else len(PREFERRED_STYLES)
     return place, style, face.checksum
 
 
 def deal_lineages(faces: Sequence[Face], *, most_per_split: Sequence[int] = (3, 1, 1)) -> list[int]:
-    """Part of the data set (0 train, 1 val, 2 test) of each face, the same for all faces of one lineage.
+    """Assign each face to a part (0 train, 1 val, 2 test), the same for all faces of one lineage.
 
     Lineages are dealt in rounds, those that hold most characters first, so that each part gets some of the
     fonts with wide coverage; ``most_per_split`` lineages go to each part in a round.

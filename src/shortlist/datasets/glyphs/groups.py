@@ -1,4 +1,4 @@
-"""Characters that look alike: accented forms of one letter, and letters of several scripts drawn the same."""
+"""Groups of characters that look alike: accented forms, and letters of several scripts drawn the same."""
 
 import hashlib
 import unicodedata
@@ -17,12 +17,12 @@ FEWEST_SHARED = 3  # faces that must hold both
 
 
 def character_name(character: int) -> str:
-    """Unicode name."""
+    """Return the Unicode name of a character."""
     return unicodedata.name(chr(character), f"U+{character:04X}")
 
 
 def base_name(character: int) -> str:
-    """Unicode name without what follows WITH.
+    """Return the Unicode name of a character without WITH and what follows it.
 
     >>> base_name(0xD6)
     'LATIN CAPITAL LETTER O'
@@ -31,7 +31,7 @@ def base_name(character: int) -> str:
 
 
 def script(character: int) -> str:
-    """Name of the script; that of digits which several scripts share is "Digits".
+    """Return the name of the script; digits that several scripts share have the script "Digits".
 
     >>> script(0x39F), script(0x30)
     ('Greek', 'Digits')
@@ -43,7 +43,7 @@ def script(character: int) -> str:
 
 
 def look_alike_groups(traces: Traces) -> dict[int, str]:
-    """The group of each character, named after the base letter of its first one in code point order.
+    """Return the group of each character, named after the base letter of the group's first character.
 
     Characters with one base name are in one group; so are those whose drawings agree on average over the
     faces that hold both. A group can be a chain: its ends need not look alike.
@@ -68,7 +68,7 @@ def look_alike_groups(traces: Traces) -> dict[int, str]:
 
 
 def _lowest_of_component(n: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """For each of n things, the lowest one that links lead to."""
+    """Return, for each of n items, the lowest item that links lead to."""
     above = list(range(n))
 
     def root(i: int) -> int:
@@ -84,7 +84,7 @@ def _lowest_of_component(n: int, links: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def choose_classes(groups: dict[int, str], *, max_classes: int | None) -> list[int]:
-    """Whole groups up to a number of classes, in code point order.
+    """Choose whole groups up to a number of classes, in code point order.
 
     Groups of several scripts (those of most scripts first) and groups of one script (in a fixed mixed order)
     take turns, one to six: a set of the first kind alone would be hopeless, of the second too easy. A group
@@ -107,7 +107,7 @@ def choose_classes(groups: dict[int, str], *, max_classes: int | None) -> list[i
 
 
 def shared_drawings(traces: Traces) -> NDArray[np.bool_]:
-    """Whether each drawing (p,) is pixel for pixel that of another character in the same face."""
+    """Return whether each drawing (p,) equals that of another character in the same face, pixel for pixel."""
     pairs = np.stack([traces.face.astype(np.uint64), traces.raster])
     _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
     return counts[inverse.ravel()] > 1

@@ -1,4 +1,4 @@
-"""Characters drawn with jitter: size, place, rotation, blur, contrast and noise, all from one seed."""
+"""Draw characters with jitter: size, place, rotation, blur, contrast and noise, all from one seed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ CHUNK = 1024  # images that share a stream of noise; part of what a seed means
 
 @dataclass(frozen=True)
 class Plan:
-    """What to draw: one row per image.
+    """The plan of what to draw, one row per image.
 
     Args:
         target: Class of each image (n,).
-        character: Its code point (n,).
-        face: Its face (n,).
+        character: Code point of each image (n,).
+        face: Face of each image (n,).
         size: Pixels per em (n,).
         motion: Shift right, shift down (pixels) and rotation (degrees) (n, 3).
         light: Background, ink, blur and noise (n, 4).
@@ -49,7 +49,7 @@ class Plan:
         return len(self.target)
 
     def select(self, rows: NDArray) -> "Plan":
-        """Some of the rows."""
+        """Return some of the rows."""
         return Plan(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
@@ -60,13 +60,13 @@ def make_plan(
     *,
     seed: Sequence[int],
 ) -> Plan:
-    """For each class, ``sizes`` images that go through its faces in turn, in mixed order.
+    """Plan ``sizes`` images for each class, which go through its faces in turn, in mixed order.
 
     Args:
         characters: Code point of each class.
         sizes: Number of images of each class.
-        faces: The faces to draw each class with.
-        seed: Numbers that make the random stream.
+        faces: Faces to draw each class with.
+        seed: Numbers that seed the random stream.
     """
     rng = np.random.default_rng(list(seed))
     chosen = []
@@ -108,7 +108,7 @@ def render(
 def map_tasks(
     function: Callable, tasks: Sequence[tuple], *, workers: int, progress: Progress | None, stage: str
 ) -> list:
-    """``[function(*task) for task in tasks]``, in several processes if ``workers`` > 1."""
+    """Compute ``[function(*task) for task in tasks]``, in several processes if ``workers`` > 1."""
     results = []
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else None
     try:

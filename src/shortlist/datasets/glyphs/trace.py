@@ -1,4 +1,4 @@
-"""Each character as each face draws it, without jitter: what is blank, repeated or not this character."""
+"""Draw each character with each face, without jitter, to find blank, repeated and wrong drawings."""
 
 import hashlib
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class Traces:
         face: Index of the face (p,).
         character: Code point (p,).
         raster: Hash of the image (p,), 0 for a blank one.
-        placed: The image at half the resolution (p, 256): where it stands on the line matters.
-        centered: The same, blurred, with the ink in the middle (p, 256).
-        stretched: The same, blurred, with the ink stretched to the whole image (p, 256).
+        placed: Image at half the resolution (p, 256), at its place on the line.
+        centered: Blurred image with the ink in the middle (p, 256).
+        stretched: Blurred image with the ink stretched to the whole image (p, 256).
     """
 
     face: NDArray[np.int64]
@@ -44,12 +44,12 @@ class Traces:
         return len(self.face)
 
     def select(self, rows: NDArray) -> "Traces":
-        """The rows of a mask, or of indices."""
+        """Return the rows of a mask, or of indices."""
         return Traces(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     @staticmethod
     def cat(parts: Sequence["Traces"]) -> "Traces":
-        """Several tables below each other."""
+        """Concatenate several tables."""
         return Traces(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
 
 
@@ -58,7 +58,7 @@ NAMES = tuple(Traces.__dataclass_fields__)
 
 @lru_cache(maxsize=64)
 def load_font(path: str, size: int):
-    """A font at a size in pixels; the last ones stay open."""
+    """Return a font at a size in pixels; the last ones stay open."""
     from PIL import ImageFont
 
     return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
@@ -107,7 +107,7 @@ def _draw(font, character: int):
 
 
 def find_bad(traces: Traces) -> dict[str, NDArray[np.bool_]]:
-    """Masks (p,) of the rows to drop, by reason; no row has two.
+    """Return masks (p,) of the rows to drop, by reason; no row has two reasons.
 
     - ``blank``: no ink, or the face's sign for characters that it lacks.
     - ``repeated``: pixel for pixel what an earlier face has for this character.
@@ -135,7 +135,7 @@ def find_bad(traces: Traces) -> dict[str, NDArray[np.bool_]]:
 
 
 def _typical_likeness(traces: Traces, rows: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Median over the other faces of the likeness of two drawings of a character (p,); 1 if there is none."""
+    """Return how similar a drawing is to those of other faces, as a median (p,); 1 if there is no other."""
     likeness = np.ones(len(traces), np.float32)
     order = np.flatnonzero(rows)
     order = order[np.argsort(traces.character[order], kind="stable")]

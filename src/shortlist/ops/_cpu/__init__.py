@@ -1,4 +1,4 @@
-"""Ways that are faster on the CPU alone, mostly because values can be looked at there without waiting.
+"""Versions of operators that are faster on the CPU only, mostly because values can be read there at once.
 
 Each is reached by one line of an operator that asks :func:`shortlist._checks.can_read_values`, and gives the
 same result as the general way beside that line; draws of noise have the same distribution. Nothing outside of

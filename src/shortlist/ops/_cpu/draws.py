@@ -1,4 +1,4 @@
-"""Which class comes k-th in each of several draws, without drawing more noise than matters.
+"""Find the class that comes k-th in each of several noisy draws, without drawing noise that cannot matter.
 
 Where scores differ by much more than the noise, only the classes near the k-th place are drawn. Where they
 differ by less, only the upper end of the noise can bring a class among the first k: which classes draw from
@@ -32,7 +32,7 @@ def kth_of_draws(
     generator: torch.Generator | None,
     tolerance: float,
 ) -> tuple[Tensor, Tensor]:
-    """The class that comes k-th in each fresh draw (m, n), and the noise it has."""
+    """Return the class that comes k-th in each fresh draw (m, n), and its noise."""
     if not scores.numel():
         return general.kth_of_draws(scores, k, noise_std, num_samples, generator)
     share = _upper_share(scores, k, noise_std)
@@ -44,7 +44,7 @@ def kth_of_draws(
 
 
 def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
-    """A cheap lower bound of the k-th largest score (n, 1): the k-th largest of the maxima of groups."""
+    """Return a cheap lower bound of the k-th largest score (n, 1): the k-th largest maximum of a group."""
     c = scores.shape[1]
     size = 10 if c >= 40 * k else 4
     groups = c // size
@@ -56,7 +56,7 @@ def kth_largest_at_least(scores: Tensor, k: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _enough(k: int, chance: float) -> float:
-    """An expected count so high that fewer than k have less than the given chance.
+    """Return an expected count so high that fewer than k happen with less than the given chance.
 
     By Chernoff's bound a sum of independent indicators of mean m stays at a < m with chance at most
     exp(a - m) (m / a)^a.
@@ -70,7 +70,7 @@ def _enough(k: int, chance: float) -> float:
 
 
 def _upper_share(scores: Tensor, k: int, noise_std: float) -> float:
-    """A share p of the noise's upper end that is almost surely enough to find the first k.
+    """Return a share p of the noise's upper end that is almost surely enough to find the first k.
 
     A class that draws from below the share has noise under z = tail_quantile(p), and stays under the cap, the
     row's largest score plus z. The cap is set where a class of mean score exceeds it with chance q / c. As
@@ -94,7 +94,7 @@ def _draw_upper(
     generator: torch.Generator | None,
     share: float,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`kth_of_draws`, drawing the classes whose noise is in the upper share, and theirs only."""
+    """Do what :func:`kth_of_draws` does, but draw only the noise that is in the upper share."""
     n, c = scores.shape
     expected = share * c
     slots = min(c, math.ceil(expected + 6 * math.sqrt(expected) + 6))
@@ -133,7 +133,7 @@ def _complete(
     upper_noise: Tensor,
     uniform: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Rows (r, c) whose classes ``upper`` (r, slots; c for none) have noise; the others get the rest."""
+    """Return noise (r, c): classes ``upper`` (r, slots; c for none) keep theirs, others get lower draws."""
     c = scores.shape[1]
     reached = upper.where(upper < c, -1).amax(1, keepdim=True)
     full = (upper == c).any(1, keepdim=True)  # else the slots ran out: nothing is known of the classes behind

@@ -1,4 +1,4 @@
-"""Exact selection of the largest scores, faster than one ``topk``; see :mod:`shortlist.ops.selection`."""
+"""Select the largest scores exactly, faster than ``topk``; see :mod:`shortlist.ops.selection`."""
 
 import math
 
@@ -20,7 +20,7 @@ _MINUS_INFINITY = -2139095041
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """``scores.topk(k)``: short rows are sorted as integers that hold score and class.
+    """Return ``scores.topk(k)``; short rows are sorted as integers that hold score and class.
 
     In long ones the scores are first folded into groups whose maxima are found by one vectorized pass: the k
     largest scores lie in the k groups with the largest maxima, so only those are searched.
@@ -47,7 +47,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _is_short(scores: Tensor, k: int) -> bool:
-    """Whether NumPy selects faster: PyTorch's ``topk`` is slow where it partitions, see :func:`_group_size`.
+    """Tell whether NumPy is faster: PyTorch's ``topk`` is slow where it partitions, see :func:`_group_size`.
 
     There it mispredicts a branch for most scores; NumPy's sorting has no branches to predict.
     """
@@ -55,7 +55,7 @@ def _is_short(scores: Tensor, k: int) -> bool:
 
 
 def _sorted_as_integers(scores: np.ndarray, k: int) -> np.ndarray | None:
-    """Where the k largest of each row of float32 stand; equal ones in the order of classes, -0 after 0.
+    """Return the indices of the k largest of each float32 row; ties in the order of classes, -0 after 0.
 
     The bits of a float, taken as an integer, are in the float's order but for negative ones, whose order they
     reverse; below them goes the class. None if there are NaN that this order has last.
@@ -71,7 +71,7 @@ def _sorted_as_integers(scores: np.ndarray, k: int) -> np.ndarray | None:
 
 
 def _group_size(c: int, k: int) -> int:
-    """How many scores to fold into one, 1 for none; from timings of PyTorch's CPU ``topk``.
+    """Return how many scores to fold into one, 1 for none; from timings of PyTorch's CPU ``topk``.
 
     That one keeps a heap while 64 k <= c, fast, and partitions beyond, slowly. In the first regime groups are
     as large as leaves 64 k of them; in the second, the search over groups and the one inside cost the same.
@@ -81,7 +81,7 @@ def _group_size(c: int, k: int) -> int:
 
 
 def kth_index_in_short_rows(scores: Tensor, k: int) -> Tensor | None:
-    """Where the k-th largest scores stand; None for long rows, or if there are NaN."""
+    """Return the indices of the k-th largest scores; None for long rows, or if there are NaN."""
     kth = _kth_by_partition(scores, k)
     if kth is None:
         return None
@@ -90,7 +90,7 @@ def kth_index_in_short_rows(scores: Tensor, k: int) -> Tensor | None:
 
 
 def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
-    """The k-th largest scores of short rows, by NumPy; None for other rows, or if there are NaN."""
+    """Return the k-th largest scores of short rows, by NumPy; None for other rows, or if there are NaN."""
     if not _is_short(scores, k):
         return None
     c = scores.shape[-1]
@@ -99,7 +99,7 @@ def _kth_by_partition(scores: Tensor, k: int) -> np.ndarray | None:
 
 
 def largest_indices(values: Tensor, k: int) -> Tensor:
-    """The k-th largest of the maxima of groups of 64 is a lower bound: only what is not below is searched."""
+    """Return the indices of the k largest values; only those above a bound from groups of 64 are searched."""
     groups = values.numel() // 64
     if groups < 2 * k or k == 0:
         return values.topk(k).indices
@@ -109,7 +109,7 @@ def largest_indices(values: Tensor, k: int) -> Tensor:
 
 
 def pack_above(scores: Tensor, bound: Tensor, *, at_least: int) -> tuple[Tensor, Tensor | None]:
-    """See :func:`shortlist.ops.selection.pack_above`."""
+    """Pack the scores not below each row's bound; see :func:`shortlist.ops.selection.pack_above`."""
     n, c = scores.shape
     if n == 0:
         return scores, None

@@ -1,4 +1,4 @@
-"""Memory that a thread keeps from one call to the next.
+"""Keep the memory of a thread from one call to the next.
 
 To take memory and to cut it into the parts that each step works on takes several times as long as the steps
 if these are short. A training loop, in which all batches but the last have one shape, does it once.
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def cached(like: Tensor, key: Hashable, numbers: int, make: Callable[[], T]) -> T:
-    """See :func:`shortlist.ops.workspaces.cached_workspace`."""
+    """Reuse a workspace of this thread; see :func:`shortlist.ops.workspaces.cached_workspace`."""
     if numbers > _KEPT_NUMBERS:
         return make()
     # a tensor made in inference mode must not be written to outside

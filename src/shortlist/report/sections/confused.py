@@ -17,12 +17,12 @@ class Way:
     """Rows of one class that were taken for another.
 
     Args:
-        true: Name of their class.
-        taken_for: Name of the other.
-        mistakes: How many were.
-        rows: Rows of their class.
-        pictures: Some that were.
-        known: A training picture of the other class.
+        true: Name of the class of these rows.
+        taken_for: Name of the other class.
+        mistakes: Number of rows that were mistaken.
+        rows: Number of all rows of this class.
+        pictures: Pictures of some mistaken rows.
+        known: Training picture of the other class.
     """
 
     true: str

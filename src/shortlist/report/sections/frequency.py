@@ -50,11 +50,11 @@ def measure_frequency(view: MethodView) -> Drawing | None:
 
 
 def _hits(method: Group, key: str) -> list[int]:
-    """Count the rows of each class whose set holds it, over all runs."""
+    """Count the rows of each class whose set contains it, over all runs."""
     return [sum(n) for n in zip(*(run.results.sets[key].class_hits for run in method.runs), strict=True)]
 
 
 def _promise(method: Group) -> float | None:
-    """Find the coverage that the predictors promise, if it is one and the same."""
+    """Find the coverage that the predictors promise, if it is the same for all."""
     promises = {sets.promised for run in method.runs for sets in run.results.sets.values()} - {None}
     return promises.pop() if len(promises) == 1 else None

@@ -1,4 +1,4 @@
-"""What the runs were made with: versions, what differs between the recipes, and each recipe in full."""
+"""The recipes of the runs: versions, what differs between the recipes, and each recipe in full."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,12 +17,12 @@ class ListLine:
     """A class of a list.
 
     Args:
-        name: Its name.
-        picture: A training picture of it.
-        is_true: Whether it is the row's own class.
-        remark: Its place, if it is not there by its score.
-        probability: As in :class:`shortlist.report.rows.ListedClass`.
-        held_by: By letter of the predictor, whether its set holds the class.
+        name: Name of the class.
+        picture: Training picture of the class.
+        is_true: Whether it is the true class of the row.
+        remark: Rank of the class, if it is listed only because it is the true class.
+        probability: Probability, as in :class:`shortlist.report.rows.ListedClass`.
+        held_by: By letter of the predictor, whether its set contains the class.
     """
 
     name: str

@@ -15,7 +15,7 @@ Histograms = Mapping[str, Sequence[int]]
 
 
 def measure_sizes(view: MethodView) -> Drawing | None:
-    """Draw how many classes the sets hold; None if no predictor has sets of several sizes."""
+    """Draw how many classes the sets have; None if no predictor has sets of several sizes."""
     histograms = view.rows.histograms
     fixed = [
         key for key, by_group in histograms.items() if sum(number > 0 for number in _totals(by_group)) < 2

@@ -1,4 +1,4 @@
-"""The summary of an experiment: sentences about the metrics, which say nothing that the numbers do not."""
+"""The summary of an experiment: sentences that say only what the metrics show."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Summary:
 
     Args:
         overview: A sentence about the runs and the data.
-        findings: What each sentence is about, and the rest of the sentence.
+        findings: Subject of each sentence, and the rest of the sentence.
         intervals: A sentence about the intervals.
     """
 
@@ -49,7 +49,7 @@ def measure_summary(view: ExperimentView) -> Summary:
 
 
 def overview_sentence(experiment: Experiment) -> str:
-    """Say what was run on what."""
+    """Say which methods were run on which data."""
     results, runs = experiment.first.results, sum(len(method.runs) for method in experiment.methods)
     methods = count(len(experiment.methods), "method")
     text = f"{count(runs, 'run')} of {methods} on {experiment.first.recipe.data.name}: "
@@ -82,12 +82,12 @@ def interval_sentence(experiment: Experiment) -> str:
 
 
 def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best | None) -> str | None:
-    """Say which method has the most of a share, which follows, and whether a test tells them apart.
+    """Say which method is best by a metric, which is second, and whether a test finds a difference.
 
     Args:
         methods: Methods of one experiment.
         name: Name of the metric, as in ``Results.metrics``; more of it is better.
-        words: What to call the metric.
+        words: Name of the metric in the sentence.
         test: The test of the best against the second best; None if there are no two.
     """
     best, second = _ranked(methods, name)
@@ -106,7 +106,7 @@ def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best
 
 
 def _ranked(methods: Sequence[Group], name: str) -> tuple[list[Group], Group | None]:
-    """Find the methods that have the most of a metric, and the next one; the limit is no method."""
+    """Find the best methods by a metric, and the next one; exact probabilities are not a method."""
     known = [(m.metrics[name].value, m) for m in methods if name in m.metrics and not m.is_limit]
     ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
     ranked.sort(key=lambda entry: -entry[0])
@@ -129,7 +129,7 @@ def _tested(test: Best) -> str:
 
 
 def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str]:
-    """Say for each predictor what it promises or is set to, what came of it, and which method is best.
+    """Say for each predictor what it promises or is set to, what it reached, and which method is best.
 
     Args:
         experiment: The experiment that has the predictors.
