@@ -219,12 +219,10 @@ def write_calibration(
     for name, predictor in predictors.items():
         save(predictor, _predictor_path(folder, name))
     write_description(folder, {**description, "head": head, "predictors": list(predictors)}, known=known)
-    kept = {_predictor_path(folder, name) for name in predictors}
-    for path in set((folder / "predictors").glob("*.json")) - kept:
-        state = state_path(path)
-        path.unlink()
-        if state is not None:
-            state.unlink(missing_ok=True)
+    kept = {folder / name for name in _files(folder)}
+    for path in (folder / "predictors").glob("*"):  # of predictors that are gone, or whose writer was killed
+        if path.is_file() and path not in kept:
+            path.unlink()
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:

@@ -251,8 +251,10 @@ class Run:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"{self.path} is in use: another process is working in it") from None
-            for folder, _, _ in os.walk(self.path):
+            sweep(self.path.parent)
+            for folder, inner, _ in os.walk(self.path):
                 sweep(folder)
+                inner[:] = [name for name in inner if not is_temporary(name)]
             yield
 
     def save_scores(

@@ -1,0 +1,159 @@
+"""A process is killed before each of its steps in the file system: what follows gives the same numbers.
+
+The kill is injected: an audit hook counts every file that is opened for writing, renamed, linked or removed
+below a folder, and every folder that is made or removed, and ends the process before a chosen one.
+"""
+
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.doctor import examine
+from shortlist.runs.run import Run
+from shortlist.runs.scoring import calibrate_again
+from shortlist.suites.run import run_suite
+from shortlist.suites.suite import load_suite
+from shortlist.training.fit import resume, train
+from tests.training.small import RECIPE
+from tests.training.test_epochs import silent
+
+pytestmark = pytest.mark.slow
+
+STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+TINY = RECIPE | {
+    "data": RECIPE["data"] | {"num_rows": 128, "num_val_rows": 100, "num_test_rows": 120},
+    "epochs": 2,
+}
+
+
+def in_a_child(action: Callable[[], object], folder: Path, stop_at: int | None = None) -> int:
+    """Do something in a process of its own, which may be ended before a step of it below the folder.
+
+    Returns:
+        The number of steps if it came to its end, -1 if it was ended.
+    """
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        count = 0
+
+        def hook(event: str, values: tuple) -> None:
+            nonlocal count
+            writes = event == "open" and isinstance(values[2], int) and bool(values[2] & WRITING)
+            if not (writes or event in STEPS) or not str(values[0]).startswith(str(folder)):
+                return
+            if count == stop_at:
+                os._exit(9)
+            count += 1
+
+        status = 1
+        try:
+            with open(os.devnull, "w") as nothing:
+                os.dup2(nothing.fileno(), 2)
+                os.dup2(nothing.fileno(), 1)
+            sys.addaudithook(hook)
+            action()
+            os.write(send, str(count).encode())
+            status = 0
+        except BaseException:
+            os.write(send, traceback.format_exc().encode()[-3000:])
+        finally:
+            os._exit(status)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        said = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in ((0,) if stop_at is None else (0, 9)), f"exit code {code}: {said}"
+    return int(said) if code == 0 else -1
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock"}
+
+
+def numbers_of(run: Run) -> dict[str, bytes]:
+    names = ("results.json", "epochs.csv", "scores/val.safetensors", "scores/test.safetensors")
+    return {name: (run.path / name).read_bytes() for name in names}
+
+
+def test_train(tmp_path):
+    recipe = make_recipe(TINY)
+    whole = Run(tmp_path / "whole" / "run")
+    steps = in_a_child(lambda: train(recipe, whole.path, progress=silent), whole.path.parent)
+    assert steps > 50
+    for step in range(steps):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        run = Run(folder / "run")
+        assert in_a_child(lambda run=run: train(recipe, run.path, progress=silent), folder, step) == -1
+
+        def go_on(run: Run = run) -> None:
+            if run.path.exists():
+                resume(run.path, progress=silent)
+            else:  # it had not even begun
+                train(recipe, run.path, progress=silent)
+
+        in_a_child(go_on, folder)
+        assert numbers_of(run) == numbers_of(whole), step
+        assert files_of(folder) == files_of(whole.path.parent), step
+        assert examine(run.path) == [], step
+
+
+def test_calibrate(tmp_path):
+    recipe = make_recipe(TINY)
+    changed = make_recipe(TINY, ["predictors.average3={name: average_k, k: 3}", "adjust.tau=0.5"])
+    trained = train(recipe, tmp_path / "trained", progress=silent)
+    whole = Run(shutil.copytree(trained.path, tmp_path / "whole"))
+    steps = in_a_child(lambda: calibrate_again(whole, changed), whole.path)
+    assert numbers_of(whole) != numbers_of(trained) and steps > 15
+    for step in range(steps):
+        run = Run(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path, step) == -1
+        assert run.state == "calibrating" or all(".tmp-" in found.file for found in examine(run.path)), step
+        in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path)
+        assert numbers_of(run) == numbers_of(whole), step
+        assert files_of(run.path) == files_of(whole.path), step
+        assert examine(run.path) == [], step
+
+
+def test_suite(tmp_path):
+    base = {key: value for key, value in TINY.items() if key not in ("loss", "name")} | {"epochs": 1}
+    suite = {
+        "name": "tiny",
+        "base": base,
+        "tune": {"metric": "top1.micro", "seeds": [0]},
+        "seeds": [0],
+        "baseline": "ce",
+        "methods": {
+            "ce": {"overrides": ["loss=cross_entropy"], "grid": {"optimizer.lr": [0.05, 0.1]}},
+            "hot": {"from": "ce", "overrides": ["adjust.temperature=2.0"]},
+        },
+        "metrics": ["top1.micro"],
+    }
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump(suite))
+
+    def go(folder: Path) -> Callable[[], object]:
+        return lambda: run_suite(load_suite(file), folder)
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    steps = in_a_child(go(whole), whole)
+    assert steps > 100
+    table = (whole / "tiny" / "results.csv").read_text()
+    for step in range(0, steps, 3):  # a third of them, each kind many times
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        assert in_a_child(go(folder), folder, step) == -1
+        in_a_child(go(folder), folder)
+        assert (folder / "tiny" / "results.csv").read_text() == table, step
+        assert files_of(folder) == files_of(whole), step
