@@ -1,6 +1,7 @@
 import json
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 import torch
@@ -138,14 +139,14 @@ def somebodys_code(tmp_path, monkeypatch):
 
 def test_somebodys_function_is_not_run_unless_it_may_be(somebodys_code, tmp_path):
     with pytest.raises(ValueError, match="opening a model never runs code") as error:
-        build_network(somebodys_code, allow_code=False)
+        build_network(somebodys_code)
     assert "somebodys_network:make" in str(error.value)
     assert "Model.load(folder, network=...)" in str(error.value)
     assert not (tmp_path / "imported").exists() and "somebodys_network" not in sys.modules
-    network = build_network(somebodys_code)
+    network = build_network(somebodys_code, allow_code=True)
     assert network(torch.randn(2, 8)).shape == (2, 4) and isinstance(network[2], LinearHead)
     assert eval((tmp_path / "called").read_text()) == somebodys_code.options
-    build_network(somebodys_code, pretrained=False)
+    build_network(somebodys_code, pretrained=False, allow_code=True)
     assert (tmp_path / "called").read_text() == "{'depth': 2}"
 
 
@@ -197,4 +198,27 @@ def test_bad_files():
 )
 def test_what_cannot_be_built(changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        build_network(NetworkSpec(**(CNN | changes)))
+        build_network(NetworkSpec(**(CNN | changes)), allow_code=True)
+
+
+@pytest.mark.parametrize("name", ["fcn_resnet50", "resnet18"])
+def test_a_network_that_is_filled_next_downloads_nothing(name, monkeypatch):
+    """Networks of segmentation get weights for a part of them unless they are told not to."""
+    models = vision_library("torchvision.models")
+    asked = []
+    monkeypatch.setattr(models._api.WeightsEnum, "get_state_dict", lambda *_, **__: asked.append(name) or {})
+    options = {"weights": "DEFAULT", "weights_backbone": "DEFAULT"} if name == "fcn_resnet50" else {}
+    spec = NetworkSpec(
+        name=f"torchvision:{name}", num_classes=7, input_shape=(3, 64, 64), classifier="fc", options=options
+    )
+    with suppress(ValueError):  # a segmentation has no classifier of that name
+        build_network(spec, pretrained=False)
+    assert asked == []
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", ["timm:hf-hub:stranger/model", "timm:local-dir:/somewhere"])
+def test_a_model_from_a_hub_is_not_opened(name):
+    spec = NetworkSpec(name=name, num_classes=7, input_shape=(3, 64, 64))
+    with pytest.raises(ValueError, match="opening a model never runs code"):
+        build_network(spec, pretrained=False)

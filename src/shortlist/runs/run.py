@@ -192,7 +192,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training here; the lock goes with the process, however it ends."""
-        with (self.path / ".lock").open("w") as lock:
+        with (self.path / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
