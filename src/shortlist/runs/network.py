@@ -1,12 +1,13 @@
 """The network of a run: prepared for its second stage, and read from its best epoch."""
 
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import nn
 
+from shortlist._files import check_regular
+from shortlist._messages import one_line
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
 from shortlist.model.files import read_network, write_description, write_network
@@ -111,6 +112,7 @@ def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint; no code in it is run."""
     try:
+        check_regular(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, UnpicklingError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # a damaged file fails in many ways
+        raise RunError(f"{path} cannot be read: {one_line(error)}") from error

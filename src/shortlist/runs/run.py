@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from shortlist._files import replacing, write_text
+from shortlist._json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.files import read_description, read_predictors, read_score_map
@@ -275,7 +276,7 @@ class Run:
     def _declared(self) -> dict[str, Any]:
         path = self.path / "scores" / "declared.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             for found in content["heads"].values():
                 ScoreMap.from_dict(found)
             torch.tensor(content["loss_weight"] or [0.0])
