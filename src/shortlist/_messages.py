@@ -11,7 +11,7 @@ def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
 
     Example:
         >>> shortened("a" * 30 + "b" * 70, limit=60)
-        'aaaaaaaaaaaaa ... (74 characters left out) ... bbbbbbbbbbbbb'
+        'aaaaaaaaaaaa ... (76 characters left out) ... bbbbbbbbbbbb'
     """
     if len(text) <= limit:
         return text

@@ -192,6 +192,7 @@ def test_bad_files():
         ({"small_stem": True}, "model.small_stem must be false for small_cnn"),
         ({"classifier": "fc"}, "name must be that of a module of the model, got 'fc'"),
         ({"name": "no_such_package:make"}, "model.name needs no_such_package, which cannot be imported"),
+        ({"name": "builtins:str", "options": {}}, "builtins:str must make a network, an nn.Module, got str"),
         ({"name": "json:nothing"}, "model.name must be package.module:function, got 'json:nothing'"),
         ({"head": "two_head", "scaled_head": True}, "head must be an nn.Linear, LinearHead or CosineHead"),
     ],

@@ -216,7 +216,10 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
         if not pretrained:
             options |= _no_weights(models, model)
         return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
-    return find_code("model.name", name)(num_classes, **options)
+    made = find_code("model.name", name)(num_classes, **options)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"model.name: {name} must make a network, an nn.Module, got {type(made).__name__}")
+    return made
 
 
 def _no_weights(models: Any, model: str) -> dict[str, None]:
