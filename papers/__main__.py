@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shortlist._files import check_place
-from shortlist._json import strict_json
+from shortlist._json import read_json, strict_json
 from shortlist.cli import run_command
 
 __all__ = ["app", "figures"]
@@ -65,7 +65,7 @@ def figures(
     if numbers is not None:
         if runs or options:
             raise ValueError("--numbers draws what was measured: no runs and no --set")
-        found = json.loads(numbers.read_text(encoding="utf-8"))
+        found = read_json(numbers)
     else:
         check_place(out)
         found = _measure(figure, runs, options)

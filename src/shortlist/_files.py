@@ -1,4 +1,4 @@
-"""Write files and folders completely or not at all.
+"""Write files and folders completely or not at all, and read them if they are files.
 
 What is being written has its place in a folder ``.tmp-PID-...`` beside its goal, whose name no reader looks
 for. A process that is killed leaves that folder; the next one that writes there takes it away.
@@ -10,11 +10,21 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_place", "is_temporary", "replacing", "replacing_folder", "sweep", "write_text"]
+__all__ = [
+    "check_place",
+    "check_regular",
+    "is_temporary",
+    "read_text",
+    "replacing",
+    "replacing_folder",
+    "sweep",
+    "write_text",
+]
 
 _TEMPORARY = re.compile(r"\.tmp-(\d+)-[0-9a-f]{8}-(.*)")
 
@@ -73,6 +83,33 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def check_regular(path: str | Path) -> None:
+    """Refuse pipes, devices and sockets, which to open may wait for ever."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} is no regular file, but a pipe, a device or a socket")
+
+
+def read_text(path: str | Path, *, max_bytes: int | None = None) -> str:
+    """Read a text file.
+
+    Raises:
+        ValueError: If it is no regular file, larger than ``max_bytes``, or no UTF-8; the message names it.
+        OSError: If it cannot be opened.
+    """
+    check_regular(path)
+    with Path(path).open("rb") as file:
+        content = file.read(-1 if max_bytes is None else max_bytes + 1)
+    if max_bytes is not None and len(content) > max_bytes:
+        raise ValueError(f"{path} is too large: more than {max_bytes:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error}") from error
 
 
 def is_temporary(path: str | Path) -> bool:

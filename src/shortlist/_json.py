@@ -1,11 +1,17 @@
-"""Write JSON that every reader accepts."""
+"""Write JSON that every reader accepts, and read JSON files by one reader that names the file."""
 
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["strict_json"]
+from shortlist._files import read_text
+
+__all__ = ["MAX_DEPTH", "parse_json", "read_json", "strict_json"]
+
+MAX_DEPTH = 100
+"""How deep lists and objects may be inside each other."""
 
 
 def strict_json(content: Any, *, indent: int | None = None) -> str:
@@ -16,6 +22,45 @@ def strict_json(content: Any, *, indent: int | None = None) -> str:
         '{"nll": "inf", "k": [1, 5]}'
     """
     return json.dumps(_plain(content), ensure_ascii=False, indent=indent, allow_nan=False)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text holds.
+
+    Raises:
+        ValueError: If it is not JSON, or nested too deep.
+    """
+    too_deep = f"it is nested too deep: more than {MAX_DEPTH} levels"
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    level = [content]
+    for _ in range(MAX_DEPTH + 1):
+        parents = [value for value in level if isinstance(value, dict | list)]
+        if not parents:
+            return content
+        level = [
+            value
+            for parent in parents
+            for value in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(value, dict | list)
+        ]
+    raise ValueError(too_deep)
+
+
+def read_json(path: str | Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        ValueError: If it is not JSON, or nested too deep; the message names the file.
+        OSError: If it cannot be opened.
+    """
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON that can be read: {error}") from error
 
 
 def _plain(value: Any) -> Any:

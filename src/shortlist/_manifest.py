@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._files import write_text
+from shortlist._json import read_json
 
 __all__ = ["check_file", "is_same_file", "read_sealed", "record_files", "write_sealed"]
 
@@ -36,11 +37,7 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: If the file is no JSON, no mapping, or was changed since it was written.
     """
-    path = Path(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
     if content.pop("checksum", None) != _checksum(content):

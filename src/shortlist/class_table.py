@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist._files import write_text
+from shortlist._json import read_json
 
 __all__ = ["GROUPS", "ClassTable"]
 
@@ -94,8 +95,8 @@ class ClassTable:
     @staticmethod
     def load(path: str | Path) -> "ClassTable":
         """Read what :meth:`save` wrote."""
+        content = read_json(path)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content.pop("format") != "shortlist class table 1":
                 raise KeyError("format")
             return ClassTable(**content)

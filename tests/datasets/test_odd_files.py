@@ -396,3 +396,22 @@ def test_pipes_among_images_are_named_and_not_waited_for(tmp_path):
     with pytest.raises(ValueError, match=r"pipe.png cannot be read as an image: it is no regular file"):
         read_image(tmp_path / "pipe.png")
     assert unreadable_files([str(tmp_path / "pipe.png")]) == {0: "it is no regular file"}
+    (tmp_path / "list.csv").write_text("path,label\npipe.png,a\n")
+    report = check_images(tmp_path / "list.csv", workers=0)  # opened it to look for near duplicates
+    assert report.unreadable == {str(tmp_path / "pipe.png"): "it is no regular file"}
+
+
+def test_special_files_in_a_folder_are_left_out_and_counted(tmp_path):
+    for name in ("a/0.png", "a/1.png", "a/2.png", "b/0.png", "b/1.png", "b/2.png"):
+        trees.image(tmp_path / "data" / name, seed=hash(name) % 100)
+    os.mkfifo(tmp_path / "data" / "a" / "pipe.png")
+    (tmp_path / "data" / "a" / "device.jpg").symlink_to("/dev/null")
+    (tmp_path / "data" / "b" / "gone.png").symlink_to(tmp_path / "nothing")  # missing, and so unreadable
+    with pytest.warns(UserWarning, match=r"2 pipes, devices or sockets are left out, such as .*device.jpg"):
+        found = images_below(tmp_path / "data")
+    assert [os.path.basename(path) for path in found] == [f"{i}.png" for i in (0, 1, 2, 0, 1, 2)] + [
+        "gone.png"
+    ]
+    with pytest.warns(UserWarning, match="left out"):
+        plan = plan_benchmark(tmp_path / "data", genus_fraction=1.0, min_images=3)
+    assert sum(plan.sizes().values()) == 7

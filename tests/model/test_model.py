@@ -611,7 +611,7 @@ def test_a_network_that_the_caller_names_is_made_and_filled(tmp_path):
 )
 def test_a_network_that_cannot_be_made_is_named(name, tmp_path):
     Model.from_parts(make_tiny(), SIX).save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"network must be package.module:function, got"):
+    with pytest.raises(ValueError, match=r"network must be package.module:function|cannot be imported"):
         network_by_name(tmp_path / "model", name)
 
 

@@ -1,6 +1,7 @@
 import json
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 import torch
@@ -138,14 +139,14 @@ def somebodys_code(tmp_path, monkeypatch):
 
 def test_somebodys_function_is_not_run_unless_it_may_be(somebodys_code, tmp_path):
     with pytest.raises(ValueError, match="opening a model never runs code") as error:
-        build_network(somebodys_code, allow_code=False)
+        build_network(somebodys_code)
     assert "somebodys_network:make" in str(error.value)
     assert "Model.load(folder, network=...)" in str(error.value)
     assert not (tmp_path / "imported").exists() and "somebodys_network" not in sys.modules
-    network = build_network(somebodys_code)
+    network = build_network(somebodys_code, allow_code=True)
     assert network(torch.randn(2, 8)).shape == (2, 4) and isinstance(network[2], LinearHead)
     assert eval((tmp_path / "called").read_text()) == somebodys_code.options
-    build_network(somebodys_code, pretrained=False)
+    build_network(somebodys_code, pretrained=False, allow_code=True)
     assert (tmp_path / "called").read_text() == "{'depth': 2}"
 
 
@@ -191,10 +192,34 @@ def test_bad_files():
         ({"small_stem": True}, "model.small_stem must be false for small_cnn"),
         ({"classifier": "fc"}, "name must be that of a module of the model, got 'fc'"),
         ({"name": "no_such_package:make"}, "model.name needs no_such_package, which cannot be imported"),
+        ({"name": "builtins:str", "options": {}}, "builtins:str must make a network, an nn.Module, got str"),
         ({"name": "json:nothing"}, "model.name must be package.module:function, got 'json:nothing'"),
         ({"head": "two_head", "scaled_head": True}, "head must be an nn.Linear, LinearHead or CosineHead"),
     ],
 )
 def test_what_cannot_be_built(changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        build_network(NetworkSpec(**(CNN | changes)))
+        build_network(NetworkSpec(**(CNN | changes)), allow_code=True)
+
+
+@pytest.mark.parametrize("name", ["fcn_resnet50", "resnet18"])
+def test_a_network_that_is_filled_next_downloads_nothing(name, monkeypatch):
+    """Networks of segmentation get weights for a part of them unless they are told not to."""
+    models = vision_library("torchvision.models")
+    asked = []
+    monkeypatch.setattr(models._api.WeightsEnum, "get_state_dict", lambda *_, **__: asked.append(name) or {})
+    options = {"weights": "DEFAULT", "weights_backbone": "DEFAULT"} if name == "fcn_resnet50" else {}
+    spec = NetworkSpec(
+        name=f"torchvision:{name}", num_classes=7, input_shape=(3, 64, 64), classifier="fc", options=options
+    )
+    with suppress(ValueError):  # a segmentation has no classifier of that name
+        build_network(spec, pretrained=False)
+    assert asked == []
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", ["timm:hf-hub:stranger/model", "timm:local-dir:/somewhere"])
+def test_a_model_from_a_hub_is_not_opened(name):
+    spec = NetworkSpec(name=name, num_classes=7, input_shape=(3, 64, 64))
+    with pytest.raises(ValueError, match="opening a model never runs code"):
+        build_network(spec, pretrained=False)

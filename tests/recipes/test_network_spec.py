@@ -34,4 +34,4 @@ def test_what_cannot_be_built_is_said_with_the_recipes_keys():
         (MODEL | {"loss": "ldam", "head": "linear"}, "head.name must be cosine for the loss ldam"),
     ]:
         with pytest.raises(ValueError, match=message):
-            build_model(make_recipe(content), 5, torch.zeros(2, 16, 16))
+            build_model(make_recipe(content), 5, torch.zeros(2, 16, 16), allow_code=True)

@@ -137,7 +137,7 @@ def test_timm_loads_a_file_of_its_format(tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     overlay = {"file": str(tmp_path / "model.safetensors")}
     options = {"name": "timm:resnet18", "pretrained": True, "pretrained_cfg_overlay": overlay}
-    model = build_model(make_recipe({"model": options}), 12, IMAGE)
+    model = build_model(make_recipe({"model": options}), 12, IMAGE, allow_code=True)
     assert model.fc.num_classes == 12 and model.conv1.weight.equal(state["conv1.weight"])
 
 

@@ -116,7 +116,7 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
             lambda run: run.state,
             "its checksum is of other content",
         ),
-        ("run.json", "\xff", lambda run: run.info(), "is not JSON"),
+        ("run.json", "\xff", lambda run: run.info(), "run.json is no text"),
         (
             "model/score_map.json",
             "{}",

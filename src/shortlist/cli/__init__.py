@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import typer
 
+from shortlist._messages import MAX_MESSAGE, one_line, shortened
 from shortlist.cli import data
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
@@ -41,17 +42,37 @@ def main() -> None:
 
 
 def run_command(command: Callable[[], object]) -> None:
-    """Run a command, and print an error that the user can correct as one line, with exit code 2.
+    """Run a command, and print whatever goes wrong as one line of bounded length, with exit code 2.
 
     With ``SHORTLIST_DEBUG=1`` in the environment, the traceback is shown instead.
     """
     try:
         command()
-    except (ValueError, OSError, ImportError) as error:
+    except Exception as error:
         if os.environ.get("SHORTLIST_DEBUG") == "1":
             raise
-        message = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, ImportError):
-            message += "; install the extra that brings it, e.g. shortlist[data]"
-        print(f"shortlist: {message}", file=sys.stderr)
+        print(f"shortlist: {_words_for(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _words_for(error: Exception) -> str:
+    """Say what the user can mend as it is; anything else with its kind, the verb, and how to see more."""
+    message = one_line(error)
+    if isinstance(error, ImportError):
+        return f"{message}; install the extra that brings it, e.g. shortlist[data]"
+    if isinstance(error, ValueError | OSError):
+        return message
+    kind = type(error).__name__
+    named = kind if message == kind else f"{kind}: {message}"
+    return f"{_verb()} failed: {shortened(named, MAX_MESSAGE - 100)}; SHORTLIST_DEBUG=1 shows where"
+
+
+def _verb() -> str:
+    """The verb that was called, with the one below it, as in ``suite run``."""
+    words, command = [], typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words) or "the command"

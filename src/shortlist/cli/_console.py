@@ -1,9 +1,10 @@
-"""Printing for the verbs: progress goes to stderr, tables go to stdout."""
+"""Printing for the verbs (progress to stderr, tables to stdout), and code from the current folder."""
 
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -12,10 +13,16 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from shortlist._json import strict_json
+from shortlist._messages import one_line
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
 
-__all__ = ["metrics_table", "print_json", "progress_report", "warnings_as_lines"]
+__all__ = ["look_here_for_code", "metrics_table", "print_json", "progress_report", "warnings_as_lines"]
+
+
+def look_here_for_code() -> None:
+    """Have the user's own modules looked for in the current folder first: only where they asked for code."""
+    sys.path.insert(0, str(Path.cwd()))
 
 
 @contextmanager
@@ -59,7 +66,7 @@ def warnings_as_lines() -> Iterator[None]:
     seen: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
+        text = one_line(message)
         if text not in seen:
             seen.add(text)
             print(f"shortlist: note: {text}", file=sys.stderr)

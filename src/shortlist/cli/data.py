@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from shortlist._messages import one_line
+
 __all__ = ["app"]
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
@@ -58,7 +60,7 @@ def _waiting(what: str) -> Iterator[None]:
         else:
             yield
     for warning in caught:
-        typer.echo(f"shortlist: warning: {warning.message}", err=True)
+        typer.echo(f"shortlist: warning: {one_line(str(warning.message))}", err=True)
 
 
 def _print_table(title: str, rows: dict[str, Any]) -> None:

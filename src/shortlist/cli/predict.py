@@ -1,6 +1,5 @@
 """``shortlist predict``: write short lists of images."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,13 +46,13 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.cli._console import progress_report, warnings_as_lines
+    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
     from shortlist.model import Model, network_by_name
     from shortlist.runs.predict import predict_files
 
     own = None
     if network is not None:
-        sys.path.insert(0, str(Path.cwd()))  # where a user's own module is looked for first
+        look_here_for_code()
         own = network_by_name(model, network)
     with progress_report() as report, warnings_as_lines():
         counts = predict_files(

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._json import strict_json
+from shortlist.cli.train import AllowCode
 
 __all__ = ["suite_app"]
 
@@ -31,6 +32,7 @@ def run(
     file: File,
     out: Out = Path("runs"),
     jobs: Annotated[int, typer.Option(help="Number of runs at the same time. They share the threads.")] = 1,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Run all unfinished runs of a suite and print its table.
@@ -40,12 +42,15 @@ def run(
     line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
     is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """
+    from shortlist.cli._console import look_here_for_code
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite
 
     suite = load_suite(file)
+    if allow_code:
+        look_here_for_code()
     with _watching(suite.name) as watch:
-        state = run_suite(suite, out, jobs=jobs, watch=watch)
+        state = run_suite(suite, out, jobs=jobs, watch=watch, allow_code=allow_code)
     _print_suite(state, as_json)
     raise typer.Exit(1 if state.failed or state.undecided else 0)
 

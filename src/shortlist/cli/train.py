@@ -19,6 +19,20 @@ Overrides = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        help="Run code that the recipe names (package.module:function), also from the current folder.",
+    ),
+]
+OwnNetwork = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Function that makes the network, for a run whose network is your own code.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 
 
@@ -49,13 +63,21 @@ def train(
     devices: Annotated[
         int | None, typer.Option(help="Number of devices to train on, with one process each.")
     ] = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe, calibrate its predictors and measure them on the test rows.
 
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
+    Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.cli._console import metrics_table, print_json, progress_report, warnings_as_lines
+    from shortlist.cli._console import (
+        look_here_for_code,
+        metrics_table,
+        print_json,
+        progress_report,
+        warnings_as_lines,
+    )
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
@@ -75,12 +97,15 @@ def train(
         chosen = make_recipe(_DEFAULT, changes) if default else load_recipe(recipe, changes, variant=variant)
         folder = out or Path("runs") / f"{chosen.name}-{variant or chosen.loss.name}-seed{chosen.seed}"
         go = partial(train_run, chosen, folder)
+    if allow_code:
+        look_here_for_code()
     try:
         with progress_report() as report, warnings_as_lines():
-            run = go(progress=report)
+            run = go(progress=report, allow_code=allow_code)
     except SystemExit as stop:  # how Lightning leaves after a signal; of SIGTERM without a code
         if folder.exists():
             words = f"stopped; to go on: shortlist train --resume {shlex.quote(str(folder))}"
+            words += " --allow-code" if allow_code else ""
             typer.echo(f"shortlist: {words}", err=True)
         raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
     if not is_first_process():
@@ -109,13 +134,18 @@ _DEFAULT = {
 }
 
 
-def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson = False) -> None:
+def calibrate(
+    run_folder: RunFolder, override: Overrides = None, network: OwnNetwork = None, as_json: AsJson = False
+) -> None:
     """Calibrate the predictors of a run again on its validation scores, with other settings if you like.
 
     For example, --set 'predictors.average3={name: average_k, k: 3}' adds a predictor. Nothing is trained.
+    Only adjust.tau: cross_fit needs the network; if it is one of your own, name it with --network.
     """
-    from shortlist.cli._console import print_json, warnings_as_lines
+    from shortlist.cli._console import look_here_for_code, print_json, warnings_as_lines
+    from shortlist.model import network_by_name
     from shortlist.recipes.recipe import make_recipe
+    from shortlist.runs.network import load_network
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import calibrate_again
 
@@ -125,8 +155,12 @@ def calibrate(run_folder: RunFolder, override: Overrides = None, as_json: AsJson
     trained = {"adjust", "predictors", "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
         raise ValueError("--set may change adjust and predictors only: the rest needs a new run")
+    own = None
+    if network is not None:
+        look_here_for_code()
+        own = load_network(run, network=network_by_name(run.model_path, network))
     with warnings_as_lines():
-        predictors = calibrate_again(run, recipe)
+        predictors = calibrate_again(run, recipe, network=own)
     reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
     if as_json:
         print_json({"run": str(run.path), "scores": run.score_map.words(), "predictors": reports})

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
+from shortlist._files import check_regular
 from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import images_below, named_parts
 from shortlist.datasets.images import reason_of, why_unreadable, with_8_bits
@@ -66,6 +67,7 @@ def difference_hash(path: str | Path) -> int | None:
     """
     from PIL import Image
 
+    check_regular(path)
     with Image.open(path) as image:
         image.draft("L", (72, 64))
         small = np.asarray(

@@ -1,6 +1,7 @@
 """Data sets of images in folders, one folder per class."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,14 +37,31 @@ def class_folders(root: str | Path) -> list[str]:
 
 
 def images_below(folder: str | Path) -> list[str]:
-    """Return the paths of all image files in a folder and below it, sorted, without hidden files."""
-    found = []
+    """Return the paths of all image files in a folder and below it, sorted, without hidden files.
+
+    Pipes, devices and sockets are left out too, and counted in a warning.
+    """
+    found: list[str] = []
+    special: list[str] = []
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(parent, name)]
+        odd = _special_files(parent)
         for name in names:
             if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith("."):
-                found.append(os.path.join(parent, name))
+                (special if name in odd else found).append(os.path.join(parent, name))
+    if special:
+        warnings.warn(
+            f"{folder}: {len(special)} pipes, devices or sockets are left out, such as {min(special)}",
+            stacklevel=2,
+        )
     return sorted(found)
+
+
+def _special_files(folder: str) -> set[str]:
+    """Names of what is neither file nor folder; a link to nothing is none: it is an image that is missing."""
+    with os.scandir(folder) as entries:  # which knows what most are without a look at each
+        others = [entry for entry in entries if not entry.is_file() and not entry.is_dir()]
+    return {entry.name for entry in others if os.path.exists(entry.path)}
 
 
 def _is_loop(parent: str, name: str) -> bool:

@@ -1,11 +1,11 @@
 """iNaturalist 2018: 8,142 species, long-tailed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from shortlist._json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
@@ -23,10 +23,7 @@ LEVELS = ("supercategory", "kingdom", "phylum", "class", "order", "family", "gen
 def _read(path: Path) -> Any:
     if not path.is_file():
         raise missing(path, HELP)
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    return read_json(path)
 
 
 def _files(path: Path, content: Any, index: dict[int, int]) -> Files:

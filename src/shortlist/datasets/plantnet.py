@@ -1,9 +1,9 @@
 """Pl@ntNet-300K: plant species, long-tailed and hard to tell apart."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from shortlist._json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, examples, missing
 from shortlist.datasets.folders import PARTS, class_folders, files_by_class, require_images
@@ -34,10 +34,7 @@ def genus_of(name: str) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise missing(path, HELP)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold an object with one entry per id, got a {type(content).__name__}")
     return content

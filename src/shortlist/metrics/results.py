@@ -1,13 +1,12 @@
 """The results of an evaluation: plain numbers that can be saved, compared and drawn."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import write_text
-from shortlist._json import strict_json
+from shortlist._files import read_text, write_text
+from shortlist._json import parse_json, strict_json
 
 __all__ = ["Averages", "Estimate", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
 
@@ -168,14 +167,14 @@ class Results:
     def from_json(text: str) -> "Results":
         """Read what :meth:`to_json` wrote."""
         try:
-            content = _numbers(json.loads(text))
+            content = _numbers(parse_json(text))
             if content.pop("format") != _FORMAT:
                 raise KeyError("format")
             content["groups"] = {name: GroupRows(**group) for name, group in content["groups"].items()}
             content["scores"] = _score_results(content["scores"])
             content["sets"] = {name: _set_results(sets) for name, sets in content["sets"].items()}
             return Results(**content)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"text is not a file of results written by shortlist: {error!r}") from error
 
     def save(self, path: str | Path) -> None:
@@ -186,7 +185,7 @@ class Results:
     def load(path: str | Path) -> "Results":
         """Read what :meth:`save` wrote."""
         try:
-            return Results.from_json(Path(path).read_text(encoding="utf-8"))
+            return Results.from_json(read_text(path))
         except ValueError as error:
             raise ValueError(f"{path} is not a file of results written by shortlist: {error}") from error
 

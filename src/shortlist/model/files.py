@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from shortlist._files import replacing, replacing_folder, write_text
+from shortlist._json import read_json
 from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.predictors import SetPredictor, load, save
@@ -66,7 +67,7 @@ def model_folder(path: str | Path) -> Path:
 def _check_finished(run: Path) -> None:
     """Refuse the model of a run that is not finished, since its parts may not belong together."""
     with reading(run / "run.json"):
-        kind = json.loads((run / "run.json").read_text(encoding="utf-8"))["format"]
+        kind = read_json(run / "run.json")["format"]
     if kind in ("shortlist run 1", "shortlist run 2"):
         raise ModelError(
             f"{run} was written by an earlier version ({kind}), whose runs have no manifest of their files: "
@@ -191,7 +192,7 @@ def read_score_map(folder: str | Path) -> ScoreMap:
     """Read ``score_map.json``."""
     path = Path(folder) / "score_map.json"
     with reading(path):
-        return ScoreMap.from_dict(json.loads(_checked(path).read_text(encoding="utf-8")))
+        return ScoreMap.from_dict(read_json(_checked(path)))
 
 
 def write_calibration(

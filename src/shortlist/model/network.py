@@ -1,12 +1,12 @@
 """Make the network of a saved model, as its folder says or by a function that the caller names."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from shortlist._named_code import find_code
 from shortlist.model.files import model_folder, read_description
 from shortlist.models.spec import NetworkSpec, build_network
 
@@ -18,7 +18,7 @@ def network_of(spec: NetworkSpec | None) -> nn.Module:
     if spec is None:
         raise ValueError(
             "it does not say how the network is built: make the network yourself and pass it, "
-            "Model.load(folder, network=...)"
+            "Model.load(folder, network=...) or --network MODULE:FUNCTION"
         )
     with torch.random.fork_rng(devices=[]):
         return build_network(spec, pretrained=False, allow_code=False)
@@ -34,12 +34,9 @@ def network_by_name(path: str | Path, name: str) -> nn.Module:
     """
     content = read_description(model_folder(path))["network"]
     if content is not None:
-        return build_network(replace(NetworkSpec.from_dict(content), name=name), pretrained=False)
-    module, _, function = name.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"network must be package.module:function, got {name!r}: {error}") from error
+        spec = replace(NetworkSpec.from_dict(content), name=name)
+        return build_network(spec, pretrained=False, allow_code=True)
+    made = find_code("network", name)()
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name} must make a network, an nn.Module, got {type(made).__name__}")
     return made

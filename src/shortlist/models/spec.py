@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -11,16 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._checks import check_choice, check_count, check_number
+from shortlist._named_code import code_error, find_code
 from shortlist.models import MODELS
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["HeadName", "NetworkSpec", "build_network", "in_channels_last"]
+__all__ = ["HeadName", "NetworkSpec", "build_network", "code_in_network", "in_channels_last"]
 
 HeadName = Literal["linear", "cosine", "two_head"]
 
 # options that read weights from somewhere
-_WEIGHTS = ("pretrained", "weights", "checkpoint_path")
+_WEIGHTS = ("pretrained", "pretrained_backbone", "weights", "weights_backbone", "checkpoint_path")
+# of these, those that name a file or an address of anybody's: some versions of timm read pickles from there
+_FILES_OF_TIMM = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ class NetworkSpec:
     @property
     def runs_code(self) -> bool:
         """Whether the name refers to a user's own function, which runs when the network is made."""
-        return self.name not in MODELS and self.name.partition(":")[0] not in ("timm", "torchvision")
+        return "name" in code_in_network(self.name, {})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -104,7 +107,25 @@ class NetworkSpec:
         return NetworkSpec(**content)
 
 
-def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: bool = True) -> nn.Module:
+def code_in_network(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a network's name and options can run code that is neither ours nor a known library's.
+
+    It is the name of a function, a model that timm gets from a folder or a hub, and a file or an address that
+    timm reads weights from. Networks of ``MODELS``, of torchvision and of timm's own list have none of it.
+
+    Example:
+        >>> code_in_network("my_package:make", {"depth": 3}), code_in_network("timm:resnet18", {"depth": 3})
+        ({'name': 'my_package:make'}, {})
+    """
+    if name in MODELS:
+        return {}
+    library, _, model = name.partition(":")
+    if library == "timm" and ":" not in model:
+        return {key: options[key] for key in _FILES_OF_TIMM if options.get(key)}
+    return {} if library == "torchvision" else {"name": name}
+
+
+def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: bool = False) -> nn.Module:
     """Make the network that a specification describes, with new initial parameters.
 
     Networks of images come with their channels innermost (``channels_last``).
@@ -112,8 +133,9 @@ def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: boo
     Args:
         spec: Specification of the network.
         pretrained: Whether options that load weights are followed; ``False`` if the weights are loaded next.
-        allow_code: Whether ``"package.module:function"`` may be imported and called: ``False`` where the
-            specification comes from somebody else's file.
+        allow_code: Whether ``"package.module:function"`` may be imported and called, and files of weights
+            read that timm may unpickle (see :func:`code_in_network`): never where the specification comes
+            from somebody else's file.
 
     Returns:
         The network, in training mode.
@@ -124,8 +146,12 @@ def build_network(spec: NetworkSpec, *, pretrained: bool = True, allow_code: boo
     if not allow_code and spec.runs_code:
         raise ValueError(
             f"the network is made by {spec.name!r}, and opening a model never runs code that is named in it: "
-            "make the network yourself and pass it, Model.load(folder, network=...)"
+            "make the network yourself and pass it, Model.load(folder, network=...) or "
+            "--network MODULE:FUNCTION"
         )
+    if pretrained and not allow_code:
+        for key, value in code_in_network(spec.name, spec.options).items():
+            raise code_error(f"model.{key}", value)
     try:
         network = _make_network(spec, pretrained)
     except (TypeError, RuntimeError, LookupError, AssertionError) as error:  # each library has its own
@@ -187,11 +213,19 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
         models = _optional("torchvision.models", "vision")
         if options.pop("pretrained", False):
             options["weights"] = "DEFAULT"
+        if not pretrained:
+            options |= _no_weights(models, model)
         return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
-    found = getattr(_optional(library, None), model, None)
-    if not isinstance(found, Callable):
-        raise ValueError(f"model.name must be package.module:function, got {name!r}")
-    return found(num_classes, **options)
+    made = find_code("model.name", name)(num_classes, **options)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"model.name: {name} must make a network, an nn.Module, got {type(made).__name__}")
+    return made
+
+
+def _no_weights(models: Any, model: str) -> dict[str, None]:
+    """Options of a torchvision model that keep it from downloading weights, as some do unasked."""
+    wants = inspect.signature(models.get_model_builder(model)).parameters
+    return {key: None for key in ("weights", "weights_backbone") if key in wants}
 
 
 def _with_linear_classifier(model: nn.Module) -> nn.Module:
@@ -213,9 +247,9 @@ def _shrink_stem(model: nn.Module, name: str) -> None:
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
 
 
-def _optional(module: str, extra: str | None) -> Any:
+def _optional(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:
-        hint = f"; pip install 'shortlist[{extra}]'" if extra else ""
+        hint = f"; pip install 'shortlist[{extra}]'"
         raise ValueError(f"model.name needs {module}, which cannot be imported ({error}){hint}") from error

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing, write_text
+from shortlist._files import check_regular, replacing, write_text
+from shortlist._json import read_json
 from shortlist.predictors._base import CalibrationReport, SetPredictor
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
@@ -118,10 +119,11 @@ def load(path: str | Path) -> SetPredictor:
     from safetensors.torch import load as from_bytes
 
     path = _json_path(path)
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != _FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
+        check_regular(path.with_name(content["state"]))
         state = path.with_name(content["state"]).read_bytes()
         if hashlib.sha256(state).hexdigest() != content["sha256"]:
             raise ValueError(f"{content['state']} is not the file that was saved with it")
@@ -152,7 +154,7 @@ def _json_path(path: str | Path) -> Path:
 def state_path(path: Path) -> Path | None:
     """Return the state file that an earlier :func:`save` wrote for this path; only this may be removed."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         state = content["state"] if content["format"] == _FORMAT else ""
         return path.with_name(state) if state.startswith(f"{path.stem}.") else None
     except (OSError, AttributeError, KeyError, TypeError, ValueError):

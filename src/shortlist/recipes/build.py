@@ -78,12 +78,22 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
     )
 
 
-def build_model(recipe: Recipe, num_classes: int, sample: Tensor, *, pretrained: bool = True) -> nn.Module:
+def build_model(
+    recipe: Recipe,
+    num_classes: int,
+    sample: Tensor,
+    *,
+    pretrained: bool = True,
+    allow_code: bool = False,
+) -> nn.Module:
     """Build the network for inputs like the sample, with a head that the loss can use.
 
     ``pretrained=False`` reads no weights, whatever the recipe says: for a network that gets its own next.
+    ``allow_code`` is for recipes that passed :func:`shortlist.recipes.code.check_code`: without it, code that
+    the recipe names is refused.
     """
-    model = build_network(network_spec(recipe, num_classes, sample.shape), pretrained=pretrained)
+    spec = network_spec(recipe, num_classes, sample.shape)
+    model = build_network(spec, pretrained=pretrained, allow_code=allow_code)
     if pretrained and recipe.model.weights_file is not None:
         load_weights(model, recipe.model.weights_file, classifier=recipe.head.classifier)
     return model

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from shortlist._files import write_text
-from shortlist._yaml import read_mapping
+from shortlist._yaml import parse_yaml, read_mapping
 from shortlist.datasets import DATASETS
 from shortlist.datasets.assembly import assemble
 from shortlist.models import MODELS
@@ -222,9 +222,11 @@ def read_setting(setting: str, *, example: str = "loss.k=3") -> tuple[str, Any]:
     if not equals or not all(key.split(".")):
         raise RecipeError(f"--set wants KEY=VALUE, as in {example}, got {setting!r}")
     try:
-        return key, yaml.safe_load(text)
+        return key, parse_yaml(text)
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {key}: {text!r} is not a YAML value") from error
+    except ValueError as error:
+        raise RecipeError(f"--set {key}, {error}") from error
 
 
 def _override(content: dict[str, Any], override: str) -> dict[str, Any]:

@@ -28,19 +28,22 @@ NUM_FOLDS = 5
 _EPOCHS = 20  # of each classifier, on features that are there already
 
 
-def fold_scores(run: Run, recipe: Recipe, head: str) -> tuple[Tensor, Tensor]:
+def fold_scores(
+    run: Run, recipe: Recipe, head: str, *, network: nn.Module | None = None
+) -> tuple[Tensor, Tensor]:
     """Score the training rows (n, c), each by a classifier that did not see it; return also the classes (n,).
 
     The network is not trained again: its features of the training rows are kept, and the classifier is
     trained anew on four fifths of them, five times, for 20 epochs with the loss and the optimizer of the
     recipe. The features were learned from all of these rows, and the classifiers are not quite the network's
     own, so that the temperature of a hinge may come out a quarter off. What is found is kept in the run, in
-    ``scores/folds.safetensors``.
+    ``scores/folds.safetensors``. ``network`` is the run's trained one; left out, it is made as the recipe
+    says, unless that needs code of somebody's own.
     """
     if run.has_scores("folds"):
         return run.load_scores("folds", head)
     data = build_data(recipe)
-    network = load_network(run)
+    network = load_network(run) if network is None else network
     inputs, targets, rows = _features(network, recipe, data)
     folds = rank_within_class(targets, generator=torch.Generator().manual_seed(recipe.seed)) % NUM_FOLDS
     held_out: dict[str, Tensor] = {}

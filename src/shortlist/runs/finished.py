@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.recipes.recipe import Recipe
@@ -84,5 +85,5 @@ def read_finished(path: str | Path) -> FinishedRun:
 
 def why(path: str | Path, error: Exception) -> str:
     """Say why a run is left out, in one line that names it."""
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = one_line(error)
     return reason if str(path) in reason else f"{path}: {reason}"

@@ -1,12 +1,13 @@
 """Prepare the network of a run for its second stage, and read it from its best epoch."""
 
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import nn
 
+from shortlist._files import check_regular
+from shortlist._messages import one_line
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
 from shortlist.model.files import read_network, write_description, write_network
@@ -28,16 +29,25 @@ __all__ = [
 ]
 
 
-def load_network(run: Run) -> nn.Module:
+def load_network(run: Run, *, network: nn.Module | None = None, allow_code: bool = False) -> nn.Module:
     """Return the trained network of a run, at its best epoch, in evaluation mode.
 
     It is that of the finished model, or where there is none yet, of the checkpoint. Its scores are those in
     ``scores/``: the score map is not part of it.
+
+    Args:
+        run: The run.
+        network: To be filled with the weights of the finished model; made as the recipe says if ``None``.
+        allow_code: Whether code that the recipe names may be run: only where the user asked for it.
     """
+    if network is not None:
+        read_network(run.model_path, network)
+        return network.eval()
     recipe, shape = run.recipe, run.info().get("input_shape")
     if shape is None:
         raise RunError(f"{run.path} has no network that could be built: none was trained in it")
-    model = build_model(recipe, len(run.class_table), torch.zeros(shape), pretrained=False)
+    sample = torch.zeros(shape)
+    model = build_model(recipe, len(run.class_table), sample, pretrained=False, allow_code=allow_code)
     if recipe.second_stage is not None:
         prepare_second_stage(model, recipe)
     if (run.model_path / "network.safetensors").is_file():
@@ -102,6 +112,7 @@ def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the content of a checkpoint; no code in it is run."""
     try:
+        check_regular(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, UnpicklingError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # a damaged file fails in many ways
+        raise RunError(f"{path} cannot be read: {one_line(error)}") from error

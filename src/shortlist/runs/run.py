@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shortlist._files import is_temporary, replacing, replacing_folder, sweep, write_text
+from shortlist._json import read_json
 from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
@@ -107,9 +108,8 @@ class Run:
     def _older_format(self) -> str | None:
         """Name the version that wrote the run if it is another one; earlier ones had no checksum."""
         try:
-            content = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-            found = content.get("format")
-        except (ValueError, AttributeError, RecursionError):
+            found = read_json(self.path / "run.json").get("format")
+        except (ValueError, AttributeError):
             return None
         if found in _OLDER:
             return f"an earlier version ({found}), whose runs have no manifest of their files"
@@ -246,7 +246,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock ends with the process."""
-        with (self.path / ".lock").open("w") as lock:
+        with (self.path / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -333,7 +333,7 @@ class Run:
     def _declared(self) -> dict[str, Any]:
         path = self.checked("scores/declared.json")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             for found in content["heads"].values():
                 ScoreMap.from_dict(found)
             torch.tensor(content["loss_weight"] or [0.0])
@@ -364,6 +364,7 @@ class Run:
 
         with replacing(self._score_file(part)) as temporary:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        self._record(f"scores/{part}.safetensors")
 
     def _load_tensors(self, part: str) -> dict[str, Tensor]:
         from safetensors import SafetensorError

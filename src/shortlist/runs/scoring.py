@@ -74,26 +74,29 @@ def _norms(head: nn.Module) -> Norms:
     return norms, offsets
 
 
-def calibrate_run(run: Run, recipe: Recipe | None = None) -> dict[str, SetPredictor]:
+def calibrate_run(
+    run: Run, recipe: Recipe | None = None, *, network: nn.Module | None = None
+) -> dict[str, SetPredictor]:
     """Fit the score map of a run, calibrate all its predictors on its validation scores, and save both.
 
     Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
-    they were calibrated on scores that may have been mapped otherwise.
+    they were calibrated on scores that may have been mapped otherwise. ``network`` is the run's trained one,
+    for ``adjust.tau: cross_fit`` of a network that is code of somebody's own, which is never run here.
     """
-    calibration = _calibrate(run, run.recipe if recipe is None else recipe)
+    calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
     _save_calibration(run, *calibration)
     return calibration[2]
 
 
-def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
-    """Calibrate a finished run by a recipe that replaces its own, and evaluate it.
+def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = None) -> dict[str, SetPredictor]:
+    """Calibrate a finished run by a recipe that replaces its own, and evaluate it; see :func:`calibrate_run`.
 
     A run that is stopped in the midst of it says so from then on: its files are of two calibrations.
     """
     with run.locked():
         if run.state not in ("finished", "calibrating"):
             raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
-        calibration = _calibrate(run, recipe)
+        calibration = _calibrate(run, recipe, network)
         rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
         run.set_state("calibrating", rewriting=rewriting)
         _save_calibration(run, *calibration)
@@ -104,11 +107,13 @@ def calibrate_again(run: Run, recipe: Recipe) -> dict[str, SetPredictor]:
     return calibration[2]
 
 
-def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
+def _calibrate(
+    run: Run, recipe: Recipe, network: nn.Module | None
+) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
     """Return the head to predict from, its score map, and the calibrated predictors."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
-        found = {head: _map_of_head(run, recipe, head) for head in run.load_declared()}
+        found = {head: _map_of_head(run, recipe, head, network) for head in run.load_declared()}
         metrics = {}
         for name, score_map in found.items():
             scores, target = run.load_scores("val", name)
@@ -116,7 +121,7 @@ def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPr
         head = max(metrics, key=metrics.__getitem__)
         score_map = found[head]
     else:
-        head, score_map = wanted, _map_of_head(run, recipe, wanted)
+        head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores("val", head)
     scores, counts = score_map(scores), run.class_table.class_counts
     predictors = {}
@@ -127,7 +132,7 @@ def _calibrate(run: Run, recipe: Recipe) -> tuple[str, ScoreMap, dict[str, SetPr
     return head, score_map, predictors
 
 
-def _map_of_head(run: Run, recipe: Recipe, head: str) -> ScoreMap:
+def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None) -> ScoreMap:
     declared, counts = run.load_declared(), run.class_table.class_counts
     if head not in declared:
         raise RunError(f"{run.path} has no scores of the head {head}: it has {', '.join(declared)}")
@@ -135,7 +140,7 @@ def _map_of_head(run: Run, recipe: Recipe, head: str) -> ScoreMap:
     if recipe.adjust.weight_normalization is not None:
         start = normalized_map(recipe, start, *run.load_norms(head))
     if recipe.adjust.tau == "cross_fit":
-        scores, target = fold_scores(run, recipe, head)
+        scores, target = fold_scores(run, recipe, head, network=network)
         return complete_map(recipe, start, scores, target, counts, rows="training rows, held out in folds")
     scores, target = run.load_scores("val", head)
     return complete_map(recipe, start, scores, target, counts, rows="validation rows")

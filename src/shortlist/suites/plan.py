@@ -71,6 +71,7 @@ class Task:
         posterior: Whether the scores are the data's exact log-probabilities.
         test: Whether test results are needed: the grid point is chosen, or there is no choice.
         made: Whether the run exists, and only its test results are missing.
+        allow_code: Whether code that the recipe names may be run.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Task:
     posterior: bool = False
     test: bool = True
     made: bool = False
+    allow_code: bool = False
 
     @property
     def weight(self) -> float:

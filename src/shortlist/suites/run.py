@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
 from shortlist._checks import check_count
 from shortlist._files import write_text
-from shortlist.suites.plan import Task
+from shortlist.recipes.code import check_code
+from shortlist.suites.plan import Task, resolve
 from shortlist.suites.state import SuiteState
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
@@ -42,7 +43,9 @@ class SuiteProgress:
 Watch = Callable[[SuiteProgress], None]
 
 
-def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | None = None) -> SuiteState:
+def run_suite(
+    suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | None = None, allow_code: bool = False
+) -> SuiteState:
     """Run the missing runs, choose grid points on validation rows, and write the tables.
 
     Args:
@@ -51,6 +54,7 @@ def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | No
         jobs: Number of runs at the same time, each in a process with its share of the threads; 1 runs in this
             process.
         watch: Function that is called with the progress.
+        allow_code: Whether to run code that the recipes name; see :func:`shortlist.train`.
 
     Returns:
         The state afterwards; ``failed`` names the runs that failed.
@@ -58,20 +62,31 @@ def run_suite(suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | No
     check_count("jobs", jobs)
     folder = Path(out).absolute() / suite.name
     state = SuiteState(suite, folder)
+    _check_code(state, allow_code)
     with _locked(folder):
         tracker = _Tracker(state, jobs, watch)  # refuses runs of other recipes, before anything is written
         content = suite.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         write_text(folder / "suite.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         with _executor(jobs, tracker.tell) as executor:
-            _work(state, executor, jobs, tracker)
+            _work(state, executor, jobs, tracker, allow_code)
         write_tables(state)
     return state
+
+
+def _check_code(state: SuiteState, allow_code: bool) -> None:
+    """Refuse code in any recipe of a suite before the first run, not when its turn has come."""
+    for cell in state.cells:
+        for point in cell.points if cell.method.trains else ():
+            try:
+                check_code(resolve(state.suite, cell, point, 0), allow_code=allow_code)
+            except ValueError as error:
+                raise SuiteError(f"{state.suite.name}: {error}") from error
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with (folder / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -168,7 +183,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker) -> None:
+def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker, allow_code: bool) -> None:
     """Keep all processes at work until nothing is left to do; new tasks are looked for after each run."""
     running: dict[Future, Task] = {}
     while True:
@@ -179,7 +194,7 @@ def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker) -
         )  # small ones first: others may wait for them
         for task in ready[: jobs - len(running)]:
             tracker.begin(task)
-            running[executor.submit(do_task, task)] = task
+            running[executor.submit(do_task, replace(task, allow_code=allow_code))] = task
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:

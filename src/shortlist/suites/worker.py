@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from shortlist._files import replacing_folder, write_text
+from shortlist._messages import one_line
 from shortlist.metrics import Results, evaluate
 from shortlist.recipes.build import build_data
+from shortlist.recipes.code import check_code, code_in_recipe
 from shortlist.recipes.recipe import Recipe, make_recipe
-from shortlist.runs.network import describe_model
+from shortlist.runs.network import describe_model, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, evaluate_run
 from shortlist.scores import PriorRecord, ScoreMap
@@ -71,15 +74,11 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
             _make(task, folder, tell)
         except Exception as error:
             write_text(failure, traceback.format_exc())
-            line = " ".join(str(error).split()) or type(error).__name__
-            return Outcome(task.name, time.monotonic() - start, f"{line} ({failure})")
+            return Outcome(task.name, time.monotonic() - start, f"{one_line(error)} ({failure})")
     failure.unlink(missing_ok=True)
-    told = tuple(dict.fromkeys(_one_line(w) for w in caught if issubclass(w.category, UserWarning)))
+    for_users = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    told = tuple(dict.fromkeys(map(one_line, for_users)))
     return Outcome(task.name, time.monotonic() - start, warnings=told)
-
-
-def _one_line(warning: warnings.WarningMessage) -> str:
-    return " ".join(str(warning.message).split())
 
 
 def _make(task: Task, folder: Path, tell: Tell | None) -> None:
@@ -99,7 +98,8 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
             tell((task.name, done / max(1, total)))
 
     _clear_stillborn(folder)
-    what: dict[str, Any] = {"progress": note, "test": False}  # until it is known to be chosen
+    # no test results until it is known to be chosen
+    what: dict[str, Any] = {"progress": note, "test": False, "allow_code": task.allow_code}
     run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
     validation_results(run)
     if task.test:
@@ -133,11 +133,19 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         else:
             taken = "posterior"
             _save_posterior(run, recipe)
-        calibrate_run(run, recipe)
+        calibrate_run(run, recipe, network=_network_for_folds(task, run, recipe))
         validation_results(run)
         if task.test:
             final_results(run)
         run.set_state("finished", scores_from=taken)
+
+
+def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None:
+    """Return the network where a calibration asks for one that only code of somebody's own can make."""
+    if recipe.adjust.tau != "cross_fit" or not code_in_recipe(recipe):
+        return None
+    check_code(recipe, allow_code=task.allow_code)
+    return load_network(run, allow_code=True)
 
 
 def _link(source: Run, folder: Path) -> None:

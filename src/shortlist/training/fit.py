@@ -10,6 +10,7 @@ from torch import nn
 from shortlist.datasets import Splits
 from shortlist.datasets.splits import have_same_rows
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor
+from shortlist.recipes.code import check_code
 from shortlist.recipes.loss_use import declared_maps
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import scales_weights, trains_balanced, validation_is_test
@@ -35,7 +36,14 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
-def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None, test: bool = True) -> Run:
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+    test: bool = True,
+    allow_code: bool = False,
+) -> Run:
     """Run a recipe in a new folder.
 
     Args:
@@ -44,7 +52,10 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
             epoch ends, since there is nothing to resume.
         progress: Function that is called with (what, done, of how many, metrics) as the run proceeds.
         test: Whether to evaluate the test rows; their scores are saved in any case, for :func:`evaluate_run`.
+        allow_code: Whether to run code that the recipe names (a network or a logger by
+            ``package.module:function``); see ``SECURITY.md``. Code that the user's settings trust always may.
     """
+    check_code(recipe, allow_code=allow_code)
     if not is_first_process():
         return _proceed(Run(folder), recipe, progress, test)
     run = Run.create(folder, recipe)
@@ -55,18 +66,23 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         raise
 
 
-def resume(folder: str | Path, *, progress: Progress | None = None, test: bool = True) -> Run:
+def resume(
+    folder: str | Path, *, progress: Progress | None = None, test: bool = True, allow_code: bool = False
+) -> Run:
     """Continue a run from its last complete epoch, with the same result as without the stop.
 
     Files of a finished run that were lost or damaged since are made again from its best epoch, with a
-    warning that names them.
+    warning that names them. The arguments are those of :func:`train`.
     """
     run = Run.open(folder)
     run.check_recipe()
-    return _proceed(run, run.recipe, progress, test)
+    recipe = run.recipe
+    check_code(recipe, allow_code=allow_code)
+    return _proceed(run, recipe, progress, test)
 
 
 def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
+    """Do what is left of a run whose recipe names no code, or such as may be run."""
     if not is_first_process():
         if not (run.path / "run.json").is_file() or run.state == "started":  # else there is nobody to join
             _fit(run, recipe, progress)
@@ -91,7 +107,7 @@ def _fit(run: Run, recipe: Recipe, progress: Progress | None) -> Splits:
         data.class_table.save(run.model_path / "class_table.json")
         run.set_state("started", input_shape=list(data.train[0][0].shape))
     torch.manual_seed(recipe.seed)
-    model = build_model(recipe, len(data.class_table), data.train[0][0])
+    model = build_model(recipe, len(data.class_table), data.train[0][0], allow_code=True)
     module = SetClassifier(recipe, model, build_loss(recipe, data), data)
     _check_what_follows(recipe, model, data)
     run_stage(first_stage(recipe), run, recipe, module, data, progress)
@@ -132,7 +148,8 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
     stage = recipe.second_stage
     assert stage is not None
     torch.manual_seed(recipe.seed)
-    model = build_model(recipe, len(data.class_table), data.train[0][0], pretrained=False)
+    sample = data.train[0][0]
+    model = build_model(recipe, len(data.class_table), sample, pretrained=False, allow_code=True)
     model.load_state_dict(best_state(run, first_stage(recipe).folder))
     prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
@@ -142,7 +159,7 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
 
 def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
     """Score validation and test rows by the best epoch, and write the finished model and the results."""
-    model = load_network(run)
+    model = load_network(run, allow_code=True)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         model.cuda()
     tell = None if progress is None else lambda what, done, total: progress(what, done, total, {})
@@ -165,7 +182,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, t
     maps = declared_maps(loss, counts, balanced_rows=trains_balanced(recipe), free_scores=free)
     run.save_declared(maps, getattr(loss, "weight", None))
     write_model(run, recipe, data, model.cpu())
-    calibrate_run(run, recipe)
+    calibrate_run(run, recipe, network=model)
     if test:
         evaluate_run(run)
     run.set_state("finished", scores=run.score_map.words())

@@ -1,6 +1,5 @@
 """Run one stage of a training with Lightning's trainer, from the first or the last complete epoch."""
 
-import importlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
 
+from shortlist._named_code import find_code
 from shortlist.datasets import Splits
 from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.recipes.recipe import Recipe
@@ -164,7 +164,10 @@ class _Loaders(pl.LightningDataModule):
 
 
 def _loggers(run: Run, recipe: Recipe) -> list[Any]:
-    """Make loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder."""
+    """Make loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder.
+
+    Only recipes that passed :func:`shortlist.recipes.code.check_code` come here.
+    """
     made = []
     for name in recipe.loggers:
         if name == "csv":
@@ -172,6 +175,10 @@ def _loggers(run: Run, recipe: Recipe) -> list[Any]:
         elif name == "tensorboard":
             made.append(loggers.TensorBoardLogger(run.path, name="logs", version=""))
         else:
-            module, _, kind = name.partition(":")
-            made.append(getattr(importlib.import_module(module), kind)(run.path / "logs"))
+            make = find_code("loggers", name)
+            try:
+                made.append(make(run.path / "logs"))
+            except Exception as error:  # somebody's own code fails in its own way
+                reason = f"{type(error).__name__}: {error}"
+                raise ValueError(f"loggers: {name} cannot be made ({reason})") from error
     return made

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shortlist._files import replacing
+from shortlist._json import parse_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.glyphs.build import PARTS, Built, Recipe
 
@@ -66,7 +67,7 @@ def load_built(folder: Path, name: str) -> Built | None:
     try:
         with safe_open(path, framework="np") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}
-            about = json.loads(file.metadata()["shortlist"])
+            about = parse_json(file.metadata()["shortlist"])
         if about["checksum"] != _checksum(tensors):
             raise ValueError("its checksum is wrong")
         if about["table"] != hashlib.sha256(table_path.read_bytes()).hexdigest():

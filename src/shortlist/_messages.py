@@ -1,0 +1,36 @@
+"""What is said to people when something goes wrong: one line, of a bounded length."""
+
+__all__ = ["MAX_MESSAGE", "one_line", "shortened"]
+
+MAX_MESSAGE = 2000
+"""Characters of the longest message."""
+
+
+def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Cut the middle out of a text that is too long, and say how much is left out.
+
+    Example:
+        >>> shortened("a" * 30 + "b" * 70, limit=60)
+        'aaaaaaaaaaaa ... (76 characters left out) ... bbbbbbbbbbbb'
+    """
+    if len(text) <= limit:
+        return text
+    # with the number of all characters, which has at least as many digits as that of those left out
+    room = limit - len(f" ... ({len(text)} characters left out) ... ")
+    half = max(0, room // 2)
+    start, end = text[:half], text[len(text) - half :]
+    return f"{start} ... ({len(text) - 2 * half} characters left out) ... {end}"
+
+
+def one_line(error: BaseException | Warning | str) -> str:
+    r"""Say what went wrong in one line; an error without words by the name of its kind.
+
+    Example:
+        >>> one_line(ValueError("k must be >= 1,\n  got 0"))
+        'k must be >= 1, got 0'
+    """
+    try:
+        text = str(error)
+    except Exception:  # an error whose words cannot be made must not hide what it is
+        text = ""
+    return shortened(" ".join(text.split()) or type(error).__name__)
