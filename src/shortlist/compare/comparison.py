@@ -96,15 +96,17 @@ def compare_groups(
     *,
     baseline: str | None = None,
     left_out: Mapping[str, str] | None = None,
+    read: RowReader | None = None,
 ) -> Comparison:
     """Means of groups of runs, and for each metric a test of the best against the second best.
 
-    With a baseline also of every other group against that one.
+    With a baseline also of every other group against that one. ``read`` keeps what was found in test rows,
+    for whoever needs it too.
     """
     rows = [_row(group) for group in groups]
     known = list(dict.fromkeys(name for row in rows for name in row.metrics))
     shown = _shown(metrics, known)
-    best, read = {}, RowReader()
+    best, read = {}, read or RowReader()
     for name in shown:
         found = _best(name, groups, rows, read)
         if found is not None:
