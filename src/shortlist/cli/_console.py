@@ -15,7 +15,7 @@ from shortlist._json import strict_json
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
 
-__all__ = ["metrics_table", "print_json", "progress_report", "warnings_as_lines"]
+__all__ = ["metrics_table", "print_json", "progress_report", "use_one_thread", "warnings_as_lines"]
 
 
 @contextmanager
@@ -70,6 +70,16 @@ def warnings_as_lines() -> Iterator[None]:
             warnings.simplefilter("ignore", kind)  # for programmers
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def use_one_thread() -> None:
+    """Look at scores on one thread: of blocks of rows, which are small, threads mostly wait for each other.
+
+    On a machine that trains at the same time two threads take ten times the processor's time of one.
+    """
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _values(averages: Averages) -> list[str]:

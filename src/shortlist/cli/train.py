@@ -143,7 +143,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's scores and sets over rows, over classes, and for few-, medium- and many-shot ones."""
-    from shortlist.cli._console import metrics_table, warnings_as_lines
+    from shortlist.cli._console import metrics_table, use_one_thread, warnings_as_lines
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -151,6 +151,7 @@ def evaluate(
         raise ValueError(f"--part must be test or val, got {part!r}")
     run = Run.open(run_folder)
     run.check_calibrated()
+    use_one_thread()
     with warnings_as_lines():
         results = evaluate_run(run, part)
     if as_json:
