@@ -49,7 +49,8 @@ def make_run(path: Path, n: int, c: int, *, skill: float, seed: int) -> None:
     from shortlist.scores import PriorRecord, ScoreMap
 
     warnings.simplefilter("ignore")
-    content = {"name": path.name, "data": {"name": "cifar100", "root": str(path / "gone")}, "seed": seed}
+    data, loss = {"name": "cifar100", "root": str(path.parent / "gone")}, ("cross_entropy", "focal")[seed]
+    content = {"name": path.name, "data": data, "loss": {"name": loss}}
     run = Run.create(path, make_recipe(content | {"predictors": PREDICTORS, "loggers": []}))
     table = ClassTable([f"class {i}" for i in range(c)], counts=[1 + 200 * i // c for i in range(c)])
     table.save(run.model_path / "class_table.json")
