@@ -16,7 +16,14 @@ from shortlist.cli.compare import compare
 from shortlist.compare import tables as compare_tables
 from shortlist.compare.comparison import Comparison, compare_runs
 from shortlist.compare.same_rows import on_same_rows
-from shortlist.compare.significance import holm, mcnemar_test, paired_bootstrap_test, paired_t_test
+from shortlist.compare.significance import (
+    Pair,
+    holm,
+    mcnemar_test,
+    paired_bootstrap_test,
+    paired_bootstrap_tests,
+    paired_t_test,
+)
 from shortlist.metrics import Estimate, Results, aggregate, evaluate
 from shortlist.metrics.names import format_metric, larger_is_better
 from shortlist.recipes.recipe import make_recipe
@@ -141,6 +148,22 @@ def test_bootstrap_of_class_means_is_scipys():
     assert macro.p_value == pytest.approx(2 * stats.norm.cdf(z), abs=0.03)
     assert rare.p_value == pytest.approx(2 * stats.norm.cdf(means[1] / deviations[1]), abs=0.03)
     assert paired_bootstrap_test(first, first, target, num_classes=2).p_value == 1
+
+
+def test_several_bootstraps_are_each_of_them_alone():
+    generator = torch.Generator().manual_seed(2)
+    target = torch.randint(CLASSES, (153,), generator=generator)
+    some = torch.arange(CLASSES) < 2
+    pairs = [
+        Pair(*torch.rand(2, 153, generator=generator).round(decimals=1).double(), classes)
+        for classes in (None, torch.ones(CLASSES, dtype=torch.bool), some, ~some)
+    ]
+    pairs.append(Pair(pairs[0].first, pairs[0].first, None))
+    together = paired_bootstrap_tests(pairs, target, num_classes=CLASSES)
+    for (first, second, classes), found in zip(pairs, together, strict=True):
+        assert found == paired_bootstrap_test(first, second, target, classes=classes, num_classes=CLASSES)
+    assert len({found.p_value for found in together}) > 2
+    assert paired_bootstrap_tests([], target, num_classes=CLASSES) == []
 
 
 def test_means_and_intervals_are_scipys(runs):

@@ -187,7 +187,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_
         (["predictors.conformal.coverage=2"], "predictors.conformal: coverage must be"),
         (["loss=average_k", "loss.k=2", "second_stage=weight_scaling"], "head must be .* got TwoHead"),
         (["loss=ldam", "adjust.weight_normalization=1"], "adjust.weight_normalization must be left out"),
-        (["model.widht=3"], "model: mlp .*unexpected keyword"),
+        (["model.hidden=[-3]"], "model: mlp .*cannot be made|hidden must be"),
         (["accelerator=abacus"], "abacus"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

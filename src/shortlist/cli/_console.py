@@ -17,7 +17,14 @@ from shortlist._messages import one_line
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
 
-__all__ = ["look_here_for_code", "metrics_table", "print_json", "progress_report", "warnings_as_lines"]
+__all__ = [
+    "look_here_for_code",
+    "metrics_table",
+    "print_json",
+    "progress_report",
+    "use_one_thread",
+    "warnings_as_lines",
+]
 
 
 def look_here_for_code() -> None:
@@ -77,6 +84,16 @@ def warnings_as_lines() -> Iterator[None]:
             warnings.simplefilter("ignore", kind)  # for programmers
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def use_one_thread() -> None:
+    """Look at scores on one thread: of blocks of rows, which are small, threads mostly wait for each other.
+
+    On a machine that trains at the same time two threads take ten times the processor's time of one.
+    """
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _values(averages: Averages) -> list[str]:

@@ -37,6 +37,7 @@ def compare(
     test over seeds; otherwise it is McNemar's test or a bootstrap over the test rows. Runs that cannot be
     read are named and left out.
     """
+    from shortlist.cli._console import use_one_thread
     from shortlist.compare import tables as compare_tables
     from shortlist.compare.comparison import compare_runs
 
@@ -45,6 +46,7 @@ def compare(
     names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     if names == []:
         raise ValueError(f"--metrics must name at least one, got {metrics!r}")
+    use_one_thread()
     found = compare_runs(runs, names, baseline=baseline)
     if as_json:
         typer.echo(strict_json(compare_tables.to_json(found), indent=2))

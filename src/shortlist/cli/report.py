@@ -26,16 +26,15 @@ def report(
     are unfinished, damaged or from another version are named and left out. The page is one file and needs no
     internet connection.
     """
-    import torch
     from rich.console import Console
 
+    from shortlist.cli._console import use_one_thread
     from shortlist.report.page import write_page
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {out}")
     check_place(out)
-    # blocks of rows are small: on a machine that trains at the same time, threads mostly wait for each other
-    torch.set_num_threads(1)
+    use_one_thread()
     console = Console(stderr=True)
     with console.status("reading runs") as status:
         found = write_page(

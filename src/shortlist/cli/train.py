@@ -185,7 +185,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images."""
-    from shortlist.cli._console import metrics_table, warnings_as_lines
+    from shortlist.cli._console import metrics_table, use_one_thread, warnings_as_lines
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -193,6 +193,7 @@ def evaluate(
         raise ValueError(f"--part must be test or val, got {part!r}")
     run = Run.open(run_folder)
     run.check_calibrated()
+    use_one_thread()
     with run.locked(), warnings_as_lines():
         results = evaluate_run(run, part)
     if as_json:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shortlist.compare.paired import LEVEL, Difference, differences_to, tell_apart
+from shortlist.compare.paired import LEVEL, Difference, Question, differences_to, tell_apart
 from shortlist.compare.rows import RowReader
+from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate
 from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
 from shortlist.recipes.content import recipe_hash
@@ -97,19 +98,18 @@ def compare_groups(
     *,
     baseline: str | None = None,
     left_out: Mapping[str, str] | None = None,
+    read: RowReader | None = None,
 ) -> Comparison:
     """Compute the means of groups of runs, and for each metric test the best against the second best.
 
-    With a baseline also of every other group against that one.
+    With a baseline also of every other group against that one. ``read`` keeps what was found in test rows,
+    for whoever needs it too.
     """
     rows = [_row(group) for group in groups]
     known = list(dict.fromkeys(name for row in rows for name in row.metrics))
     shown = _shown(metrics, known)
-    best, read = {}, RowReader()
-    for name in shown:
-        found = _best(name, groups, rows, read)
-        if found is not None:
-            best[name] = found
+    read = read or RowReader()
+    best = _find_best(shown, groups, rows, read)
     differences = {} if baseline is None else differences_to(baseline, groups, shown, read)
     return Comparison(tuple(shown), tuple(rows), best, dict(left_out or {}), baseline, differences)
 
@@ -136,8 +136,29 @@ def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(shown))
 
 
-def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowReader) -> Best | None:
-    """Find the best row; None for metrics without a best: sizes, and sets that promise a coverage."""
+@dataclass(frozen=True)
+class _Ranking:
+    """Which groups are first and second by a metric, and which others are level with the first."""
+
+    name: str
+    first: int
+    second: int
+    level: Sequence[int]
+
+
+def _find_best(
+    names: Sequence[str], groups: Sequence[Group], rows: Sequence[Row], read: RowReader
+) -> dict[str, Best]:
+    """The best by each metric that has one, tested against the second best."""
+    found = [_rank(name, groups, rows) for name in names]
+    rankings = [ranking for ranking in found if ranking is not None]
+    asked = [Question(one.name, groups[one.first], groups[one.second]) for one in rankings]
+    tests = tell_apart(asked, read)
+    return {one.name: _best(one, rows, test) for one, test in zip(rankings, tests, strict=True)}
+
+
+def _rank(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> _Ranking | None:
+    """None where no row is better than another by the metric alone: sizes, and sets that promise coverage."""
     if size_of(name) == name or _promises(name, groups):
         return None
     values = [value_of(row.metrics, name) for row in rows]
@@ -145,18 +166,24 @@ def _best(name: str, groups: Sequence[Group], rows: Sequence[Row], read: RowRead
     known = [i for i, value in enumerate(values) if value is not None and not limit[i]]
     if len(known) < 2:
         return None
-    sign = -1 if larger_is_better(name) else 1
-    first, *others = sorted(known, key=lambda i: sign * (values[i] or 0.0))
+    first, *others = sorted(known, key=lambda i: _sign(name) * (values[i] or 0.0))
     level = [i for i in others if values[i] == values[first]]
     second = next((i for i in others if i not in level), others[0])
-    result = tell_apart(name, groups[first], groups[second], read)
-    labels = rows[first].label, rows[second].label
-    same = tuple(rows[i].label for i in level if i != second)
+    return _Ranking(name, first, second, [i for i in level if i != second])
+
+
+def _best(ranking: _Ranking, rows: Sequence[Row], result: PairedTest | str) -> Best:
+    labels = rows[ranking.first].label, rows[ranking.second].label
+    same = tuple(rows[i].label for i in ranking.level)
     if isinstance(result, str):
         return Best(*labels, result, level=same)
     # the seeds that both have may say the opposite of the means over all
-    significant = result.p_value < LEVEL and sign * result.difference < 0
+    significant = result.p_value < LEVEL and _sign(ranking.name) * result.difference < 0
     return Best(*labels, result.test, result.difference, result.p_value, significant, same)
+
+
+def _sign(name: str) -> int:
+    return -1 if larger_is_better(name) else 1
 
 
 def _promises(name: str, groups: Sequence[Group]) -> bool:

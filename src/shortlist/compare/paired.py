@@ -3,17 +3,20 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
-from shortlist.compare.rows import RowReader, compare_over_rows
+from shortlist.compare.rows import RowQuestion, RowReader, compare_over_rows
 from shortlist.compare.same_rows import on_same_rows
 from shortlist.compare.significance import PairedTest, holm, paired_t_test
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.metrics.names import size_of, value_of
 from shortlist.runs.groups import Group
 
-__all__ = ["LEVEL", "Difference", "differences_to", "tell_apart"]
+__all__ = ["LEVEL", "Difference", "Question", "differences_to", "tell_apart"]
 
 LEVEL = 0.05  # of the tests
+_Pairs = tuple[list[float], list[float]] | str | None
 
 
 @dataclass(frozen=True)
@@ -35,34 +38,52 @@ class Difference:
     significant: bool
 
 
-def tell_apart(name: str, first: Group, second: Group, read: RowReader | None = None) -> PairedTest | str:
-    """Test two groups over seeds if they share 3, else over test rows; return the reason if neither works."""
-    pairs = _pairs(name, first, second)
-    return pairs if isinstance(pairs, str) else _test(pairs, name, first, second, read)
+class Question(NamedTuple):
+    """A metric, and two methods that may differ by it."""
+
+    name: str
+    first: Group
+    second: Group
 
 
-def _test(
-    pairs: tuple[list[float], list[float]] | None,
-    name: str,
-    first: Group,
-    second: Group,
-    read: RowReader | None,
-) -> PairedTest | str:
-    if pairs is not None:
-        return paired_t_test(*pairs)
-    shared = {run.recipe.seed for run in first.runs} & {run.recipe.seed for run in second.runs}
-    one, other = (
-        [run.path for run in group.runs if not shared or run.recipe.seed in shared]
-        for group in (first, second)
-    )
-    found = compare_over_rows(name, one, other, read)
-    if shared or isinstance(found, str):
-        return found
-    return found._replace(test=f"{found.test}, runs with other seeds")  # which is in the difference too
+def tell_apart(asked: Sequence[Question], read: RowReader) -> list[PairedTest | str]:
+    """Over seeds if there are 3 that both have, over test rows otherwise; the reason where neither can be."""
+    return _test([_pairs(*question) for question in asked], asked, read)
 
 
-def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[float]] | str | None:
-    """Pair a metric of two groups by seed; return None for fewer than 3 seeds, or why no test is possible."""
+def _test(pairs: Sequence[_Pairs], asked: Sequence[Question], read: RowReader) -> list[PairedTest | str]:
+    """Test each; those over test rows all together."""
+    over_rows = [question for one, question in zip(pairs, asked, strict=True) if one is None]
+    shared = [_shared_seeds(question) for question in over_rows]
+    rows = [
+        RowQuestion(question.name, *(_paths(group, seeds) for group in question[1:]))
+        for question, seeds in zip(over_rows, shared, strict=True)
+    ]
+    found = iter(zip(compare_over_rows(rows, read), shared, strict=True))
+    results: list[PairedTest | str] = []
+    for one in pairs:
+        if one is not None:
+            results.append(one if isinstance(one, str) else paired_t_test(*one))
+            continue
+        result, seeds = next(found)
+        if not seeds and not isinstance(result, str):  # other seeds are in the difference too
+            result = result._replace(test=f"{result.test}, runs with other seeds")
+        results.append(result)
+    return results
+
+
+def _shared_seeds(question: Question) -> set[int]:
+    first, second = ({run.recipe.seed for run in group.runs} for group in question[1:])
+    return first & second
+
+
+def _paths(group: Group, seeds: set[int]) -> list[Path]:
+    """The runs of some seeds, or all if there are none of these."""
+    return [run.path for run in group.runs if not seeds or run.recipe.seed in seeds]
+
+
+def _pairs(name: str, first: Group, second: Group) -> _Pairs:
+    """A metric by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
     every = (*first.runs, *second.runs)
     if len({run.results.class_rows for run in every}) > 1:
         return "no test: not the same test rows"
@@ -80,7 +101,7 @@ def _pairs(name: str, first: Group, second: Group) -> tuple[list[float], list[fl
 
 
 def differences_to(
-    baseline: str, groups: Sequence[Group], metrics: Sequence[str], read: RowReader | None = None
+    baseline: str, groups: Sequence[Group], metrics: Sequence[str], read: RowReader
 ) -> dict[str, dict[str, Difference]]:
     """Compute the difference of each method to the baseline, for each metric except sizes.
 
@@ -91,16 +112,14 @@ def differences_to(
     if baseline not in by_label:
         raise ValueError(f"baseline must be one of the methods ({', '.join(by_label)}), got {baseline!r}")
     base = by_label.pop(baseline)
-    return {
-        name: _with_holm({label: _difference(name, group, base, read) for label, group in by_label.items()})
-        for name in metrics
-        if size_of(name) != name
-    }
+    names = [name for name in metrics if size_of(name) != name]
+    asked = [Question(name, group, base) for name in names for group in by_label.values()]
+    pairs = [_pairs(*question) for question in asked]
+    found = iter(map(_difference, pairs, _test(pairs, asked, read)))
+    return {name: _with_holm({label: next(found) for label in by_label}) for name in names}
 
 
-def _difference(name: str, group: Group, base: Group, read: RowReader | None) -> Difference:
-    pairs = _pairs(name, group, base)
-    found = pairs if isinstance(pairs, str) else _test(pairs, name, group, base, read)
+def _difference(pairs: _Pairs, found: PairedTest | str) -> Difference:
     if isinstance(found, str):
         return Difference(None, None, None, found, False)
     half = None

@@ -4,19 +4,19 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.compare.significance import PairedTest, mcnemar_test, paired_bootstrap_test
+from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
 from shortlist.metrics.names import predictor_of
 from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import RowNumbers, measure_rows
 from shortlist.runs.run import Run
 
-__all__ = ["RowReader", "compare_over_rows"]
+__all__ = ["RowQuestion", "RowReader", "compare_over_rows"]
 
 
 class RowReader:
@@ -31,18 +31,44 @@ class RowReader:
             self._known[path] = _look(path)
         return self._known[path]
 
+    def last_time(self, path: Path) -> RowNumbers:
+        """Numbers of its test rows for somebody who is the last to ask: they are not kept."""
+        return (self._known.pop(path, None) or _look(path))[0]
 
-def compare_over_rows(
-    name: str, first: Sequence[Path], second: Sequence[Path], read: RowReader | None = None
-) -> PairedTest | str:
-    """Test a metric of two groups over their common test rows; return the reason if that is not possible.
+
+class RowQuestion(NamedTuple):
+    """A metric of two groups of runs."""
+
+    name: str
+    first: Sequence[Path]
+    second: Sequence[Path]
+
+
+class _Bootstrap(NamedTuple):
+    """A test that needs resamples, which other tests of the same rows may share."""
+
+    pair: Pair
+    target: Tensor
+    num_classes: int
+    sign: int
+
+
+def compare_over_rows(asked: Sequence[RowQuestion], read: RowReader) -> list[PairedTest | str]:
+    """Test metrics of two groups of runs each over their common test rows; the reason where that cannot be.
 
     Yes-or-no metrics of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
     """
-    read = read or RowReader()
+    found = [_test_or_bootstrap(question, read) for question in asked]
+    waiting = [one for one in found if isinstance(one, _Bootstrap)]
+    results = iter(_run_bootstraps(waiting))
+    return [next(results) if isinstance(one, _Bootstrap) else one for one in found]
+
+
+def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _Bootstrap | str:
+    name = question.name
     try:
-        sides = [[read(path) for path in paths] for paths in (first, second)]
+        sides = [[read(path) for path in paths] for paths in (question.first, question.second)]
         columns = [[_column(name, rows) for rows, _ in side] for side in sides]
     except Exception as error:  # any file of a run may be amiss, in any way
         return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
@@ -58,29 +84,46 @@ def compare_over_rows(
     if values[0].dtype == torch.bool and average not in ("macro", "balanced_error", *GROUPS):
         if len(values[0]) == len(values[1]) == 1:
             return mcnemar_test(values[0][0], values[1][0])
-    means = [side.double().mean(0) for side in values]
-    sign = -1 if name == "balanced_error" else 1
-    classes = _classes(average, table)
-    found = paired_bootstrap_test(means[0], means[1], rows.target, classes=classes, num_classes=len(table))
-    if math.isnan(found.difference):
-        return "no test: no test rows of these classes"
-    return found._replace(difference=sign * found.difference)
+    first, second = (side.double().mean(0) for side in values)
+    pair = Pair(first, second, _classes(average, table))
+    return _Bootstrap(pair, rows.target, len(table), -1 if name == "balanced_error" else 1)
+
+
+def _run_bootstraps(waiting: Sequence[_Bootstrap]) -> list[PairedTest | str]:
+    """Test all pairs of the same rows with the same resamples, which are drawn once."""
+    found: dict[int, PairedTest | str] = {}
+    for place, one in enumerate(waiting):
+        if place in found:
+            continue
+        alike = [i for i in range(place, len(waiting)) if _same_rows(one, waiting[i])]
+        pairs = [waiting[i].pair for i in alike]
+        results = paired_bootstrap_tests(pairs, one.target, num_classes=one.num_classes)
+        for i, result in zip(alike, results, strict=True):
+            signed = result._replace(difference=waiting[i].sign * result.difference)
+            missing = math.isnan(result.difference)
+            found[i] = "no test: no test rows of these classes" if missing else signed
+    return [found[place] for place in range(len(waiting))]
+
+
+def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
+    return first.num_classes == second.num_classes and torch.equal(first.target, second.target)
 
 
 def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
     run = Run(path)
-    scores, target = run.scored("test")
+    (scores, target), table = run.score_blocks("test"), run.class_table
     predictors: dict[str, Any] = dict(run.predictors())
     rows = measure_rows(
         scores,
         target,
         predictors,
+        num_classes=len(table),
         activation="softmax",
         ties="against",
         ignore_index=-100,
         shown=run.shown(),
     )
-    return rows, run.class_table
+    return rows, table
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:

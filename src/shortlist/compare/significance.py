@@ -11,9 +11,17 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.metrics import average_rows
 from shortlist.metrics.aggregation import central_share
-from shortlist.metrics.bootstrap import resample
+from shortlist.metrics.bootstrap import Columns, resample_each
 
-__all__ = ["PairedTest", "holm", "mcnemar_test", "paired_bootstrap_test", "paired_t_test"]
+__all__ = [
+    "Pair",
+    "PairedTest",
+    "holm",
+    "mcnemar_test",
+    "paired_bootstrap_test",
+    "paired_bootstrap_tests",
+    "paired_t_test",
+]
 
 
 class PairedTest(NamedTuple):
@@ -22,6 +30,14 @@ class PairedTest(NamedTuple):
     difference: float
     p_value: float
     test: str
+
+
+class Pair(NamedTuple):
+    """Values of the same rows (n,), twice, and the classes that count, see :func:`paired_bootstrap_test`."""
+
+    first: Tensor
+    second: Tensor
+    classes: Tensor | None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -113,25 +129,44 @@ def paired_bootstrap_test(
         num_resamples: Number of resamples.
         seed: Seed of the resamples.
     """
+    pair = Pair(first, second, classes)
+    return paired_bootstrap_tests(
+        [pair], target, num_classes=num_classes, num_resamples=num_resamples, seed=seed
+    )[0]
+
+
+def paired_bootstrap_tests(
+    pairs: Sequence[Pair], target: Tensor, *, num_classes: int, num_resamples: int = 2000, seed: int = 0
+) -> list[PairedTest]:
+    """What :func:`paired_bootstrap_test` finds of each of several pairs, in little more time than of one."""
     check_count("num_resamples", num_resamples)
-    difference = (first.double() - second.double())[:, None]
-    wanted = torch.ones(num_classes, dtype=torch.bool) if classes is None else classes
-    generator = torch.Generator().manual_seed(seed)
-    drawn = resample(
-        difference,
+    every = torch.ones(num_classes, dtype=torch.bool)
+    differences = [(pair.first.double() - pair.second.double())[:, None] for pair in pairs]
+    asked = [
+        Columns(difference, torch.where(every if pair.classes is None else pair.classes, 0, 1), 1)
+        for difference, pair in zip(differences, pairs, strict=True)
+    ]
+    drawn = resample_each(
+        asked,
         target,
-        torch.where(wanted, 0, 1),
         num_classes=num_classes,
-        num_groups=1,
         num_resamples=num_resamples,
-        generator=generator,
+        generator=torch.Generator().manual_seed(seed),
     )
-    means = drawn.micro[:, 0] if classes is None else drawn.groups[:, 0, 0]
-    observed = _mean(difference[:, 0], target, classes)
+    found = []
+    for pair, difference, means in zip(pairs, differences, drawn, strict=True):
+        observed = _mean(difference[:, 0], target, pair.classes)
+        of_pair = means.micro[:, 0] if pair.classes is None else means.groups[:, 0, 0]
+        name = f"paired bootstrap over {len(target)} test rows"
+        found.append(PairedTest(observed, _p_value(observed, of_pair), name))
+    return found
+
+
+def _p_value(observed: float, means: Tensor) -> float:
+    """Twice the share of resampled differences with the other sign than the one that was observed."""
     means = means[~means.isnan()]
     other = int((means <= 0).sum()) if observed > 0 else int((means >= 0).sum())
-    p_value = min(1.0, 2 * (other + 1) / (len(means) + 1)) if observed else 1.0
-    return PairedTest(observed, p_value, f"paired bootstrap over {len(target)} test rows")
+    return min(1.0, 2 * (other + 1) / (len(means) + 1)) if observed else 1.0
 
 
 def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:

@@ -1,12 +1,13 @@
 """Compute confidence intervals by the bootstrap, with the same draws of rows for all metrics."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Resamples", "interval", "resample"]
+__all__ = ["Columns", "Resamples", "interval", "resample", "resample_each"]
 
 _BLOCK = 2**19  # row weights held in one go
 
@@ -17,6 +18,14 @@ class Resamples(NamedTuple):
     micro: Tensor
     macro: Tensor
     groups: Tensor
+
+
+class Columns(NamedTuple):
+    """Columns (n, m) in float64, and the group of each class (c,); >= ``num_groups`` is of no group."""
+
+    values: Tensor
+    groups: Tensor
+    num_groups: int
 
 
 def resample(
@@ -44,26 +53,60 @@ def resample(
         num_resamples: Number of resamples b.
         generator: Random generator of the draws.
     """
-    n, m = values.shape
-    in_group = groups[:, None] == torch.arange(num_groups)  # (c, g)
-    by_group = (values[:, None, :] * in_group[target][:, :, None]).flatten(1)  # (n, g * m)
-    found = Resamples(*(values.new_empty(num_resamples, *shape) for shape in ((m,), (m,), (num_groups, m))))
+    asked = [Columns(values, groups, num_groups)]
+    return resample_each(
+        asked, target, num_classes=num_classes, num_resamples=num_resamples, generator=generator
+    )[0]
+
+
+def resample_each(
+    asked: Sequence[Columns],
+    target: Tensor,
+    *,
+    num_classes: int,
+    num_resamples: int,
+    generator: torch.Generator | None = None,
+) -> list[Resamples]:
+    """What :func:`resample` gives for each of several, to the bit, in little more time than for one.
+
+    The draws take most of the time, and all have the same.
+    """
+    n = len(target)
+    in_groups = [one.groups[:, None] == torch.arange(one.num_groups) for one in asked]  # (c, g)
+    by_groups = [
+        (one.values[:, None, :] * in_group[target][:, :, None]).flatten(1)  # (n, g * m)
+        for one, in_group in zip(asked, in_groups, strict=True)
+    ]
+    found = [_room(one, num_resamples) for one in asked]
     block = max(1, _BLOCK // n)
     for start in range(0, num_resamples, block):
         some = slice(start, min(start + block, num_resamples))
         b = some.stop - start
         draws = torch.randint(n, (b, n), generator=generator).add_(n * torch.arange(b)[:, None])
         weights = torch.bincount(draws.view(-1), minlength=b * n).view(b, n).double()
-        found.micro[some] = weights @ values / n
+        for means, one in zip(found, asked, strict=True):
+            means.micro[some] = weights @ one.values / n
         rows = weights.new_zeros(b, num_classes).index_add_(1, target, weights)
         weights /= rows.clamp_min(1)[:, target]
         present = (rows > 0).double()
-        found.macro[some] = weights @ values / present.sum(1, keepdim=True)
-        of_groups = (weights @ by_group).view(b, num_groups, m)
-        found.groups[some] = of_groups / (present @ in_group.double())[:, :, None]
-    # a mean is never outside the values it is of, but for rounding
+        for means, one, in_group, by_group in zip(found, asked, in_groups, by_groups, strict=True):
+            means.macro[some] = weights @ one.values / present.sum(1, keepdim=True)
+            of_groups = (weights @ by_group).view(b, one.num_groups, one.values.shape[1])
+            means.groups[some] = of_groups / (present @ in_group.double())[:, :, None]
+    return [_clamped(means, one.values) for means, one in zip(found, asked, strict=True)]
+
+
+def _room(one: Columns, num_resamples: int) -> Resamples:
+    m = one.values.shape[1]
+    return Resamples(
+        *(one.values.new_empty(num_resamples, *shape) for shape in ((m,), (m,), (one.num_groups, m)))
+    )
+
+
+def _clamped(means: Resamples, values: Tensor) -> Resamples:
+    """A mean is never outside the values it is of, but for rounding."""
     low, high = values.amin(0), values.amax(0)
-    return Resamples(*(means.clamp(low, high) for means in found))
+    return Resamples(*(part.clamp(low, high) for part in means))
 
 
 def interval(draws: Tensor, level: float) -> tuple[Tensor, Tensor]:

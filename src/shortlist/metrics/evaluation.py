@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_count, check_scores, check_target
@@ -28,7 +27,7 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
-from shortlist.metrics.rows import Predictor, RowNumbers, Shown, measure_rows
+from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles
 
 __all__ = ["evaluate"]
@@ -39,7 +38,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @torch.no_grad()
 def evaluate(
-    scores: Float[Tensor, "n c"],
+    scores: ScoreRows,
     target: Tensor,
     predictors: Mapping[str, Predictor],
     class_table: ClassTable,
@@ -64,7 +63,8 @@ def evaluate(
     metrics; a class that a resample lacks has no part in its macro means.
 
     Args:
-        scores: Scores (n, c), which the predictors take.
+        scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
+            made one after the other, where all would be too many to hold.
         target: Class indices (n,).
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If a predictor has an
             attribute ``coverage``, this is its promise, and the share of under-covered classes is computed.
@@ -96,9 +96,10 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    check_scores(scores, name="scores")
-    check_target(target, scores, ignore_index=ignore_index)
-    c = scores.shape[1]
+    whole = scores if isinstance(scores, Tensor) else _to_come(len(target), len(class_table))
+    check_scores(whole, name="scores")
+    check_target(target, whole, ignore_index=ignore_index)
+    c = whole.shape[1]
     ks = _check_options(
         c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
     )
@@ -106,7 +107,14 @@ def evaluate(
     if not (target != ignore_index).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
     rows = measure_rows(
-        scores, target, predictors, activation=activation, ties=ties, ignore_index=ignore_index, shown=shown
+        scores,
+        target,
+        predictors,
+        num_classes=c,
+        activation=activation,
+        ties=ties,
+        ignore_index=ignore_index,
+        shown=shown,
     )
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     table = _tabulate(_columns(rows, ks, ties, c), rows.target, groups, c, num_resamples, generator)
@@ -128,6 +136,11 @@ def evaluate(
             for name, predictor in predictors.items()
         },
     )
+
+
+def _to_come(n: int, c: int) -> Tensor:
+    """Something of the shape that scores must have which are yet to come."""
+    return torch.empty(n, c, device="meta")
 
 
 def _check_options(

@@ -17,6 +17,7 @@ from shortlist.predictors._activation import (
     check_not_negative,
     class_values,
 )
+from shortlist.predictors._compare import where_at_least
 
 __all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
 
@@ -226,7 +227,7 @@ class SetPredictor(KeepsPrecision, ABC):
 
         def sets(some: Tensor) -> Tensor:
             values = self._values(some)
-            return values >= threshold.to(values.dtype)
+            return where_at_least(values, threshold.to(values.dtype))
 
         return sets_in_chunks(scores, sets)
 

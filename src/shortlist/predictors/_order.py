@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 from shortlist.ops.selection import largest
+from shortlist.predictors._compare import where_at_least
 
 __all__ = ["Inside", "Places", "Ties", "at_last_equal", "places_in_order", "prefix_sets", "true_class_places"]
 
@@ -84,10 +85,7 @@ def prefix_sets(values: Tensor, inside: Inside, *, ties: Ties, uniform: Tensor |
         in_order = values.sort(dim=1, descending=True).values
         return values >= _last_inside(in_order, inside(places_in_order(in_order, uniform)), ties)
     values = values.detach()
-    last = _last_values(values, inside, ties, uniform)
-    sets = torch.empty(values.shape, dtype=torch.bool)
-    np.greater_equal(values.numpy(), last.numpy(), out=sets.numpy())  # a fifth of PyTorch's time
-    return sets
+    return where_at_least(values, _last_values(values, inside, ties, uniform))
 
 
 def _last_values(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number, check_scores
+from shortlist.predictors._compare import where_at_most
 from shortlist.predictors._order import Places, at_last_equal, places_in_order, prefix_sets, true_class_places
 
 __all__ = [
@@ -249,5 +250,5 @@ def sets_within(
         uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
     if isinstance(score, ValueScore) or threshold.ndim:
-        return class_scores(score, probs, uniform=uniform) <= threshold
+        return where_at_most(class_scores(score, probs, uniform=uniform), threshold)
     return prefix_sets(probs, lambda places: score(places) <= threshold, ties="out", uniform=uniform)

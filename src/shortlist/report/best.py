@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shortlist.compare.comparison import Best, compare_groups
+from shortlist.compare.rows import RowReader
 from shortlist.report.runs import Experiment
 from shortlist.runs.groups import Group
 
@@ -19,11 +20,13 @@ class Leader:
     test: Best
 
 
-def find_leaders(experiment: Experiment, names: Sequence[str]) -> dict[str, Leader]:
+def find_leaders(
+    experiment: Experiment, names: Sequence[str], read: RowReader | None = None
+) -> dict[str, Leader]:
     """Find the best method by each metric that two or more methods have, without exact probabilities."""
     known = [name for name in names if any(name in method.metrics for method in experiment.methods)]
     methods = {method.label: method for method in experiment.methods}
     return {
         name: Leader([methods[row] for row in found.rows], methods[found.second], found)
-        for name, found in compare_groups(experiment.methods, known).best.items()
+        for name, found in compare_groups(experiment.methods, known, read=read).best.items()
     }

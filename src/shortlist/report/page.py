@@ -25,6 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from shortlist._files import write_text
+from shortlist.compare.rows import RowReader
 from shortlist.palette import DARK, LIGHT
 from shortlist.report.best import find_leaders
 from shortlist.report.columns import group_columns, score_columns, set_names
@@ -179,17 +180,18 @@ class _Work:
 def _measure_experiment(number: int, experiment: Experiment, work: _Work) -> ExperimentPart:
     columns = score_columns(experiment) + group_columns(experiment)
     names = [name for _, name, _ in columns] + set_names(experiment)
-    leaders = find_leaders(experiment, names)
-    view = ExperimentView(number, experiment, leaders, _measure_methods(number, experiment, work))
+    read = RowReader()  # the tests and the sections look at the same rows
+    leaders = find_leaders(experiment, names, read)
+    view = ExperimentView(number, experiment, leaders, _measure_methods(number, experiment, work, read))
     return ExperimentPart(experiment.title, _measure_sections(SECTIONS, view))
 
 
-def _measure_methods(number: int, experiment: Experiment, work: _Work) -> list[MethodPart]:
+def _measure_methods(number: int, experiment: Experiment, work: _Work, read: RowReader) -> list[MethodPart]:
     """Measure the sections of each method; all share the pictures of the first."""
     parts: list[MethodPart] = []
     pictures: Pictures | None = None
     for place, method in enumerate(experiment.methods, start=1):
-        rows = measure_method(method)
+        rows = measure_method(method, read)
         if place == 1:
             pictures = work.open_pictures(method, rows.target)
         view = MethodView(f"{number}-{place}", method, rows, pictures)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.metrics.rows import measure_rows
+from shortlist.compare.rows import RowReader
+from shortlist.metrics.rows import RowNumbers
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.runs.groups import Group
@@ -77,29 +78,15 @@ class MethodRows:
     target: Tensor
 
 
-@dataclass(frozen=True)
-class _Pass:
-    guess: Tensor
-    target: Tensor
-    sizes: Mapping[str, Tensor]
-
-
 @torch.inference_mode()
-def measure_method(method: Group) -> MethodRows:
-    """Measure the rows of a method, in one pass over the test scores of all its runs."""
-    passes, lists, names = [], [], []
-    for number, run in enumerate(method.runs):
-        scores, target = run.run.scored("test")
-        predictors = run.run.predictors()
-        rows = measure_rows(
-            scores, target, predictors, activation="softmax", ties="against", ignore_index=-100
-        )
-        passes.append(_Pass(scores.argmax(1), target, rows.sizes))
-        if number == 0:
-            names = list(predictors)
-            chosen = easy_to_hard((-rows.nll).exp(), limit=NUM_LISTS)
-            lists = _short_lists(run.run, chosen, scores[chosen], target[chosen], predictors)
-    table, first = method.runs[0].class_table, passes[0]
+def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
+    """Go once through the test scores of all runs of a method that were not looked at before."""
+    read = read or RowReader()
+    passes = [read.last_time(run.path) for run in method.runs]
+    run, table, first = method.runs[0].run, method.runs[0].class_table, passes[0]
+    scores, every = run.score_blocks("test")
+    rows = (every != -100).nonzero().flatten()  # those that count
+    names, chosen = list(first.sizes), rows[easy_to_hard((-first.score_nll).exp(), limit=NUM_LISTS)]
     guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
     pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
     sizes = {name: torch.cat([p.sizes[name] for p in passes]) for name in names}
@@ -107,30 +94,32 @@ def measure_method(method: Group) -> MethodRows:
         histograms={name: size_histograms(sizes[name], target, table) for name in names},
         pairs=pairs,
         pair_rows=[
-            (_rows_taken_for(first, *pair.classes), _rows_taken_for(first, *pair.classes[::-1]))
+            (_rows_taken_for(first, rows, *pair.classes), _rows_taken_for(first, rows, *pair.classes[::-1]))
             for pair in pairs
         ],
-        lists=lists,
+        lists=_short_lists(run, chosen.tolist(), scores.rows(chosen.tolist()), every),
         predictors=names,
-        target=first.target,
+        target=every,
     )
 
 
-def _short_lists(
-    run: Run, rows: Sequence[int], scores: Tensor, target: Tensor, predictors: Mapping[str, SetPredictor]
-) -> list[ShortList]:
-    """Make the lists of some rows from their scores (m, c) and classes (m,)."""
-    chances = run.probabilities(scores)
+def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) -> list[ShortList]:
+    """Make the lists of some rows from their scores (m, c) and the classes of all rows (n,)."""
+    predictors, chances = run.predictors(), run.probabilities(scores)
     return [
         short_list(
-            scores[i], row, int(target[i]), predictors, probabilities=None if chances is None else chances[i]
+            scores[i],
+            row,
+            int(target[row]),
+            predictors,
+            probabilities=None if chances is None else chances[i],
         )
         for i, row in enumerate(rows)
     ]
 
 
-def _rows_taken_for(rows: _Pass, true: int, guess: int) -> list[int]:
-    return ((rows.target == true) & (rows.guess == guess)).nonzero().flatten()[:NUM_EXAMPLES].tolist()
+def _rows_taken_for(found: RowNumbers, rows: Tensor, true: int, guess: int) -> list[int]:
+    return rows[(found.target == true) & (found.guess == guess)][:NUM_EXAMPLES].tolist()
 
 
 def short_list(

@@ -25,6 +25,7 @@ from shortlist.model.files import read_class_table, read_description, read_predi
 from shortlist.predictors import SetPredictor
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
+from shortlist.runs.score_blocks import ScoreBlocks
 from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
@@ -279,16 +280,26 @@ class Run:
 
     def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
         """Read one head's scores (n, c) before the score map and targets (n,) of ``val`` or ``test``."""
-        tensors = self._load_tensors(part)
-        for key in (f"{head}.scores", "target"):
-            if key not in tensors:
-                raise RunError(f"{self._score_file(part)} must hold {key}, got {', '.join(tensors)}")
-        return tensors[f"{head}.scores"], tensors["target"]
+        key = f"{head}.scores"
+        with self._opened(part, key, "target") as file:
+            return file.get_tensor(key), file.get_tensor("target")
 
     def scored(self, part: str) -> tuple[Tensor, Tensor]:
         """Return the mapped scores (n, c) of the head to predict from, and the targets (n,) of a part."""
         scores, target = self.load_scores(part, self.head)
         return self.score_map(scores), target
+
+    def score_blocks(self, part: str) -> tuple[ScoreBlocks, Tensor]:
+        """As :meth:`scored`, with the scores read from the file some rows at a time."""
+        key, score_map = f"{self.head}.scores", self.score_map
+
+        def read(start: int, stop: int) -> Tensor:
+            # the file is opened for each block: what is mapped of it is let go together with the block
+            with self._opened(part, key) as file:
+                return score_map(file.get_slice(key)[start:stop])
+
+        with self._opened(part, key, "target") as file:
+            return ScoreBlocks(read, file.get_slice(key).get_shape()), file.get_tensor("target").clone()
 
     def shown(self) -> Callable[[Tensor], Tensor | None]:
         """Convert mapped scores (n, c) to log-posteriors for the class frequencies of the training rows.
@@ -306,13 +317,15 @@ class Run:
 
     def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
         """Read the norms of the class weights (c,) and the offsets (c,) of the classifier."""
-        tensors = self._load_tensors("val")
-        if f"{head}.norms" not in tensors:
-            raise RunError(
-                f"adjust.weight_normalization needs the scores of a linear classifier: {self.path} has no "
-                "norms of class weights with its scores"
-            )
-        return tensors[f"{head}.norms"], tensors[f"{head}.offsets"]
+        wanted = [f"{head}.norms", f"{head}.offsets"]
+        with self._opened("val") as file:
+            if wanted[0] not in file.keys():
+                raise RunError(
+                    f"adjust.weight_normalization needs the scores of a linear classifier: {self.path} has "
+                    "no norms of class weights with its scores"
+                )
+            norms, offsets = map(file.get_tensor, wanted)
+        return norms, offsets
 
     def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:
         """Save the meaning that the loss declares for the scores of each head, and its class weights (c,)."""
@@ -343,14 +356,9 @@ class Run:
 
     def score_shape(self, part: str) -> tuple[int, ...]:
         """Return the numbers of rows and classes of a part's scores, from the header of the file."""
-        from safetensors import SafetensorError, safe_open
-
-        path = self._score_file(part)
-        try:
-            with safe_open(path, "pt") as file:
-                return tuple(file.get_slice(f"{self.head}.scores").get_shape())
-        except (SafetensorError, OSError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from error
+        key = f"{self.head}.scores"
+        with self._opened(part, key) as file:
+            return tuple(file.get_slice(key).get_shape())
 
     def has_scores(self, part: str) -> bool:
         """Return whether the scores of a part are saved."""
@@ -366,14 +374,20 @@ class Run:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
         self._record(f"scores/{part}.safetensors")
 
-    def _load_tensors(self, part: str) -> dict[str, Tensor]:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+    @contextmanager
+    def _opened(self, part: str, *needed: str) -> Iterator[Any]:
+        """The file of a part's scores, which must hold some tensors."""
+        from safetensors import SafetensorError, safe_open
 
         path = self.checked(f"scores/{part}.safetensors")
         try:
-            return load_file(path)
-        except SafetensorError as error:
+            with safe_open(path, "pt") as file:
+                keys = file.keys()
+                for key in needed:
+                    if key not in keys:
+                        raise RunError(f"{path} must hold {key}, got {', '.join(keys)}")
+                yield file
+        except (SafetensorError, OSError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
 
 

@@ -152,7 +152,7 @@ def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
     """Compute the metrics of a run on a part of the data; those of the test part go to ``results.json``."""
-    scores, target = run.scored(part)
+    scores, target = run.score_blocks(part)
     results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
     run.save_results(results, part)
     return results

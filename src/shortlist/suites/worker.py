@@ -180,7 +180,7 @@ def validation_results(run: Run) -> Results:
     """Return the metrics on validation rows, by which grid points are chosen; compute them once."""
     with suppress(ValueError, OSError):  # not there, or not whole
         return run.results("val")
-    scores, target = run.scored("val")
+    scores, target = run.score_blocks("val")
     # nobody looks at intervals here
     results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
     run.save_results(results, "val")
