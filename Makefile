@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH_READY := $(VENV)/.bench-ready
 # one process for each core, of one thread each: threads would mostly wait for each other
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+# each of which takes a half of the tests in their order, so that what a file builds is built once
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 .PHONY: demo test check lint types slow shapes bench clean
 

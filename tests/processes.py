@@ -15,7 +15,9 @@ def in_two_processes(function: Callable, folder: Path, *, before: Callable | Non
 
     With ``before``, ``function(rank, before())``, where ``before`` is called ahead of the connection.
     """
-    mp.spawn(_run, args=(function, before, str(folder)), nprocs=2)
+    # forked from one process that has imported what takes long, and nothing else: it has no threads
+    mp.get_context("forkserver").set_forkserver_preload(["torch.distributed", "shortlist.losses"])
+    mp.start_processes(_run, (function, before, str(folder)), nprocs=2, start_method="forkserver")
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 

@@ -30,16 +30,15 @@ HEAVY = [
 
 
 def test_import_loads_torch_and_nothing_heavier():
-    code = f"import sys, shortlist; print([name for name in {HEAVY} if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
-    extra = (
+    code = (
         "import sys, torch, jaxtyping; before = set(sys.modules); import shortlist; "
-        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before})); "
+        f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", extra], capture_output=True, text=True, check=True)
-    loaded = set(eval(run.stdout))
-    assert loaded - set(sys.stdlib_module_names) == {"shortlist"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, heavy = run.stdout.splitlines()
+    assert set(eval(loaded)) - set(sys.stdlib_module_names) == {"shortlist"}
+    assert heavy == "[]"
 
 
 def test_version_is_the_distributions():

@@ -112,14 +112,19 @@ def real_sets(scores, threshold, score):
     """Sets by the definition: a class is in if its score, ties against it, is at most the threshold."""
     sets = torch.zeros_like(scores, dtype=torch.bool)
     for i, p in enumerate(scores.softmax(1).tolist()):
+        values = {one: real_value(one, p, score) for one in set(p)}  # classes that are tied have the same
         for j in range(len(p)):
-            rank = sum(other >= p[j] for other in p)
-            cumulative = sum(other for other in p if other >= p[j])
-            value = cumulative + (0.01 * max(0, rank - 5) if score == "raps" else 0.0)
-            if score == "saps":
-                value = max(p) if rank == 1 else max(p) + (rank - 1) * 0.1
-            sets[i, j] = value <= (threshold if threshold.ndim == 0 else threshold[j])
+            sets[i, j] = values[p[j]] <= (threshold if threshold.ndim == 0 else threshold[j])
     return sets
+
+
+def real_value(one, p, score):
+    """The score of a class that has a share ``one`` of the row's probabilities ``p``."""
+    rank = sum(other >= one for other in p)
+    if score == "saps":
+        return max(p) if rank == 1 else max(p) + (rank - 1) * 0.1
+    cumulative = sum(other for other in p if other >= one)
+    return cumulative + (0.01 * max(0, rank - 5) if score == "raps" else 0.0)
 
 
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")

@@ -201,7 +201,8 @@ def test_a_machine_without_what_the_recipe_wants(tmp_path):
 
 @pytest.mark.parametrize("model", ["mlp", "linear"])
 def test_networks_of_vectors_take_images_by_their_size(model, tmp_path):
-    data = {"name": "glyphs", "max_classes": 12, "train_images": 120, "cache": str(tmp_path / "cache")}
+    data = {"name": "glyphs", "characters": "abcdefghijkl", "train_images": 120}
+    data["cache"] = str(tmp_path / "cache")
     recipe = make_recipe(RECIPE | {"data": data, "model": {"name": model}, "epochs": 1})
     run = train(recipe, tmp_path / "run", progress=silent)
     assert load_network(run)(torch.zeros(3, 1, 32, 32)).shape == (3, 12)

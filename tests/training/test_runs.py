@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from shortlist.metrics import Results
-from shortlist.recipes.recipe import make_recipe
+from shortlist.recipes.recipe import load_recipe, make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import evaluate_run
@@ -123,6 +123,7 @@ def command(*arguments):
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow  # four trainings, three of which have to start Python and to import Lightning
 def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
     """SIGKILL at three moments of one run, which then ends with the numbers of an uninterrupted one."""
     recipe = write_recipe(tmp_path)
@@ -153,20 +154,12 @@ def test_two_processes_train_as_one(tmp_path):
     """The same global batches, a loss whose choice is made over the whole batch, the same numbers."""
     changes = {"model": {"name": "mlp", "hidden": [16]}, "loss": {"name": "average_k", "k": 2}, "epochs": 2}
     recipe = write_recipe(tmp_path, accelerator="cpu", **changes)
-    runs = []
-    for devices in (1, 2):
-        folder = tmp_path / f"devices{devices}"
-        done = subprocess.run(
-            command("train", recipe, "--out", folder, "--devices", devices, "--json"),
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        json.loads(done.stdout.splitlines()[-1])
-        runs.append(Run.open(folder))
-    one, two = runs
+    words = ("train", recipe, "--out", tmp_path / "two", "--devices", 2, "--json")
+    done = subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout.splitlines()[-1])
+    two = Run.open(tmp_path / "two")
+    one = train(load_recipe(recipe, ["devices=1"]), tmp_path / "one", progress=silent)
     for a, b in zip(epochs(one), epochs(two), strict=True):
         assert {k: float(v) for k, v in a.items()} == pytest.approx(
             {k: float(v) for k, v in b.items()}, abs=1e-4
