@@ -324,7 +324,7 @@ def damage(run: Run, what: str) -> None:
         ("recipe", "recipe.yaml is damaged or was changed"),
         ("not json", "results.json is damaged or was changed"),
         ("list", "must hold a mapping of keys to values, got list"),
-        ("scores", "cannot be read"),
+        ("scores", "test.safetensors is damaged or was changed"),
         ("predictor", "top_3.json is damaged or was changed"),
         ("other predictors", "top_3.json"),
         ("epochs", "epochs.csv is damaged or was changed"),

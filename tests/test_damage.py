@@ -1,0 +1,234 @@
+"""Every file of a run and of a model, damaged in every way, before every verb.
+
+A verb ends with the numbers of the undamaged files, or in one line that names what is wrong: never in a
+traceback, and never with other numbers.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import shortlist.cli
+from shortlist import Model
+from shortlist.recipes.recipe import make_recipe
+from shortlist.training.fit import train
+from tests.training.small import RECIPE
+from tests.training.test_epochs import silent
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+ROWS = {"num_rows": 128, "num_val_rows": 100, "num_test_rows": 120}
+TINY = RECIPE | {"data": RECIPE["data"] | ROWS, "epochs": 1}
+BATCH = torch.randn(6, 5, generator=torch.Generator().manual_seed(3))
+
+
+def flip(content: bytes, place: float) -> bytes:
+    changed = bytearray(content)
+    changed[min(int(place * len(changed)), len(changed) - 1)] ^= 1
+    return bytes(changed)
+
+
+def in_words(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    """Change what a text file says; other files get the text behind their bytes."""
+
+    def changed(content: bytes) -> bytes:
+        try:
+            return change(content.decode()).encode()
+        except UnicodeDecodeError:
+            return content + change(" ").encode()
+
+    return changed
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut in half": lambda content: content[: len(content) // 2],
+    "cut by one": lambda content: content[:-1],
+    "longer": lambda content: content + b"\0",
+    "first bit": lambda content: flip(content, 0),
+    "middle bit": lambda content: flip(content, 0.5),
+    "late bit": lambda content: flip(content, 0.9),
+    "zeros": lambda content: bytes(len(content)),
+    "noise": lambda content: bytes((37 * i + 11) % 256 for i in range(len(content))),
+    "a list": lambda content: b"[]",
+    "a number": lambda content: b"3",
+    "deep": lambda content: b"[" * 5000 + b"]" * 5000,
+    "older": in_words(lambda text: text.replace("shortlist ", "shortlist old ") + "\n"),
+    "other numbers": in_words(lambda text: text.replace("1", "2").replace("0.", "7.") + "\n"),
+    "hostile names": in_words(lambda text: text.replace('": "', '": "../../../etc/=cmd|') + "\n"),
+}
+IN_PLACE = ("gone", "a folder", "a pipe", "of another run")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Iterator[Path]:
+    """A run, another of the same recipe with another seed, and the model of the first; all small."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(make_recipe(TINY), folder / "run", progress=silent)
+    train(make_recipe(TINY, ["seed=1"]), folder / "other", progress=silent)
+    run("evaluate", folder / "run", "--part", "val")
+    run("evaluate", folder / "other", "--part", "val")
+    for name in ("run", "other"):
+        Model.load(folder / name).save(folder / f"{name} model")
+    yield folder
+
+
+def run(*words: object) -> tuple[int, str, str]:
+    """Run a verb in this process; returns its exit code and what it printed."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["shortlist", *map(str, words)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            shortlist.cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    finally:
+        sys.argv = before
+    return code, out.getvalue(), err.getvalue()
+
+
+def results_in(folder: Path, name: str = "results.json") -> object:
+    return json.loads((folder / name).read_text())
+
+
+def evaluate(folder: Path) -> tuple[str, object]:
+    code, out, err = run("evaluate", folder, "--json")
+    return err, (json.loads(out), results_in(folder)) if code == 0 else None
+
+
+def evaluate_val(folder: Path) -> tuple[str, object]:
+    code, out, err = run("evaluate", folder, "--part", "val", "--json")
+    return err, json.loads(out) if code == 0 else None
+
+
+def calibrate(folder: Path) -> tuple[str, object]:
+    code, out, err = run("calibrate", folder, "--json")
+    return err, (json.loads(out)["predictors"], results_in(folder)) if code == 0 else None
+
+
+def resume(folder: Path) -> tuple[str, object]:
+    code, out, err = run("train", "--resume", folder, "--json")
+    return err, json.loads(out)["results"] if code == 0 else None
+
+
+def compare(folder: Path) -> tuple[str, object]:
+    code, out, err = run("compare", folder, "--json")
+    return err, json.loads(out)["rows"][0]["metrics"] if code == 0 else None
+
+
+def report(folder: Path) -> tuple[str, object]:
+    page = folder.parent / "page.html"
+    code, _, err = run("report", folder, "--no-pictures", "--out", page)
+    return err, page.read_text().split("<h2", 1)[1].replace(str(folder), "") if code == 0 else None
+
+
+def open_model(folder: Path) -> tuple[str, object]:
+    try:
+        model = Model.load(folder)
+    except ValueError as error:
+        return str(error), None
+    scores = model.scores(BATCH)
+    return "", (scores.tolist(), {name: model.sets(scores, name).tolist() for name in model.predictors})
+
+
+def examine(folder: Path) -> tuple[str, object]:
+    code, out, err = run("doctor", folder)
+    return out + err, None if code else "well"
+
+
+RUN_VERBS = (evaluate, evaluate_val, calibrate, resume, compare, report, open_model, examine)
+MODEL_VERBS = (open_model, examine)
+# what a verb does not look at, or makes again from the rest, may be damaged: its numbers are the same then
+MODEL_FILES = (
+    "model.json",
+    "network.safetensors",
+    "class_table.json",
+    "score_map.json",
+    *(f"predictors/{name}" for name in ("top2", "average2", "average2_macro", "conformal")),
+)
+RUN_FILES = (
+    "run.json",
+    "recipe.yaml",
+    "epochs.csv",
+    "results.json",
+    "results_val.json",
+    "checkpoints/best.ckpt",
+    "checkpoints/last.ckpt",
+    "scores/val.safetensors",
+    "scores/test.safetensors",
+    "scores/declared.json",
+    *(f"model/{name}" for name in MODEL_FILES),
+)
+
+
+def spoil(folder: Path, name: str, damage: str, other: Path) -> None:
+    """Damage a file, or of a predictor its description and its state."""
+    paths = (
+        [folder / name]
+        if "." in Path(name).name
+        else sorted((folder / name).parent.glob(f"{Path(name).name}.*"))
+    )
+    for path in paths:
+        if damage in DAMAGES:
+            path.write_bytes(DAMAGES[damage](path.read_bytes()))
+            continue
+        path.unlink()
+        if damage == "a folder":
+            path.mkdir()
+        elif damage == "a pipe":
+            os.mkfifo(path)
+        elif damage == "of another run":
+            found = sorted((other / name).parent.glob(f"{path.name.split('.')[0]}*{path.suffix}"))
+            shutil.copy(found[0], path)
+
+
+def check(verbs: tuple, whole: Path, kind: str, name: str, tmp_path: Path) -> int:
+    cases = 0
+    for verb in verbs:
+        expected = verb(Path(shutil.copytree(whole / kind, tmp_path / verb.__name__)))[1]
+        assert expected is not None
+        for damage in (*DAMAGES, *IN_PLACE):
+            folder = tmp_path / f"{verb.__name__} {damage}" / "copy"
+            shutil.copytree(whole / kind, folder)
+            before = results_in(folder) if kind == "run" else None
+            spoil(folder, name, damage, whole / kind.replace("run", "other"))
+            said, found = verb(folder)
+            case = f"{verb.__name__} of {name}, {damage}: {said[-600:]}"
+            assert "Traceback" not in said, case
+            if found is None:
+                lines = [line for line in said.splitlines() if not line.startswith("left out")]
+                assert lines and str(folder) in said and len(said) < 6000, case
+                named = Path(name).name in said or (name.startswith("model/") and "model" in said)
+                assert named or "is not a run folder" in said or "no run.json" in said, case
+                if kind == "run" and not name.startswith("results.json"):
+                    assert results_in(folder) == before, case
+            else:
+                assert found == expected, case
+            shutil.rmtree(folder.parent)
+            cases += 1
+    return cases
+
+
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_a_run(name, whole, tmp_path):
+    assert check(RUN_VERBS, whole, "run", name, tmp_path) == len(RUN_VERBS) * (len(DAMAGES) + len(IN_PLACE))
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_a_saved_model(name, whole, tmp_path):
+    assert check(MODEL_VERBS, whole, "run model", name, tmp_path) == 2 * (len(DAMAGES) + len(IN_PLACE))
+
+
+def test_there_are_enough_cases():
+    ways = len(DAMAGES) + len(IN_PLACE)
+    assert ways >= 12
+    assert ways * (len(RUN_VERBS) * len(RUN_FILES) + len(MODEL_VERBS) * len(MODEL_FILES)) >= 3000
