@@ -26,6 +26,8 @@ def prepare_remake(run: Run) -> bool:
     if not lost:
         return False
     for name in lost:
+        if (run.path / name).is_dir():
+            raise RunError(f"{run.path / name} is a folder where a file of the run belongs: move it away")
         if name == "recipe.yaml" or name.endswith(".ckpt"):
             raise RunError(
                 f"{run.path / name} is missing or damaged, and nothing else in the run holds it: put it back "
