@@ -12,7 +12,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = [
@@ -119,10 +119,9 @@ def is_temporary(path: str | Path) -> bool:
 
 def sweep(folder: str | Path) -> None:
     """Take away what killed processes of this machine left in a folder while they wrote to it."""
-    with os.scandir(folder) as entries:
-        left = [entry.path for entry in entries if _is_left_behind(entry.name)]
-    for path in left:
-        shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError), os.scandir(folder) as entries:  # a folder may be written to and not listed
+        for path in [entry.path for entry in entries if _is_left_behind(entry.name)]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ def write_sealed(path: str | Path, content: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If a value has no place in JSON, such as NaN.
     """
+    content = json.loads(json.dumps(content, allow_nan=False))  # as a reader will see it
     sealed = {**content, "checksum": _checksum(content)}
     write_text(path, json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 

@@ -292,3 +292,39 @@ def test_files_of_another_run_are_not_taken_for_its_own(copied, tmp_path):
         shutil.copy(other.path / name, mixed.path / name)
         with pytest.raises((RunError, ModelError), match=rf"{name} is damaged or was changed"):
             mixed.results() if name == "results.json" else evaluate_run(mixed)
+
+
+@pytest.mark.errors
+def test_nothing_is_removed_where_the_data_are_gone(copied, monkeypatch):
+    """What is whole of the run stays, since it could not be made again."""
+    (copied.path / "model" / "network.safetensors").write_bytes(b"damaged")
+    before = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}
+
+    def gone(*_, **__):
+        raise FileNotFoundError("the data are gone")
+
+    monkeypatch.setattr("shortlist.training.fit.build_data", gone)
+    with pytest.raises(FileNotFoundError), pytest.warns(UserWarning, match="made again from the checkpoints"):
+        resume(copied.path, progress=silent)
+    after = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}
+    assert {path: after[path] for path in before} == before
+
+
+def test_files_of_somebody_else_in_a_run_stay(copied):
+    (copied.path / "model" / "notes.txt").write_text("mine")
+    (copied.path / "results_mine.json").write_text("mine")
+    (copied.path / "scores" / "val.safetensors").unlink()
+    with pytest.warns(UserWarning, match="made again from the checkpoints: scores/val"):
+        resume(copied.path, progress=silent)
+    assert (copied.path / "model" / "notes.txt").read_text() == "mine"
+    assert (copied.path / "results_mine.json").read_text() == "mine"
+
+
+@pytest.mark.errors
+def test_a_calibration_that_was_stopped_may_be_finished_by_training(copied, monkeypatch):
+    """The scores are made again there: they may differ in a digit, and are taken into the manifest."""
+    copied.set_state("calibrating", rewriting=("recipe.yaml", "model/model.json", "results.json"))
+    scores, target = copied.load_scores("test")
+    assert resume(copied.path, progress=silent).state == "finished"
+    copied.save_scores("test", {"set": scores + 1}, target)
+    assert findings(copied) == {}

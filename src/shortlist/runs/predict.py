@@ -94,9 +94,9 @@ def _check_predictor(model: Model, name: str | None) -> None:
 def _write(
     model: Model, writer: ListWriter, names: list[str], scores: Tensor, predictor: str | None, top: int
 ) -> int:
+    probabilities = None if model.score_map.now is None else model.probabilities(scores)
     sets = model.sets(scores, predictor)
-    known = model.score_map.now is not None
-    writer.write(names, scores, model.probabilities(scores) if known else None, sets, top)
+    writer.write(names, scores, probabilities, sets, top)
     return int(sets.sum())
 
 

@@ -162,7 +162,7 @@ class Run:
     def _record(self, name: str) -> None:
         """Put a file that was written anew into the manifest, if there is one yet."""
         info = self.info()
-        if info["state"] == "finished":
+        if info["state"] == "finished" or name in info["files"]:
             files = info["files"] | record_files(self.path, [name])
             write_sealed(self.path / "run.json", info | {"files": files})
 
@@ -333,6 +333,7 @@ class Run:
         weight = None if loss_weight is None else loss_weight.double().tolist()
         content = {"heads": declared, "loss_weight": weight}
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
+        self._record("scores/declared.json")
 
     def load_declared(self) -> dict[str, ScoreMap]:
         """Read the meaning that the loss declares for the scores of each head."""

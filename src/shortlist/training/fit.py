@@ -25,7 +25,7 @@ from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run, score_split
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.module import SetClassifier, check_not_diverged
-from shortlist.training.remake import prepare_remake
+from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
 
 __all__ = ["is_first_process", "resume", "train"]
@@ -88,13 +88,16 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             _fit(run, recipe, progress)
         return run
     with run.locked():
-        if run.state == "finished" and not prepare_remake(run):
+        lost = find_lost(run) if run.state == "finished" else []
+        if run.state == "finished" and not lost:
             return run
         if run.state == "started":
             data = _fit(run, recipe, progress)
             run.set_state("trained")
         else:
             data = build_data(recipe)
+            if lost:  # only now: without the data nothing could be made again
+                prepare_remake(run)
             data.class_table.save(run.model_path / "class_table.json")
         _finish(run, recipe, data, progress, test)
     return run

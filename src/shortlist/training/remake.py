@@ -1,6 +1,5 @@
 """What a finished run has lost is made again from its checkpoints."""
 
-import shutil
 import warnings
 
 from shortlist._manifest import record_files
@@ -10,42 +9,51 @@ from shortlist.runs.run import Run, RunError
 from shortlist.training.callbacks import EpochMetrics, write_lines
 from shortlist.training.stage import SECOND_STAGE, first_stage
 
-__all__ = ["prepare_remake"]
+__all__ = ["find_lost", "prepare_remake"]
 
 
-def prepare_remake(run: Run) -> bool:
-    """Put a finished run back to where it was trained, if it lost something that follows from that.
+def find_lost(run: Run) -> list[str]:
+    """Find the files of a finished run that are lost or damaged and can be made again from its best epoch.
 
-    Returns:
-        Whether anything is to be made again. The lines of lost epochs are, at once.
+    The lines of lost epochs are written again at once.
 
     Raises:
         RunError: If something is lost that nothing else in the run holds.
     """
     lost = damaged_files(run)
-    if not lost:
-        return False
     for name in lost:
         if (run.path / name).is_dir():
             raise RunError(f"{run.path / name} is a folder where a file of the run belongs: move it away")
-        if name == "recipe.yaml" or name.endswith(".ckpt"):
+        if _is_source(name):
             raise RunError(
                 f"{run.path / name} is missing or damaged, and nothing else in the run holds it: put it back "
                 "from a copy, or train the run again"
             )
-    if "scores_from" in run.info():
+    if lost and "scores_from" in run.info():
         raise RunError(f"{run.path} was made of other scores: remove it, and run its suite again")
-    warnings.warn(f"{run.path}: made again from the checkpoints: {', '.join(lost)}", stacklevel=2)
+    if lost:
+        warnings.warn(f"{run.path}: made again from the checkpoints: {', '.join(lost)}", stacklevel=2)
     for stage in (first_stage(run.recipe), SECOND_STAGE):
         if stage.epochs_file in lost:
             _restore_epochs(run, stage.folder, stage.epochs_file)
-    kept = [name for name in run.info()["files"] if name == "recipe.yaml" or name.endswith((".ckpt", ".csv"))]
-    shutil.rmtree(run.model_path)
-    for name in set(run.own_files()) - set(kept):
-        (run.path / name).unlink()
-    rewriting = set(run.info()["files"]) - set(kept)
+            lost.remove(stage.epochs_file)
+    return lost
+
+
+def prepare_remake(run: Run) -> None:
+    """Put a finished run back to the end of its training, without the files that follow from that.
+
+    Files that the run did not write stay where they are.
+    """
+    rewriting = [name for name in run.info()["files"] if not _is_source(name) and not name.endswith(".csv")]
+    for name in [*rewriting, "model/model.json", "model/network.safetensors"]:
+        (run.path / name).unlink(missing_ok=True)
     run.set_state("trained", rewriting=rewriting)
-    return True
+
+
+def _is_source(name: str) -> bool:
+    """Return whether a file holds what nothing else in the run does."""
+    return name == "recipe.yaml" or name.endswith(".ckpt")
 
 
 def _restore_epochs(run: Run, folder: str, file: str) -> None:
