@@ -3,12 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shortlist import losses, metrics, models, ops, predictors, priors, scores
-from shortlist.class_table import ClassTable
-from shortlist.model import Model
-from shortlist.preprocessing import Preprocessing
-
 if TYPE_CHECKING:
+    from shortlist import losses, metrics, models, ops, predictors, priors, scores
+    from shortlist.class_table import ClassTable
+    from shortlist.model import Model
+    from shortlist.preprocessing import Preprocessing
     from shortlist.recipes.recipe import Recipe
     from shortlist.runs.run import Run
     from shortlist.training.fit import train
@@ -32,8 +31,13 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# what trains is imported when it is first asked for
-_LATER = {
+# Everything is imported when it is first asked for, so that `shortlist --help` need not wait for torch, and
+# a program that only predicts imports nothing that trains.
+_ROOMS = ("losses", "metrics", "models", "ops", "predictors", "priors", "scores")
+_NAMES = {
+    "ClassTable": "shortlist.class_table",
+    "Model": "shortlist.model",
+    "Preprocessing": "shortlist.preprocessing",
     "Recipe": "shortlist.recipes.recipe",
     "Run": "shortlist.runs.run",
     "train": "shortlist.training.fit",
@@ -41,9 +45,11 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name in _ROOMS:
+        return importlib.import_module(f"shortlist.{name}")
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)
     return value
 
 

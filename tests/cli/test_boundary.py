@@ -55,7 +55,11 @@ def failing(error):
         (ValueError("k is 3"), ("train",), "shortlist: k is 3"),
         (RuntimeError("x" * 10**6), ("train",), "characters left out"),
         (ValueError("x" * 10**6), ("train",), "characters left out"),
-        (ImportError("no pyarrow"), ("train",), "no pyarrow; install the extra that brings it"),
+        (
+            ImportError("no pyarrow"),
+            ("train",),
+            "train failed: ImportError: no pyarrow; SHORTLIST_",
+        ),
     ],
 )
 def test_any_error_is_one_line(error, words, message, monkeypatch, capsys):
@@ -150,7 +154,7 @@ def test_a_failure_in_a_real_shell(tmp_path):
     recipe = write_recipe(tmp_path, accelerator="no such thing")
     for debug, lines in (("0", 1), ("1", 10)):
         done = subprocess.run(
-            [sys.executable, "-m", "shortlist.cli", "train", recipe, "--out", tmp_path / "run"],
+            [sys.executable, "-m", "shortlist", "train", recipe, "--out", tmp_path / "run"],
             capture_output=True,
             text=True,
             check=False,

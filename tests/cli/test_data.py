@@ -23,7 +23,7 @@ def run(*words: object, code: int = 0) -> str:
 
 
 def shell(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shortlist.cli", "data", *map(str, words)]
+    command = [sys.executable, "-m", "shortlist", "data", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
 
 

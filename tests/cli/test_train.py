@@ -35,7 +35,7 @@ def run(*words, code=0):
 
 
 def shell(*words):
-    command = [sys.executable, "-m", "shortlist.cli", *map(str, words)]
+    command = [sys.executable, "-m", "shortlist", *map(str, words)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 

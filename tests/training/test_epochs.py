@@ -159,7 +159,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_
     recipe = write_recipe(tmp_path, epochs=500)
     folder = tmp_path / "a run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "shortlist.cli", "train", str(recipe), "--out", str(folder)],
+        [sys.executable, "-m", "shortlist", "train", str(recipe), "--out", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

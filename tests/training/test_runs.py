@@ -117,7 +117,7 @@ def test_resuming_a_finished_run_changes_nothing(finished):
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "shortlist.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "shortlist", *map(str, arguments)]
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

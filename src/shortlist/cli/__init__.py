@@ -3,11 +3,14 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
+from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
 from shortlist.cli import data
+from shortlist.cli._extras import words_for_missing
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
@@ -31,8 +34,19 @@ app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shortlist {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """Train classifiers that answer with a short list of classes, and measure them."""
 
 
@@ -58,8 +72,8 @@ def run_command(command: Callable[[], object]) -> None:
 def _words_for(error: Exception) -> str:
     """Say what the user can mend as it is; anything else with its kind, the verb, and how to see more."""
     message = one_line(error)
-    if isinstance(error, ImportError):
-        return f"{message}; install the extra that brings it, e.g. shortlist[data]"
+    if isinstance(error, ImportError) and (words := words_for_missing(error, _verb())):
+        return words
     if isinstance(error, ValueError | OSError):
         return message
     kind = type(error).__name__

@@ -1,4 +1,4 @@
-"""Run ``shortlist`` as ``python -m shortlist.cli``."""
+"""Run ``shortlist`` as ``python -m shortlist``."""
 
 from shortlist.cli import main
 

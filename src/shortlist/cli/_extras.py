@@ -1,0 +1,39 @@
+"""Which extra of the package brings a module that is not installed."""
+
+__all__ = ["EXTRA_OF", "words_for_missing"]
+
+EXTRA_OF = {
+    "PIL": "data",
+    "fontTools": "data",
+    "matplotlib": "data",
+    "pyarrow": "data",
+    "lightning": "train",
+    "pydantic": "train",
+    "tensorboard": "train",
+    "yaml": "train",
+    "torchmetrics": "metrics",
+    "timm": "vision",
+    "torchvision": "vision",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
+    "jinja2": "report",
+    "scipy": "report",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "ray": "scale",
+}
+"""The extra to install for each module that the base install does not bring."""
+
+
+def words_for_missing(error: ImportError, verb: str) -> str | None:
+    """Say which extra a verb needs, or return ``None`` for an error that no extra would mend.
+
+    Example:
+        >>> words_for_missing(ModuleNotFoundError("no", name="lightning.pytorch"), "train")
+        "train needs lightning, which is not installed: pip install 'shortlist[train]'"
+    """
+    module = (error.name or "").split(".")[0]
+    if module not in EXTRA_OF or not isinstance(error, ModuleNotFoundError):
+        return None
+    return f"{verb} needs {module}, which is not installed: pip install 'shortlist[{EXTRA_OF[module]}]'"
