@@ -170,6 +170,34 @@ def test_folder_with_parts_unicode_names_and_a_class_missing_from_val(tmp_path):
     assert splits.train[0][0].shape == (3, 16, 16)
 
 
+@pytest.mark.parametrize(
+    "names", [("Train", "Test"), ("training", "validation"), ("TRAIN", "VAL", "TESTING"), ("train", "dev")]
+)
+def test_parts_of_other_names_are_no_classes(tmp_path, names):
+    for name in names:
+        trees.class_folders(tmp_path / name, {"ash": 3, "oak": 3})
+    splits = image_folder(tmp_path, image_size=8)
+    assert splits.class_table.names == ("ash", "oak")
+    # with one held-out folder, a third of each class (rounded up from a tenth) goes to validation
+    assert len(splits.train) == (4 if len(names) == 2 else 6) and len(splits.test) == 6
+
+
+@pytest.mark.errors
+def test_parts_of_unknown_names_are_refused(tmp_path):
+    for name in ("fold1", "fold2"):
+        trees.class_folders(tmp_path / name, {"ash": 1, "oak": 1, "elm": 1})
+    with pytest.raises(ValueError, match=r"holds the folders fold1, fold2, .* the same 3 folders \(ash, elm"):
+        image_folder(tmp_path)
+    trees.image(tmp_path / "fold1" / "image.jpg")  # then it is a class, with folders for whatever reason
+    assert image_folder(tmp_path, image_size=8).class_table.names == ("fold1", "fold2")
+
+
+def test_classes_with_the_same_folders_stay_classes(tmp_path):
+    for name in ("ash", "oak", "elm"):
+        trees.class_folders(tmp_path / name, {"leaf": 2, "flower": 2})
+    assert image_folder(tmp_path, image_size=8).class_table.names == ("ash", "elm", "oak")
+
+
 def test_folder_without_parts_is_split_by_class(tmp_path):
     trees.class_folders(tmp_path, {"a": 12, "b": 5})
     splits = image_folder(tmp_path)

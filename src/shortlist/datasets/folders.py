@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from shortlist.datasets.splits import Splits
 
 __all__ = [
     "PARTS",
+    "check_no_unknown_parts",
     "class_folders",
     "files_by_class",
     "image_folder",
@@ -23,6 +24,12 @@ __all__ = [
 ]
 
 PARTS = ("train", "val", "test")
+# names that the folders of the parts have, in lower or upper case
+PART_NAMES = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
 
 LAYOUT = (
     "Expected one folder of images per class, <root>/<class>/*.jpg, or the same in <root>/train, <root>/val "
@@ -92,15 +99,41 @@ def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
     return Files(paths, torch.tensor(targets, dtype=torch.int64))
 
 
-def named_parts(root: Path, *, names: Mapping[str, Sequence[str]] | None = None) -> dict[str, Path]:
-    """Find the parts of a folder: ``train``, ``val`` (or ``valid``, ``validation``) and ``test``."""
-    names = names or {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
-    found = {}
-    for part, folders in names.items():
-        for folder in folders:
-            if (root / folder).is_dir():
-                found.setdefault(part, root / folder)
+def named_parts(root: str | Path) -> dict[str, Path]:
+    """Find the parts by the names of the folders in a folder: ``train``, ``Test``, ``validation``, ..."""
+    found: dict[str, Path] = {}
+    folders = {name.lower(): name for name in reversed(class_folders(root))}
+    for part, names in PART_NAMES.items():
+        for name in names:
+            if name in folders:
+                found.setdefault(part, Path(root) / folders[name])
     return found
+
+
+def check_no_unknown_parts(root: str | Path) -> None:
+    """Require class folders, where a few folders that hold the same folders look like parts of the data.
+
+    Raises:
+        ValueError: If there are two to five folders, without images of their own, and more folders than that
+            are in each of them.
+    """
+    names = class_folders(root)
+    if not 2 <= len(names) <= 5:
+        return
+    inside = [set(class_folders(os.path.join(root, name))) for name in names]
+    shared = sorted(set.intersection(*inside))
+    if len(shared) > len(names) and not any(_holds_images(os.path.join(root, name)) for name in names):
+        raise ValueError(
+            f"{root} holds the folders {examples(names)}, and each of them holds the same {len(shared)} "
+            f"folders ({examples(shared)}): these look like parts of the data, not like classes. Name the "
+            "parts train, val and test"
+        )
+
+
+def _holds_images(folder: str) -> bool:
+    """Return whether there are images in a folder itself, not below it."""
+    with os.scandir(folder) as entries:
+        return any(os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES for entry in entries)
 
 
 def image_folder(
@@ -117,10 +150,11 @@ def image_folder(
     """Open a folder with one folder of images per class, with or without a division into parts.
 
     On disk: ``<root>/<class>/**/*.jpg`` (or another image format), or the same below ``<root>/train``,
-    ``<root>/val`` and ``<root>/test``. Classes are the folders of all parts, sorted as text; if there is a
-    ``<root>/class_table.json`` (as :func:`shortlist.curation.build.build_benchmark` writes), its names, order
-    and parents are used. Without ``test`` (or without ``val``) the other held-out part is the test part and
-    the validation part is drawn from the training part, by class; without both, both are drawn.
+    ``<root>/val`` and ``<root>/test`` (also ``Train``, ``training``, ``validation`` and the like). Classes
+    are the folders of all parts, sorted as text; if there is a ``<root>/class_table.json`` (as
+    :func:`shortlist.curation.build.build_benchmark` writes), its names, order and parents are used. Without
+    ``test`` (or without ``val``) the other held-out part is the test part and the validation part is drawn
+    from the training part, by class; without both, both are drawn.
 
     Args:
         root: Folder of the data set.
@@ -145,6 +179,8 @@ def image_folder(
     found = named_parts(root)
     if found and "train" not in found and set(class_folders(root)) == {p.name for p in found.values()}:
         raise missing(root / "train", f"There is {' and '.join(found)} without it. {LAYOUT}")
+    if "train" not in found:
+        check_no_unknown_parts(root)
     folders = found if "train" in found else {"train": root}
     ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
     table = ClassTable(ids)

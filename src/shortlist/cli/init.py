@@ -1,0 +1,50 @@
+"""``shortlist init``: look at one's own data, and write a first recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["init"]
+
+
+def init(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder with one folder of images per class (with or without train, val and test), a list "
+            "of images (.csv, .parquet or .txt), or a folder of embeddings (train.safetensors, .npz or .pt).",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Recipe to write; NAME.yaml in this folder by default."),
+    ] = None,
+) -> None:
+    """Look at your own data, say what is found, and write a recipe that trains on them.
+
+    The recipe has comments. Read it, change what you like, and give it to shortlist train.
+    """
+    from shortlist._files import write_text
+    from shortlist.recipes.starter import look_at, starter_recipe
+
+    stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in data.resolve().stem)
+    name = (out.stem if out is not None else stem).strip("-.") or "data"
+    path = Path(f"{name}.yaml") if out is None else out
+    if path.exists():
+        raise ValueError(f"--out must not exist yet, got {path}")
+    found = look_at(data)
+    counts = sorted(found.class_table.counts)
+    kind = {"image_folder": "a folder of images", "image_list": "a list of images"}
+    shape = " x ".join(map(str, found.input_shape))
+    typer.echo(
+        f"{data}: {kind.get(found.data['name'], 'embeddings')}, {len(counts)} classes, "
+        f"{found.rows['train']} training, {found.rows['val']} validation and {found.rows['test']} test rows"
+    )
+    typer.echo(f"training rows of a class: {counts[0]} to {counts[-1]}, median {counts[len(counts) // 2]}")
+    typer.echo(f"{'images of a median size of ' if found.are_images else 'inputs of length '}{shape}")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    write_text(path, starter_recipe(found, name))
+    typer.echo(f"Wrote {path}. Next: shortlist train {path}")

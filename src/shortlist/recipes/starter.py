@@ -1,0 +1,177 @@
+"""Look at somebody's own data, and write a first recipe for them."""
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from shortlist._messages import one_line
+from shortlist.class_table import ClassTable
+from shortlist.datasets.embeddings import SUFFIXES as ARRAYS
+from shortlist.datasets.embeddings import embeddings
+from shortlist.datasets.folders import image_folder
+from shortlist.datasets.lists import image_list
+
+__all__ = ["Found", "look_at", "starter_recipe"]
+
+_LISTS = (".csv", ".parquet", ".txt")
+_LOOKED_AT = 100  # images whose size is read
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in somebody's folder or list.
+
+    Args:
+        data: Entries of the recipe's section ``data`` that open it.
+        class_table: Classes with their training counts.
+        rows: Number of training, validation and test rows.
+        input_shape: Median width and height of the images that were looked at, or the length of embeddings.
+        notes: Sentences about what the user should know before training.
+    """
+
+    data: dict[str, Any]
+    class_table: ClassTable
+    rows: dict[str, int]
+    input_shape: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def are_images(self) -> bool:
+        """Whether the rows are images."""
+        return self.data["name"] != "embeddings"
+
+
+def look_at(path: str | Path) -> Found:
+    """Find out what is in a folder of images, a list of images or a folder of embeddings.
+
+    Raises:
+        FileNotFoundError: If there is nothing at the path.
+        ValueError: If it holds nothing to train on; the message says what is expected.
+    """
+    path = Path(path).absolute()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data, splits = _open(path)
+    table = splits.class_table
+    if len(table) < 2:
+        raise ValueError(f"{path} must hold at least 2 classes, got {len(table)}: {', '.join(table.names)}")
+    rows = {part: len(getattr(splits, part)) for part in ("train", "val", "test")}
+    if data["name"] == "embeddings":
+        shape = tuple(splits.train[0][0].shape)
+    else:
+        shape = _median_size(splits.train.paths)
+    notes = [one_line(str(warning.message)) for warning in caught]
+    notes += [*_notes_on_counts(table), *_notes_on_names(table.names)]
+    return Found(data, table, rows, shape, tuple(dict.fromkeys(notes)))
+
+
+def _open(path: Path) -> tuple[dict[str, Any], Any]:
+    if path.is_dir() and any((path / f"train{suffix}").is_file() for suffix in ARRAYS):
+        return {"name": "embeddings", "root": str(path)}, embeddings(path)
+    if path.is_dir():
+        return {"name": "image_folder", "root": str(path)}, image_folder(path)
+    if path.is_file() and path.suffix.lower() in _LISTS:
+        return {"name": "image_list", "path": str(path)}, image_list(path)
+    if path.exists():
+        raise ValueError(f"{path} must be a folder or a list ({', '.join(_LISTS)}), got another file")
+    raise FileNotFoundError(f"{path} does not exist")
+
+
+def _median_size(paths: Sequence[str]) -> tuple[int, int]:
+    """Return the median width and height of some images, spread evenly over all."""
+    from PIL import Image, UnidentifiedImageError
+
+    sizes = []
+    for path in paths[:: max(1, len(paths) // _LOOKED_AT)]:
+        try:
+            with Image.open(path) as image:  # which reads no pixels yet
+                sizes.append(image.size)
+        except (OSError, UnidentifiedImageError, ValueError):
+            continue  # it is counted by the training, and by `shortlist data check`
+    if not sizes:
+        raise ValueError(f"none of the images that were looked at can be read, such as {paths[0]}")
+    width, height = torch.tensor(sizes).median(0).values.tolist()
+    return width, height
+
+
+def _notes_on_counts(table: ClassTable) -> list[str]:
+    few = [name for name, count in zip(table.names, table.counts, strict=True) if count < 5]
+    if not few:
+        return []
+    return [
+        f"{len(few)} of {len(table)} classes have fewer than 5 training rows ({', '.join(few[:3])}"
+        f"{', ...' if len(few) > 3 else ''}): expect little of them, and look at the metrics of rare classes"
+    ]
+
+
+def _notes_on_names(names: Sequence[str]) -> list[str]:
+    """Name classes whose names differ only in case, accents, spaces and signs: they may be one class."""
+    seen: dict[str, str] = {}
+    notes = []
+    for name in names:
+        plain = unicodedata.normalize("NFKD", name).casefold()
+        plain = re.sub(r"[\W_]+", "", "".join(c for c in plain if not unicodedata.combining(c)))
+        if plain in seen and plain:
+            notes.append(f"the classes {seen[plain]!r} and {name!r} have nearly the same name: are they one?")
+        seen.setdefault(plain, name)
+    return notes
+
+
+def starter_recipe(found: Found, name: str) -> str:
+    """Write a recipe with comments, as text, that trains on what was found."""
+    classes, train = len(found.class_table), found.rows["train"]
+    k = min(5, max(1, classes // 2))
+    epochs = 40 if not found.are_images or train < 2000 else 20 if train < 50_000 else 10
+    batch_size = 32 if train < 2000 else 128
+    data, model = dict(found.data), "linear"
+    if found.are_images:
+        side = min(found.input_shape)
+        data["image_size"] = 32 if side <= 40 else 64 if side <= 80 else 128
+        model = "small_cnn"
+    counts = found.class_table.counts
+    lines = [
+        f"# {train} training, {found.rows['val']} validation and {found.rows['test']} test rows of {classes} "
+        f"classes ({min(counts)} to {max(counts)} training rows each).",
+        f"# Train with: shortlist train {name}.yaml",
+        f"name: {name}",
+        "data:",
+        *_indented(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)),
+        *_model_lines(found, model),
+        "# The loss. Others for short lists and rare classes: noised_topk, average_k, logit_adjusted, ...",
+        "loss: {name: cross_entropy}",
+        f"optimizer: {{name: sgd, lr: {0.1 if model == 'linear' else 0.05}}}",
+        f"epochs: {epochs}",
+        f"batch_size: {batch_size}",
+        "# The epoch that is best by this metric on the validation rows is kept.",
+        f"selection: {{metric: macro_top{k}}}",
+        "# The sets to make: k classes, k classes on average, and a promise of 90 %.",
+        "predictors:",
+        f"  top{k}: {{name: topk, k: {k}}}",
+        f"  average{k}: {{name: average_k, k: {k}}}",
+        "  conformal90: {name: conformal, coverage: 0.9}",
+        "# Processes that load images; 0 loads them in the training process itself.",
+        f"workers: {2 if found.are_images and train > 5000 else 0}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _model_lines(found: Found, model: str) -> list[str]:
+    if not found.are_images:
+        return ["# One linear layer on the embeddings.", "model: {name: linear}"]
+    return [
+        "# A small network that is trained from nothing, to see that all works. With the extra `vision` a",
+        "# pretrained network is much better: put image_size: 224 above, and here",
+        '# model: {name: "timm:resnet50", pretrained: true}   (its weights are downloaded)',
+        f"model: {{name: {model}}}",
+    ]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.rstrip("\n").split("\n")]

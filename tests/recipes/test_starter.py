@@ -1,0 +1,69 @@
+"""A first recipe for somebody's own data."""
+
+import sys
+
+import pytest
+import torch
+
+import shortlist.cli
+from shortlist.datasets.embeddings import save_embeddings
+from shortlist.recipes.recipe import load_recipe
+from shortlist.recipes.starter import look_at, starter_recipe
+from shortlist.training.fit import train
+from tests.datasets import trees
+
+
+def silent(*_):
+    pass
+
+
+def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, capsys):
+    birds = tmp_path / "my birds"
+    trees.class_folders(birds / "Train", {"ash": 12, "Élan": 12, "elan": 3})
+    trees.class_folders(birds / "Test", {"ash": 4, "Élan": 4, "elan": 2}, seed=90)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["shortlist", "init", "my birds"])
+    with pytest.raises(SystemExit) as stop:
+        shortlist.cli.main()
+    said = capsys.readouterr().out
+    assert stop.value.code == 0
+    # of each class a tenth of the training images, rounded up, is for validation
+    assert "a folder of images, 3 classes, 22 training, 5 validation and 10 test rows" in said
+    assert "training rows of a class: 2 to 10, median 10" in said
+    assert "images of a median size of 24 x 20" in said
+    assert "the classes 'elan' and 'Élan' have nearly the same name" in said
+    assert "1 of 3 classes have fewer than 5 training rows (elan)" in said
+    assert "Wrote my-birds.yaml. Next: shortlist train my-birds.yaml" in said
+    recipe = load_recipe(tmp_path / "my-birds.yaml", ["epochs=1"])
+    assert recipe.data.options == {"root": str(birds), "image_size": 32}
+    assert list(recipe.predictors) == ["top1", "average1", "conformal90"]
+    with pytest.warns(UserWarning):  # a promise needs more rows than these
+        run = train(recipe, tmp_path / "run", progress=silent)
+    assert run.results().rows == 10
+
+
+def test_embeddings_and_lists_are_recognized(tmp_path):
+    x, y = torch.randn(60, 8), torch.arange(60) % 12
+    save_embeddings(tmp_path / "train.safetensors", x, y)
+    found = look_at(tmp_path)
+    assert found.data == {"name": "embeddings", "root": str(tmp_path)} and found.input_shape == (8,)
+    assert found.rows == {"train": 36, "val": 12, "test": 12} and len(found.class_table) == 12
+    path = tmp_path / "first.yaml"
+    path.write_text(starter_recipe(found, "first"))
+    recipe = load_recipe(path)
+    assert recipe.model.name == "linear" and recipe.predictors["top5"].options == {"k": 5}
+    lines = [f"{trees.image(tmp_path / f'{i}.png', seed=i).name},{'ab'[i % 2]}" for i in range(8)]
+    (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines))
+    assert look_at(tmp_path / "list.csv").data == {"name": "image_list", "path": str(tmp_path / "list.csv")}
+
+
+@pytest.mark.errors
+def test_what_cannot_be_trained_on_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        look_at(tmp_path / "nowhere")
+    trees.class_folders(tmp_path / "one", {"ash": 3})
+    with pytest.raises(ValueError, match=r"must hold at least 2 classes, got 1: ash"):
+        look_at(tmp_path / "one")
+    (tmp_path / "a.mp3").write_bytes(b"no")
+    with pytest.raises(ValueError, match="must be a folder or a list"):
+        look_at(tmp_path / "a.mp3")
