@@ -9,10 +9,11 @@ from PIL import Image
 from shortlist import Preprocessing
 from shortlist.datasets import ChangedSplit, TensorSplit
 from shortlist.datasets.glyphs import standardize
-from shortlist.datasets.images import ImageFiles, read_image
+from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.noise import NoisyTensorSplit
 from shortlist.datasets.preparation import preprocessing_of
 from shortlist.datasets.transforms import IMAGENET_MEAN, IMAGENET_STD, BatchTransform, EvalTransform
+from shortlist.preprocessing import read_image
 
 PLAIN = {"height": 4, "width": 4, "resize": None, "mean": (0.0,) * 3, "std": (1.0,) * 3}
 TARGETS = torch.tensor([2, 0, 1])

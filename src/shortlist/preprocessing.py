@@ -1,7 +1,10 @@
-"""Preprocessing: how an image becomes the tensor that a network takes. It is saved with the model."""
+"""Preprocessing: how an image file becomes the tensor that a network takes. It is saved with the model."""
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -12,9 +15,71 @@ from shortlist._checks import check_choice, check_count, check_number
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Preprocessing", "normalize", "pixels_of"]
+__all__ = [
+    "Preprocessing",
+    "as_rgb",
+    "normalize",
+    "pixels_of",
+    "read_image",
+    "reason_of",
+    "refuse_special_files",
+    "with_8_bits",
+]
 
 _CHANNELS = {"RGB": 3, "L": 1}
+
+
+def read_image(path: str | Path) -> "Image.Image":
+    """Read a file as an RGB image, fully decoded; any error becomes a ``ValueError`` with the path."""
+    from PIL import Image
+
+    try:
+        refuse_special_files(path)
+        with Image.open(path) as opened:
+            return as_rgb(opened)
+    except Exception as error:  # decoders fail in many ways on broken files, SyntaxError among them
+        raise ValueError(f"{path} cannot be read as an image: {reason_of(error)}") from error
+
+
+def as_rgb(image: "Image.Image") -> "Image.Image":
+    """Return a copy of an opened image in RGB, as :func:`read_image` gives it."""
+    image = with_8_bits(image)
+    if "transparency" in image.info:  # a palette with transparent colors has to pass through RGBA
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")
+
+
+def with_8_bits(image: "Image.Image") -> "Image.Image":
+    """Return an image with 8 bits; of one with 16 bits, the upper 8 (Pillow would make all above 255 white).
+
+    Raises:
+        ValueError: Its pixels have 32 bits, of which none can say what is black and what is white.
+    """
+    import numpy as np
+    from PIL import Image
+
+    deep = image.mode == "I" and image.format == "PNG"  # how older versions of Pillow open those of 16 bits
+    if image.mode.startswith("I;16") or deep:
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "floating" if image.mode == "F" else "whole"
+        raise ValueError(f"its pixels are {kind} numbers of 32 bits and unknown range, not of 8 or 16 bits")
+    return image
+
+
+def refuse_special_files(path: str | Path) -> None:
+    """Refuse pipes, devices and sockets, since opening them may wait forever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("it is no regular file")
+
+
+def reason_of(error: Exception) -> str:
+    """Say in a few words why a file could not be read."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "it is in no known image format"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def normalize(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import shortlist.cli
 from shortlist.cli import app
+from shortlist.cli.predict import predict_files
 from shortlist.model import Model
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
-from shortlist.runs.predict import predict_files
 from shortlist.runs.run import Run
 from shortlist.training.fit import train
 from tests.datasets import trees

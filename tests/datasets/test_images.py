@@ -16,12 +16,13 @@ from torch.utils.data import DataLoader
 from shortlist.class_table import ClassTable
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.imagenet import imagenet, imagenet_lt
-from shortlist.datasets.images import ImageFiles, PathList, read_image, unreadable_files
+from shortlist.datasets.images import ImageFiles, PathList, unreadable_files
 from shortlist.datasets.inaturalist import inaturalist2018
 from shortlist.datasets.lists import image_list, image_lists
 from shortlist.datasets.plantnet import genus_of, plantnet300k, plantnet_metadata
 from shortlist.datasets.splits import Splits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform
+from shortlist.preprocessing import read_image
 from tests.datasets import trees
 
 

@@ -24,11 +24,12 @@ from shortlist.datasets.embeddings import embeddings, save_embeddings
 from shortlist.datasets.folders import image_folder, images_below
 from shortlist.datasets.glyphs import glyphs, glyphs_full
 from shortlist.datasets.imagenet import imagenet
-from shortlist.datasets.images import ImageFiles, read_image, why_unreadable
+from shortlist.datasets.images import ImageFiles, why_unreadable
 from shortlist.datasets.lists import image_list, read_columns
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.plantnet import plantnet300k, plantnet_metadata
 from shortlist.datasets.splits import ChangedSplit
+from shortlist.preprocessing import read_image
 from tests.datasets import trees
 
 
@@ -390,7 +391,7 @@ def test_sets_that_need_more_than_a_name(name, lacks):
 
 
 def test_pipes_among_images_are_named_and_not_waited_for(tmp_path):
-    from shortlist.datasets.images import read_image, unreadable_files
+    from shortlist.datasets.images import unreadable_files
 
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(ValueError, match=r"pipe.png cannot be read as an image: it is no regular file"):

@@ -213,6 +213,27 @@ def test_pictures_may_be_paths_pillow_images_or_tensors(tmp_path):
     assert model.short_lists([]) == [] == model.short_lists(batch[:0])
 
 
+def test_what_cannot_be_read_has_no_list_and_all_else_has_the_same(tmp_path):
+    model, paths = trained(), photos(tmp_path)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.warns(UserWarning, match="broken.png cannot be read as an image"):
+        lists = model.readable_lists([paths[0], tmp_path / "broken.png", *paths[1:]], "top2", at_least=3)
+    assert lists[1] is None
+    assert [lists[0], *lists[2:]] == model.short_lists(paths, "top2", at_least=3)
+    scores = model.scores(model.prepare(paths)).clone()
+    scores[2] = torch.nan
+    of_scores = model.lists_of_scores(scores, "top2", at_least=3)
+    assert of_scores[2] is None and of_scores[:2] == [lists[0], lists[2]]
+    assert model.readable_lists([]) == [] == model.lists_of_scores(scores[:0])
+
+
+def test_candidates_of_scores_without_a_meaning_have_no_probability():
+    model = Model.from_parts(nn.Identity(), TREES, predictors={"top1": TopK(1)})
+    ((first, second),) = model.lists_of_scores(torch.tensor([[0.3, 0.1, 0.2]]), at_least=2)
+    assert (first.index, first.in_set, first.probability) == (0, True, None)
+    assert (second.index, second.in_set, second.probability) == (2, False, None)
+
+
 def test_batches_are_of_the_size_that_is_asked_for():
     model, sizes = trained(), []
     model.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))

@@ -285,6 +285,8 @@ def test_lists_agree_with_a_stable_sort(classes):
             {},
             "probabilities must be numbers, got NaN in row 1",
         ),
+        ((torch.ones(2, 3).bool(), None), {}, "order must be given where there are no probabilities"),
+        ((torch.ones(2, 4).bool(), None), {"order": torch.ones(2, 4)}, "class_table must have 4 classes"),
     ],
 )
 def test_lists_of_bad_input(arguments, options, message):

@@ -7,8 +7,8 @@ import torch
 import yaml
 
 from shortlist.datasets import DATASETS
-from shortlist.datasets.images import read_image
 from shortlist.datasets.preparation import preprocessing_of
+from shortlist.preprocessing import read_image
 from shortlist.recipes.build import build_data, build_model
 from shortlist.recipes.recipe import RecipeError, load_recipe, load_variant, make_recipe, save_recipe
 from tests.datasets import trees

@@ -8,13 +8,13 @@ from safetensors.torch import save_file
 from scipy.optimize import minimize
 
 from shortlist import Model
+from shortlist.cli.predict import predict_files
 from shortlist.metrics import Results
 from shortlist.models.heads import head_scores
 from shortlist.predictors import AverageK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.network import load_network
-from shortlist.runs.predict import predict_files
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, class_norms, evaluate_run
 from shortlist.scores import normalize_classifier

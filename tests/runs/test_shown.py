@@ -10,11 +10,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shortlist import ClassTable, Model
+from shortlist.cli.predict import predict_files
 from shortlist.metrics import Results
 from shortlist.predictors import TopK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
-from shortlist.runs.predict import predict_files
 from shortlist.training.fit import train
 from tests.training.small import RECIPE
 

@@ -1,11 +1,17 @@
 """``shortlist predict``: write short lists of images."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["predict"]
+if TYPE_CHECKING:
+    from shortlist.model import Model
+    from shortlist.predictors import Candidate
+    from shortlist.runs.list_writers import Counts
+
+__all__ = ["predict", "predict_files"]
 
 
 def predict(
@@ -48,7 +54,6 @@ def predict(
     """
     from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
     from shortlist.model import Model, network_by_name
-    from shortlist.runs.predict import predict_files
 
     own = None
     if network is not None:
@@ -69,3 +74,60 @@ def predict(
     typer.echo(
         f"{counts.items} items, {counts.average_size:.2f} classes in a set on average{unreadable}: {out}"
     )
+
+
+def predict_files(
+    model: "Model",
+    inputs: Sequence[Path],
+    out: Path,
+    *,
+    predictor: str | None = None,
+    top: int = 5,
+    batch_size: int = 256,
+    path_column: str = "path",
+    progress: Callable[[int, int], None] | None = None,
+) -> "Counts":
+    """Find the inputs, have the model list their classes, and write the lists; see :func:`predict`."""
+    from shortlist._checks import check_count
+    from shortlist.datasets.inputs import are_saved_scores
+    from shortlist.runs.list_writers import check_suffix, write_lists
+
+    check_count("top", top)
+    check_count("batch_size", batch_size)
+    check_suffix(out)
+    if out.resolve() in [path.resolve() for path in inputs]:
+        raise ValueError(f"--out must not be one of the inputs, got {out}")
+    if not model.predictors:
+        raise ValueError("the model has no calibrated predictors: see shortlist calibrate")
+    if predictor is not None and predictor not in model.predictors:
+        raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
+    if are_saved_scores(inputs):
+        batches = _lists_of_scores(model, inputs, predictor, top, batch_size)
+    else:
+        batches = _lists_of_images(model, inputs, predictor, top, batch_size, path_column)
+    return write_lists(out, batches, progress=progress)
+
+
+def _lists_of_images(
+    model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
+) -> Iterator[tuple[list[str], "list[list[Candidate] | None]", int]]:
+    import torch
+
+    from shortlist.datasets.inputs import image_files
+
+    files = image_files(inputs, path_column)
+    if model.preprocessing is None:
+        raise ValueError("the model was not trained on images: give saved scores")
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    for start in range(0, len(files), batch_size):
+        names = files[start : start + batch_size]
+        yield names, model.readable_lists(names, predictor, at_least=top), len(files)
+
+
+def _lists_of_scores(
+    model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int
+) -> Iterator[tuple[list[str], "list[list[Candidate] | None]", int]]:
+    from shortlist.datasets.inputs import saved_scores
+
+    for names, scores, total in saved_scores(inputs, head=model.head, batch_size=batch_size):
+        yield names, model.lists_of_scores(model.score_map(scores), predictor, at_least=top), total

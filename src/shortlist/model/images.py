@@ -1,5 +1,6 @@
 """Read and prepare images for a model, some at a time."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from os import PathLike
@@ -9,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.preprocessing import Preprocessing
+from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 
-__all__ = ["in_parts", "prepare_images"]
+__all__ = ["in_parts", "prepare_images", "prepare_readable"]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
@@ -34,6 +35,19 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
     return torch.stack(inputs)
 
 
+def prepare_readable(images: Iterable[Any], preprocessing: Preprocessing | None) -> tuple[Tensor, list[bool]]:
+    """Make inputs (m, ...) of the images that can be read; return also which these are, of all."""
+    inputs, readable = [], []
+    for image in _several(images):
+        try:
+            inputs.append(_prepare(image, preprocessing))
+            readable.append(True)
+        except ValueError as error:
+            warnings.warn(str(error), stacklevel=2)
+            readable.append(False)
+    return torch.stack(inputs) if inputs else torch.empty(0), readable
+
+
 def _several(images: Any) -> Iterable[Any]:
     if isinstance(images, str | PathLike) or not isinstance(images, Iterable):
         raise ValueError(f"images must be a sequence of images, got one {type(images).__name__}")
@@ -52,8 +66,6 @@ def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
             "no preprocessing, which would say how a picture becomes an input"
         )
     from PIL import Image
-
-    from shortlist.datasets.images import as_rgb, read_image
 
     if isinstance(image, Image.Image):
         return preprocessing(as_rgb(image))

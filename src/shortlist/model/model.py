@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -18,9 +17,9 @@ from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
-from shortlist.model.images import in_parts, prepare_images
+from shortlist.model.images import in_parts, prepare_images, prepare_readable
 from shortlist.model.network import network_by_name, network_of
-from shortlist.models.classifiers import classifier_name
+from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec, in_channels_last
 from shortlist.predictors import Candidate, SetPredictor, to_lists
@@ -170,23 +169,8 @@ class Model:
 
     def features(self, batch: Tensor) -> Tensor:
         """Compute the features (n, d) of prepared inputs (n, ...), which the classifier takes."""
-        classifier = self.network.get_submodule(classifier_name(self.network, self.classifier))
-        seen: list[Tensor] = []
-        thread = get_ident()
-
-        def keep(_: nn.Module, inputs: tuple) -> None:
-            if get_ident() == thread:  # the network may be running in others too
-                seen.append(inputs[0])
-
-        hook = classifier.register_forward_pre_hook(keep)
-        try:
-            with torch.inference_mode():
-                self.network(self._input(batch))
-        finally:
-            hook.remove()
-        if len(seen) != 1:
-            raise ValueError(f"classifier must be the name of a module that runs once, it ran {len(seen)}x")
-        return promote(seen[0])
+        with torch.inference_mode():
+            return promote(classifier_input(self.network, self._input(batch), name=self.classifier))
 
     def sets(self, scores: Float[Tensor, "n c"], predictor: str | None = None) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (the first by default)."""
@@ -229,10 +213,39 @@ class Model:
         self._predictor(predictor)
         lists = []
         for part in in_parts(images, batch_size):
-            scores = self.scores(self.prepare(part))
-            sets, probabilities = self.sets(scores, predictor), self.probabilities(scores)
-            lists += to_lists(sets, probabilities, self.classes, order=scores, at_least=at_least)
+            lists += self._lists(self.scores(self.prepare(part)), predictor, at_least)
         return lists
+
+    def readable_lists(
+        self, images: Iterable[Any], predictor: str | None = None, *, at_least: int = 0
+    ) -> list[list[Candidate] | None]:
+        """Return the candidate classes of each image that can be read, ``None`` for any other.
+
+        As :meth:`short_lists`, for one batch of whatever people send: an image that cannot be read is named
+        in a warning, and candidates have no probability where the meaning of the scores is not known.
+        """
+        inputs, readable = prepare_readable(images, self.preprocessing)
+        if not any(readable):
+            return [None] * len(readable)
+        found = iter(self.lists_of_scores(self.scores(inputs), predictor, at_least=at_least))
+        return [next(found) if ok else None for ok in readable]
+
+    def lists_of_scores(
+        self, scores: Float[Tensor, "n c"], predictor: str | None = None, *, at_least: int = 0
+    ) -> list[list[Candidate] | None]:
+        """Return the candidate classes of scores from :meth:`scores`, ``None`` for a row without a number.
+
+        Candidates have no probability where the meaning of the scores is not known.
+        """
+        known = scores.isfinite().any(1)
+        found = iter(self._lists(scores[known], predictor, at_least) if bool(known.any()) else [])
+        return [next(found) if ok else None for ok in known.tolist()]
+
+    def _lists(self, scores: Tensor, predictor: str | None, at_least: int) -> list[list[Candidate]]:
+        """Turn scores into lists: the one way, for images, saved scores and any server."""
+        probabilities = None if self.score_map.now is None else self.probabilities(scores)
+        sets = self.sets(scores, predictor)
+        return to_lists(sets, probabilities, self.classes, order=scores.to(self.device), at_least=at_least)
 
     def save(self, folder: str | Path) -> None:
         """Save the model to a new folder, which appears only when it is complete.

@@ -1,13 +1,14 @@
 """Replace the classifier of a model, or train it alone."""
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["classifier_name", "freeze_features", "replace_classifier"]
+__all__ = ["classifier_input", "classifier_name", "freeze_features", "replace_classifier"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -135,6 +136,31 @@ def _linear_names(module: nn.Module) -> list[str]:
 
 def _linear_layers(model: nn.Module) -> str:
     return f"last linear layers of the model: {', '.join(_linear_names(model)[-8:]) or 'none'}"
+
+
+def classifier_input(model: nn.Module, inputs: Tensor, *, name: str | None = None) -> Tensor:
+    """Run a network, and return the features (n, d) that its classifier took.
+
+    Args:
+        model: Network, which other threads may be running too.
+        inputs: Inputs of the network (n, ...).
+        name: Dotted name of the classifier, found as by :func:`replace_classifier` if ``None``.
+    """
+    seen: list[Tensor] = []
+    thread = get_ident()
+
+    def keep(_: nn.Module, given: tuple) -> None:
+        if get_ident() == thread:
+            seen.append(given[0])
+
+    hook = model.get_submodule(classifier_name(model, name)).register_forward_pre_hook(keep)
+    try:
+        model(inputs)
+    finally:
+        hook.remove()
+    if len(seen) != 1:
+        raise ValueError(f"classifier must be the name of a module that runs once, it ran {len(seen)}x")
+    return seen[0]
 
 
 def classifier_name(model: nn.Module, name: str | None = None) -> str:

@@ -23,7 +23,8 @@ class Candidate:
         id: Id of the class.
         name: Name of the class.
         parents: Parent of the class at each level of the class table, such as ``{"genus": "Quercus"}``.
-        probability: Probability of the class, if the classes are as frequent as in the training rows.
+        probability: Probability of the class, if the classes are as frequent as in the training rows;
+            ``None`` if nobody knows it.
         in_set: Whether the class is in the predicted set; if not, it is listed as one of the best classes.
     """
 
@@ -31,7 +32,7 @@ class Candidate:
     id: str
     name: str
     parents: Mapping[str, str]
-    probability: float
+    probability: float | None
     in_set: bool
 
 
@@ -48,7 +49,7 @@ def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
 
 def to_lists(
     sets: Bool[Tensor, "n c"],
-    probabilities: Float[Tensor, "n c"],
+    probabilities: Float[Tensor, "n c"] | None,
     class_table: ClassTable,
     *,
     order: Float[Tensor, "n c"] | None = None,
@@ -58,7 +59,8 @@ def to_lists(
 
     Args:
         sets: Sets (n, c).
-        probabilities: Probabilities (n, c) of the classes, to sort by and to show.
+        probabilities: Probabilities (n, c) of the classes, to sort by and to show; ``None`` if they are not
+            known: then ``order`` must be given.
         class_table: Names, ids and parents of the c classes.
         order: Scores (n, c) to sort by instead of the probabilities, such as those that made the sets.
         at_least: Number of best classes that are listed in any case, in the set or not.
@@ -75,35 +77,47 @@ def to_lists(
         >>> [(c.name, c.in_set) for c in to_lists(sets, probabilities, table, at_least=1)[0]]
         [('birch', False), ('oak', True)]
     """
-    check_scores(probabilities, name="probabilities")
-    _check_sets(sets)
-    if sets.shape != probabilities.shape:
-        raise ValueError(
-            f"sets must have the probabilities' shape {tuple(probabilities.shape)}, got {tuple(sets.shape)}"
-        )
-    if len(class_table) != probabilities.shape[1]:
-        raise ValueError(f"class_table must have {probabilities.shape[1]} classes, got {len(class_table)}")
+    order = _check_listed(sets, probabilities, class_table, order)
     if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 0:
         raise ValueError(f"at_least must be an integer >= 0, got {at_least!r}")
-    if bool(probabilities.isnan().any()):
-        row = int(probabilities.isnan().any(1).nonzero()[0])
-        raise ValueError(f"probabilities must be numbers, got NaN in row {row}")
-    if order is None:
-        order = probabilities
-    elif order.shape != sets.shape or bool(order.isnan().any()):
-        raise ValueError(f"order must be numbers of shape {tuple(sets.shape)}, got {tuple(order.shape)}")
     shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, len(class_table)))
     rows, columns = shown.nonzero(as_tuple=True)
     best_first = order[rows, columns].argsort(descending=True, stable=True)  # in all rows at once
-    parts = (rows, columns, probabilities[rows, columns], sets[rows, columns])
-    listed = (part[best_first].tolist() for part in parts)
-    lists: list[list[Candidate]] = [[] for _ in range(len(probabilities))]
+    rows, columns = rows[best_first], columns[best_first]
+    known = [None] * len(rows) if probabilities is None else probabilities[rows, columns].tolist()
+    listed = (rows.tolist(), columns.tolist(), known, sets[rows, columns].tolist())
+    lists: list[list[Candidate]] = [[] for _ in range(len(sets))]
     for row, index, probability, in_set in zip(*listed, strict=True):
         lists[row].append(_candidate(class_table, index, probability, in_set))
     return lists
 
 
-def _candidate(class_table: ClassTable, index: int, probability: float, in_set: bool) -> Candidate:
+def _check_listed(
+    sets: Tensor, probabilities: Tensor | None, class_table: ClassTable, order: Tensor | None
+) -> Tensor:
+    """Check what lists are made of; return the numbers (n, c) to sort by."""
+    if probabilities is not None:
+        check_scores(probabilities, name="probabilities")
+    _check_sets(sets)
+    if probabilities is not None and sets.shape != probabilities.shape:
+        raise ValueError(
+            f"sets must have the probabilities' shape {tuple(probabilities.shape)}, got {tuple(sets.shape)}"
+        )
+    if len(class_table) != sets.shape[1]:
+        raise ValueError(f"class_table must have {sets.shape[1]} classes, got {len(class_table)}")
+    if probabilities is not None and bool(probabilities.isnan().any()):
+        row = int(probabilities.isnan().any(1).nonzero()[0])
+        raise ValueError(f"probabilities must be numbers, got NaN in row {row}")
+    if order is None and probabilities is not None:
+        return probabilities
+    if order is None:
+        raise ValueError("order must be given where there are no probabilities, got None")
+    if order.shape != sets.shape or bool(order.isnan().any()):
+        raise ValueError(f"order must be numbers of shape {tuple(sets.shape)}, got {tuple(order.shape)}")
+    return order
+
+
+def _candidate(class_table: ClassTable, index: int, probability: float | None, in_set: bool) -> Candidate:
     parents = {level: column[index] for level, column in class_table.parents.items()}
     return Candidate(index, class_table.ids[index], class_table.names[index], parents, probability, in_set)
 

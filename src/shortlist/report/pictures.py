@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from shortlist.datasets import Split, Splits, TensorSplit
-from shortlist.datasets.images import ImageFiles, read_image
+from shortlist.datasets.images import ImageFiles
+from shortlist.preprocessing import read_image
 from shortlist.recipes.build import build_data
 from shortlist.runs.finished import FinishedRun
 

@@ -12,7 +12,7 @@ from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.datasets.partition import rank_within_class
 from shortlist.datasets.sampling import ClassBalancedSampler
-from shortlist.models.classifiers import classifier_name
+from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
 from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
@@ -68,22 +68,16 @@ def fold_scores(
 @torch.inference_mode()
 def _features(network: nn.Module, recipe: Recipe, data: Splits) -> tuple[Tensor, Tensor, Tensor]:
     """Return the features (n, d) of the training rows without augmentation, classes and row numbers."""
-    classifier = network.get_submodule(classifier_name(network, recipe.head.classifier))
-    seen: list[Tensor] = []
-    hook = classifier.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu()))
     split = _unaugmented(data.train, data.val)
-    batch_size, targets, rows = max(256, recipe.batch_size), [], []
-    try:
-        loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
-        for inputs, target, numbers in loader:
-            network(in_channels_last(inputs))
-            kept = target != -100
-            seen[-1] = seen[-1][kept]
-            targets.append(target[kept])
-            rows.append(numbers[kept])
-    finally:
-        hook.remove()
-    return torch.cat(seen), torch.cat(targets), torch.cat(rows)
+    batch_size, features, targets, rows = max(256, recipe.batch_size), [], [], []
+    loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
+    for inputs, target, numbers in loader:
+        found = classifier_input(network, in_channels_last(inputs), name=recipe.head.classifier)
+        kept = target != -100
+        features.append(found.float().cpu()[kept])
+        targets.append(target[kept])
+        rows.append(numbers[kept])
+    return torch.cat(features), torch.cat(targets), torch.cat(rows)
 
 
 def _unaugmented(train: Split, like: Split) -> Split:
