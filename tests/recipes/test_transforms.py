@@ -76,7 +76,8 @@ def test_transforms_of_a_recipe_reach_the_images(tmp_path):
 def test_the_test_part_can_stand_in_for_validation(tmp_path):
     trees.cifar10(tmp_path, per_class=20)
     section = {"name": "cifar10_lt", "root": str(tmp_path)}
-    assert len(build_data(make_recipe({"data": section})).val) == 0
+    with pytest.raises(ValueError, match="data must have validation rows, got none"):
+        build_data(make_recipe({"data": section}))
     nothing_chosen = {"selection": {"metric": "last"}}
     data = build_data(make_recipe({"data": section | {"val_is_test": True}, **nothing_chosen}))
     assert data.val is data.test and len(data.test) == 200

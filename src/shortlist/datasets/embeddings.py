@@ -44,7 +44,7 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
             import numpy as np
 
             with np.load(path, allow_pickle=False) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+                return {name: _tensor_of(name, arrays[name]) for name in arrays.files}
         if path.suffix == ".pt":
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
             if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
@@ -53,6 +53,15 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     except Exception as error:  # each format has errors of its own
         raise ValueError(f"{path} cannot be read as {path.suffix}: {' '.join(str(error).split())}") from error
     raise ValueError(f"{path} must end in {', '.join(SUFFIXES)}, got {path.suffix!r}")
+
+
+def _tensor_of(name: str, array: Any) -> Tensor:
+    if array.dtype.kind in "US":
+        raise TypeError(
+            f"the array {name!r} holds text: number the classes from 0, and put their names into a "
+            "class_table.json beside it"
+        )
+    return torch.from_numpy(array)
 
 
 def save_embeddings(path: str | Path, embeddings: Tensor, targets: Tensor) -> None:
@@ -81,6 +90,9 @@ def _part(path: Path, input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
             f"{path}: {input_key!r} must be (n, d) and {target_key!r} whole numbers (n,), got "
             f"{tuple(inputs.shape)} and {targets.dtype} {tuple(targets.shape)}"
         )
+    if not bool(inputs.isfinite().all()):
+        row = int((~inputs.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise ValueError(f"{path}: {input_key!r} must be finite numbers, got NaN or infinity in row {row}")
     if len(targets) and int(targets.min()) < 0:
         raise ValueError(f"{path}: {target_key!r} must be >= 0, got {int(targets.min())}")
     return inputs, targets.long()

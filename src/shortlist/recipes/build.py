@@ -32,7 +32,11 @@ __all__ = [
 
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
-    """Build the data set, with the recipe's changes to its training part."""
+    """Build the data set, with the recipe's changes to its training part.
+
+    Raises:
+        ValueError: If a part has no rows, or there is only one class.
+    """
     info, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)
     if info.tells_progress:
@@ -49,6 +53,26 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     data = info.build(**options)
     if section.val_is_test:
         data = replace(data, val=data.test)
+    _check_rows(data)
+    return _with_changed_rows(recipe, data)
+
+
+def _check_rows(data: Splits) -> None:
+    """Require rows in every part, and something to tell apart."""
+    if len(data.class_table) < 2:
+        names = ", ".join(data.class_table.names)
+        raise ValueError(f"data must have at least 2 classes, got {len(data.class_table)} ({names})")
+    for part, words in (("train", "training"), ("val", "validation"), ("test", "test")):
+        if not len(getattr(data, part)):
+            raise ValueError(
+                f"data must have {words} rows, got none: keep some rows apart for them (data.val_fraction, or "
+                "files of their own); classes of one or two rows have none to give away"
+            )
+
+
+def _with_changed_rows(recipe: Recipe, data: Splits) -> Splits:
+    """Return the data with the training rows that the recipe keeps, and their labels with its noise."""
+    section = recipe.data
     if not section.label_noise and section.max_per_class is None:
         return data
     generator = torch.Generator().manual_seed(recipe.seed)
