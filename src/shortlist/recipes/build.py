@@ -65,7 +65,7 @@ def _check_rows(data: Splits) -> None:
     for part, words in (("train", "training"), ("val", "validation"), ("test", "test")):
         if not len(getattr(data, part)):
             raise ValueError(
-                f"data must have {words} rows, got none: keep some rows apart for them (data.val_fraction, or "
+                f"data must have {words} rows, got none: keep some rows apart (data.val_fraction, or "
                 "files of their own); classes of one or two rows have none to give away"
             )
 
