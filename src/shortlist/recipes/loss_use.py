@@ -16,6 +16,7 @@ __all__ = [
     "make_loss",
     "needed_head",
     "needs_of",
+    "takes_class_weights",
 ]
 
 # what a recipe cannot give: it is refused when it is read
@@ -37,6 +38,11 @@ TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross
 def needs_of(name: str) -> frozenset[str]:
     """Return what the loss of this name needs besides scores and target."""
     return getattr(TRAINABLE_LOSSES[name], "needs", frozenset())
+
+
+def takes_class_weights(name: str) -> bool:
+    """Return whether the loss of this name can weigh the classes."""
+    return getattr(TRAINABLE_LOSSES[name], "takes_weight", True)
 
 
 def needed_head(name: str) -> str | None:
