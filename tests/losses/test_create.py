@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 
@@ -23,6 +25,11 @@ def test_class_counts_reach_the_losses_that_need_them(name):
         assert loss.class_counts.equal(COUNTS)
     else:
         assert "class_counts" not in loss.state_dict()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_whether_class_weights_are_taken_is_declared_as_it_is(name):
+    assert LOSSES[name].takes_weight == ("weight" in inspect.signature(LOSSES[name]).parameters)
 
 
 def test_weight_and_options():

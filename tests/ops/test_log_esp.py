@@ -99,3 +99,9 @@ def test_bad_input():
         log_esp_ratio(torch.zeros(2, 3), k=4)
     with pytest.raises(ValueError, match=r"scores must be a floating tensor of shape \(n, c\)"):
         log_esp(torch.zeros(3), k=1)
+
+
+def test_second_derivatives_are_refused():
+    scores = torch.randn(4, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match="has no second derivative"):
+        torch.autograd.grad(log_esp_ratio(scores, k=2).sum(), scores, create_graph=True)

@@ -279,3 +279,63 @@ def test_draws_that_need_more_than_the_upper_end_are_completed(monkeypatch):
     assert sum(completed) > 5_000
     monkeypatch.setattr(cpu_draws.math, "ceil", lambda x: 4)
     check_draws_against_exact(scores, 3, 1.0, 20_000)
+
+
+@pytest.mark.parametrize("num_samples", [5, None])
+@pytest.mark.parametrize(("size", "noise_std"), [(1e4, 1e-5), (1e3, 1e-6), (1.0, 1e-46)])
+def test_noise_below_the_spacing_of_floats(num_samples, size, noise_std):
+    scores = (torch.linspace(-1, 1, 100) * size)[torch.randperm(100)][None].requires_grad_()
+    value = perturbed_topk(scores, k=2, noise_std=noise_std, num_samples=num_samples)
+    (gradient,) = torch.autograd.grad(value.sum(), scores)
+    assert value.item() == pytest.approx(scores.topk(2).values[0, 1].item(), rel=1e-6)
+    assert gradient.sum().item() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_samples", [5, None])
+def test_fewer_finite_scores_than_k(num_samples):
+    scores = torch.full((1, 100), -math.inf)
+    scores[0, 0] = 3.0
+    assert perturbed_topk(scores, k=2, noise_std=0.1, num_samples=num_samples) == -math.inf
+
+
+@pytest.mark.parametrize("num_samples", [5, None])
+def test_nan_behind_classes_that_are_left_out(num_samples):
+    scores = torch.arange(1000.0).flip(0)[None].clone()
+    scores[0, -1] = math.nan
+    assert perturbed_topk(scores, k=3, noise_std=0.5, num_samples=num_samples).isnan()
+
+
+@pytest.mark.parametrize("gap", [3.0, 4.0, 6.0, 20.0])
+@pytest.mark.parametrize(("c", "k", "above"), [(1000, 11, 5), (300, 26, 25), (2000, 100, 50)])
+def test_error_bounds_where_some_classes_are_all_but_certain(gap, c, k, above):
+    scores = torch.full((1, c), -2.0, dtype=torch.float64)
+    scores[0, : k + 1] = 0
+    scores[0, :above] = gap
+    leaf, twin = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    usual = perturbed_topk(leaf, k=k, noise_std=1.0, num_samples=None)
+    tight = perturbed_topk(twin, k=k, noise_std=1.0, num_samples=None, tolerance=1e-13, num_nodes=150)
+    usual.backward()
+    tight.backward()
+    assert tight.item() == pytest.approx(references.expected_topk(scores[0], k, 1.0), abs=1e-9)
+    assert abs(usual.item() - tight.item()) < 1e-5
+    assert (leaf.grad - twin.grad).abs().sum() < 1e-4
+
+
+def test_second_derivatives_are_refused():
+    scores = torch.randn(4, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match="has no second derivative"):
+        torch.autograd.grad(
+            perturbed_topk(scores, k=2, noise_std=1.0, num_samples=None).sum(), scores, create_graph=True
+        )
+
+
+def test_scores_that_are_not_contiguous():
+    scores = (5 * torch.randn(1000, 8)).T
+    for num_samples in (None, 3):
+        perturbed_topk(scores, k=3, noise_std=0.1, num_samples=num_samples)
+
+
+@pytest.mark.errors
+def test_a_tolerance_above_its_bound():
+    with pytest.raises(ValueError, match=r"tolerance must be < 0\.5, got 1\.0"):
+        perturbed_topk(torch.randn(2, 5), k=2, noise_std=1.0, tolerance=1.0)

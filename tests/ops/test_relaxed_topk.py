@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import warnings
 from typing import get_args
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 
 from shortlist.ops import _network_ranks, relaxed_topk
-from shortlist.ops.networks import NETWORKS, comparator_layers, wire_layers
+from shortlist.ops.networks import NETWORKS, comparator_layers, network_depth, wire_layers
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from tests import references
 from tests.conftest import tensor
@@ -237,3 +238,31 @@ def test_10450_classes_fit_in_2_gb_with_the_deepest_network():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         relaxed_topk(torch.zeros(2, 5), **{"k": 2, **arguments})
+
+
+def test_neuralsort_keeps_its_digits_in_float32():
+    scores = torch.randn(2, 10_000)
+    got = relaxed_topk(scores, k=5, method="neuralsort", steepness=10.0)
+    want = relaxed_topk(scores.double(), k=5, method="neuralsort", steepness=10.0)
+    assert (got - want).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_depth_is_known_without_building(network):
+    for n in (1, 2, 3, 16, 50, 100):
+        for k in range(1, min(n, 6) + 1):
+            assert network_depth(network, n, k) == len(comparator_layers(network, n, k))
+
+
+def test_a_trace_selects_anew():
+    first, second = torch.randn(2, 4, 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tracing itself, and of the checks
+        traced = torch.jit.trace(lambda s: relaxed_topk(s, k=3, method="softsort"), first)
+    torch.testing.assert_close(traced(second), relaxed_topk(second, k=3, method="softsort"))
+
+
+@pytest.mark.errors
+def test_an_art_lambda_above_its_bound():
+    with pytest.raises(ValueError, match=r"art_lambda must be < 1, got 5\.0"):
+        relaxed_topk(torch.randn(2, 5), k=2, art_lambda=5.0)

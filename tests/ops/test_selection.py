@@ -105,3 +105,9 @@ def test_pack_above_gives_way_where_it_does_not_pay():
     scores = torch.randn(4, 10)
     packed, index = pack_above(scores, torch.full((4, 1), -9.0), at_least=1)
     assert packed is scores and index is None
+
+
+def test_kth_of_one_row():
+    row = torch.randn(10)
+    assert kth_largest_index(row, 3).shape == kth_largest(row, 3).shape == ()
+    assert kth_largest(row, 3) == row.sort(descending=True).values[2] == row[kth_largest_index(row, 3)]

@@ -84,3 +84,16 @@ def test_bad_input():
         sparse_top(scores, k=torch.tensor([0, 2]))
     with pytest.raises(ValueError, match=r"int64 of shape \(2,\)"):
         sparse_top(scores, k=torch.tensor([1, 2, 3]))
+
+
+def test_sparse_top_of_large_scores():
+    assert sparse_top(torch.full((1, 3000), 1e4), k=1).sum().item() == pytest.approx(1, abs=1e-3)
+    weights = sparse_top(torch.tensor([[1e8] * 3 + [0.0] * 21]), k=2)
+    torch.testing.assert_close(weights[0, :3], torch.full((3,), 2 / 3))
+    scores = torch.randn(4, 1000)
+    torch.testing.assert_close(sparse_top(scores, k=999).sum(1), torch.full((4,), 999.0), rtol=1e-6, atol=0)
+
+
+def test_scores_that_are_not_contiguous():
+    scores = (5 * torch.randn(1000, 8)).T
+    torch.testing.assert_close(sparse_top(scores, k=3), sparse_top(scores.contiguous(), k=3))

@@ -134,6 +134,15 @@ def test_whether_priors_are_taken_is_declared_as_it_is(name):
     assert PREDICTORS[name].takes_priors == ("priors" in arguments)
 
 
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_every_argument_is_saved_or_declared_to_come_from_code(name):
+    kind, arguments = PREDICTORS[name], inspect.signature(PREDICTORS[name]).parameters
+    needed = {key: 2 for key, argument in arguments.items() if argument.default is argument.empty}
+    predictor = kind(**needed)
+    assert predictor.options().keys() == arguments.keys() - kind.from_code
+    assert kind.parts.keys() <= predictor.options().keys()
+
+
 @pytest.mark.errors
 def test_weights_that_overflow_are_an_error():
     priors = torch.tensor([1 - 5e-6] + [1e-6] * 5)

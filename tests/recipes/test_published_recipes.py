@@ -14,7 +14,8 @@ from shortlist.datasets.embeddings import save_embeddings
 from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.metrics import Results
 from shortlist.recipes import sections
-from shortlist.recipes.build import build_data, build_loss, build_model, learning_rate_factor
+from shortlist.recipes.build import build_data, build_model, learning_rate_factor
+from shortlist.recipes.parts import Parts
 from shortlist.recipes.recipe import Recipe, load_recipe, make_recipe
 from shortlist.training.fit import train
 from shortlist.training.module import SetClassifier
@@ -276,9 +277,10 @@ def one_step(recipe: Recipe) -> SetClassifier:
         vision_library(recipe.model.name.partition(":")[0])
     torch.manual_seed(0)
     data = build_data(recipe)
-    model = build_model(recipe, len(data.class_table), data.train[0][0])
+    sample = data.train[0][0]
+    model = build_model(recipe, len(data.class_table), sample)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    module = SetClassifier(recipe, model, build_loss(recipe, data), data)
+    module = SetClassifier(recipe, Parts.of(recipe, data, sample, model))
     trainer = pl.Trainer(
         accelerator="cpu", max_steps=1, limit_val_batches=0, num_sanity_val_steps=0, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,

@@ -23,9 +23,9 @@ from shortlist.report.page import METHOD_SECTIONS, SECTIONS, make_page, write_pa
 from shortlist.report.pictures import Pictures, to_pixels
 from shortlist.report.render import render
 from shortlist.report.rows import measure_method
-from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.sections.beside_published import published_table
 from shortlist.report.sections.summary import compare_sentence, set_sentences
+from shortlist.runs.experiments import Experiment, group_by_data
 from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.run import Run
 from tests.run_factory import finished_run, seal

@@ -63,6 +63,11 @@ def test_a_recipe_finds_its_own_row():
     average = {"five": {"name": "average_k", "k": 5}, "macro": {"name": "average_k", "k": 5, "macro": True}}
     values = found(loss={"name": "average_k", "k": 5}, predictors=average)
     assert values == {"CIFAR-100, average-5": {"average5.micro": 97.35}}
+    for other in ({"rule": "strict"}, {"macro": True}):
+        strict = {"five": {"name": "average_k", "k": 5, **other}}
+        assert not found(loss={"name": "average_k", "k": 5}, predictors=strict)  # not the papers' sets
+    midpoint = {"five": {"name": "average_k", "k": 5, "rule": "midpoint"}}
+    assert found(loss={"name": "average_k", "k": 5}, predictors=midpoint) == values
     noisy = {**CIFAR, "label_noise": 0.2, "noise_level": "superclass"}
     assert found(data=noisy)["CIFAR-100, label noise 0.2"] == {"top5.micro": 87.6}
     assert found(data={**CIFAR, "noise": 0.2})["CIFAR-100, label noise 0.2"] == {"top5.micro": 87.6}

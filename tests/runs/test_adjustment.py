@@ -10,13 +10,14 @@ from scipy.optimize import minimize
 from shortlist import Model
 from shortlist.cli.predict import predict_files
 from shortlist.metrics import Results
+from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_scores
 from shortlist.predictors import AverageK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
-from shortlist.runs.scoring import calibrate_again, class_norms, evaluate_run
+from shortlist.runs.scoring import calibrate_again, evaluate_run
 from shortlist.scores import normalize_classifier
 from shortlist.training.fit import train
 from tests.run_factory import seal

@@ -303,7 +303,7 @@ def test_nothing_is_removed_where_the_data_are_gone(copied, monkeypatch):
     def gone(*_, **__):
         raise FileNotFoundError("the data are gone")
 
-    monkeypatch.setattr("shortlist.training.fit.build_data", gone)
+    monkeypatch.setattr("shortlist.recipes.parts.build_data", gone)
     with pytest.raises(FileNotFoundError), pytest.warns(UserWarning, match="made again from the checkpoints"):
         resume(copied.path, progress=silent)
     after = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}

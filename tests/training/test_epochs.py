@@ -141,17 +141,18 @@ def test_a_run_with_deferred_weights_is_resumed(tmp_path):
 
 
 def test_every_loss_with_class_weights_can_be_reweighted():
-    from shortlist.recipes.build import build_data, build_loss, build_model
+    from shortlist.recipes.build import build_data, build_model
+    from shortlist.recipes.parts import Parts
 
     data = build_data(make_recipe(RECIPE))
     for name in set(LOSS_SECTIONS) - {"role", "pairwise_margin", "sparse_top"}:
         recipe = make_recipe(RECIPE, [f"loss={name}", "reweighting.after=0", "reweighting.beta=0.9"])
-        loss = build_loss(recipe, data)
-        model = build_model(recipe, 12, data.train[0][0])
-        SetClassifier(recipe, model, loss, data).on_train_batch_start(None, 0)
+        sample = data.train[0][0]
+        parts = Parts.of(recipe, data, sample, build_model(recipe, 12, sample))
+        SetClassifier(recipe, parts).on_train_batch_start(None, 0)
         counts = data.class_table.class_counts.double()
         weight = 0.1 / (1 - 0.9 ** counts.clamp(min=1))
-        torch.testing.assert_close(loss.weight.double(), weight / weight.mean(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parts.loss.weight.double(), weight / weight.mean(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

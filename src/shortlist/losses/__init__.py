@@ -57,6 +57,7 @@ __all__ = [
     "average_k_loss",
     "balanced_ce_loss",
     "calibrated_topk_hinge_loss",
+    "call_loss",
     "convex_topk_hinge_loss",
     "create",
     "equalized_loss",
@@ -128,3 +129,11 @@ def create(
     if weight is not None:
         options["weight"] = weight
     return loss(**options)
+
+
+def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:
+    """Compute the loss of a batch from a network's output, targets (n,) and row numbers (n,)."""
+    needs = getattr(loss, "needs", frozenset())
+    if "sample_ids" in needs:
+        return loss(output, target, rows)
+    return loss(tuple(output) if "two_heads" in needs else output, target)

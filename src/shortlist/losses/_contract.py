@@ -207,6 +207,7 @@ class ClassLoss(nn.Module):
 
     function: ClassVar[Callable[..., Tensor]]
     needs: frozenset[str] = frozenset()
+    takes_weight: ClassVar[bool] = True
 
     weight: Tensor | None
 

@@ -116,7 +116,7 @@ def _check_margins(
 
 
 def _check_options(k: int, noise_std: float, num_samples: int | None, margins: Tensor, scale: float) -> None:
-    check_options(k, noise_std, num_samples, margins, scale)
+    check_options(k=k, noise_std=noise_std, num_samples=num_samples, margin=margins, scale=scale)
 
 
 class ImbalancedNoisedTopKLoss(ClassLoss):

@@ -75,7 +75,14 @@ def noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
     """
-    check_options(k, noise_std, num_samples, margin, scale, logits.shape[-1])
+    check_options(
+        k=k,
+        noise_std=noise_std,
+        num_samples=num_samples,
+        margin=margin,
+        scale=scale,
+        num_classes=logits.shape[-1],
+    )
     smoothing = {"noise_std": noise_std, "num_samples": num_samples, "noise": noise, "generator": generator}
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -92,6 +99,7 @@ def noised_topk_loss(
 
 
 def check_options(
+    *,
     k: int,
     noise_std: float,
     num_samples: int | None,

@@ -137,6 +137,7 @@ class RoleLoss(nn.Module):
     """Module of :func:`role_loss` with its table of label estimates. It needs the sample ids of the rows."""
 
     needs = frozenset({"sample_ids"})
+    takes_weight = False
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from shortlist.models.resnet_cifar import (
 __all__ = [
     "MLP",
     "MODELS",
+    "OF_FIXED_SIZE",
     "CifarResNet",
     "ConvNet",
     "DenseNet",
@@ -48,3 +49,4 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "densenet_cifar": densenet_cifar,
     "densenet40_40": densenet40_40,
 }
+OF_FIXED_SIZE = frozenset({"linear", "mlp"})  # these take ``image_size`` too

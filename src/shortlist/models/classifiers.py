@@ -4,11 +4,12 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["classifier_input", "classifier_name", "freeze_features", "replace_classifier"]
+__all__ = ["class_norms", "classifier_input", "classifier_name", "freeze_features", "replace_classifier"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -183,3 +184,22 @@ def classifier_name(model: nn.Module, name: str | None = None) -> str:
             f"{', '.join(found) or 'nothing'}; {_linear_layers(model)}"
         )
     return found[0]
+
+
+def class_norms(model: nn.Module, name: str | None = None) -> dict[str, tuple[Tensor, Tensor] | None]:
+    """Return norms of the class weights (c,) and offsets (c,) of each head; a cosine head has none."""
+    head = model.get_submodule(classifier_name(model, name))
+    if isinstance(head, TwoHead):
+        return {"set": _norms(head.set_head), "proposal": _norms(head.proposal_head)}
+    return {"set": _norms(head)}
+
+
+def _norms(head: nn.Module) -> tuple[Tensor, Tensor] | None:
+    factors = torch.ones(())
+    if isinstance(head, ScaledHead):
+        factors, head = head.scale.detach().cpu(), head.head
+    if not isinstance(head, LinearHead | nn.Linear):
+        return None
+    norms = head.weight.detach().float().norm(dim=1).cpu() * factors
+    offsets = torch.zeros_like(norms) if head.bias is None else head.bias.detach().float().cpu()
+    return norms, offsets

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import check_choice, check_count, check_number
 from shortlist._named_code import code_error, find_code
-from shortlist.models import MODELS
+from shortlist.models import MODELS, OF_FIXED_SIZE
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
@@ -199,13 +199,10 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
     if not pretrained:
         options = {key: value for key, value in options.items() if key not in _WEIGHTS}
     if name in MODELS:
-        make_model = MODELS[name]
-        wants = inspect.signature(make_model).parameters
-        if "in_channels" in wants:
-            options.setdefault("in_channels", shape[0])
-        if "image_size" in wants and len(shape) == 3:
+        options.setdefault("in_channels", shape[0])
+        if name in OF_FIXED_SIZE and len(shape) == 3:
             options.setdefault("image_size", tuple(shape[1:]))
-        return make_model(num_classes, **options)
+        return MODELS[name](num_classes, **options)
     library, _, model = name.partition(":")
     if library == "timm":
         return _optional("timm", "vision").create_model(model, num_classes=num_classes, **options)

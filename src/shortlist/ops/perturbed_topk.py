@@ -44,7 +44,7 @@ def perturbed_topk(
     happen over ``num_nodes`` equidistant levels. At the default settings its value is within ``1e-5 *
     noise_std`` of the expectation, and its gradient within 1e-4 in the sum of absolute differences; 64 nodes
     at ``tolerance=1e-13`` give 9 digits in float64. These bounds were measured, for k up to 101 and c up to
-    2,000, by ``tests/ops/test_perturbed_topk.py`` and ``tests/test_regressions.py``.
+    2,000, by ``tests/ops/test_perturbed_topk.py``.
 
     Args:
         scores: Scores (n, c); ``-inf`` leaves a class out.

@@ -1,7 +1,7 @@
 """The base of all predictors: calibration at once or in batches, with the state in buffers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -88,6 +88,10 @@ class SetPredictor(KeepsPrecision, ABC):
     needs_calibration: ClassVar[bool] = True
     needs_target: ClassVar[bool] = False
     takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
+    # arguments that recipes cannot give and files do not keep among the options
+    from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
+    # by argument, what may stand there by a name with options of its own
+    parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
     shift: Tensor | None

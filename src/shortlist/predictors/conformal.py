@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, ClassVar
 
@@ -58,6 +59,7 @@ class Conformal(SetPredictor):
 
     needs_target: ClassVar[bool] = True
     takes_priors: ClassVar[bool] = True
+    parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
     threshold: Tensor
 
     def __init__(

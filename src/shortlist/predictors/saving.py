@@ -13,9 +13,7 @@ from shortlist._json import read_json
 from shortlist.predictors._base import CalibrationReport, SetPredictor
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.conformity import CONFORMITY_SCORES
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.thresholds import THRESHOLD_RULES
 from shortlist.predictors.topk import TopK
 
 __all__ = ["PREDICTORS", "load", "make", "save"]
@@ -30,9 +28,7 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "conformal": Conformal,
 }
 
-_PARTS: dict[type[SetPredictor], dict[str, dict[str, Any]]] = {
-    Conformal: {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
-}
+_PARTS = {kind: kind.parts for kind in PREDICTORS.values()}
 
 
 def make(

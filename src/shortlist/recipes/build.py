@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
 from shortlist.datasets.noise import redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
+from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
+from shortlist.models.heads import ScaledHead
 from shortlist.models.spec import HeadName, NetworkSpec, build_network
 from shortlist.models.weights import load_weights
 from shortlist.predictors import SetPredictor, make
@@ -28,6 +30,7 @@ __all__ = [
     "build_predictor",
     "learning_rate_factor",
     "network_spec",
+    "prepare_second_stage",
 ]
 
 
@@ -155,6 +158,19 @@ def _head_name(recipe: Recipe) -> str:
     if needed is None and chosen == "two_head":
         raise ValueError(f"head.name must not be two_head for the loss {recipe.loss.name}: it takes one")
     return chosen
+
+
+def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
+    """Freeze the features, and reset the classifier or give it one scale per class."""
+    stage, name = recipe.second_stage, recipe.head.classifier
+    assert stage is not None
+    if stage.name == "retrain_classifier":
+        freeze_features(model, name=name, reset=True)
+        return
+    found = classifier_name(model, name)
+    head: Any = model.get_submodule(found)
+    replace_classifier(model, ScaledHead(head), name=found)
+    freeze_features(model, name=found)
 
 
 def build_optimizer(

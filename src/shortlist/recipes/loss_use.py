@@ -1,4 +1,4 @@
-"""Read what a loss declares: what it needs, and what the scores mean that a network learns with it."""
+"""Make the loss of a recipe, with what it declares that it needs."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -9,20 +9,16 @@ from torch import Tensor, nn
 
 from shortlist import losses
 from shortlist.losses import LOSSES, LabelEstimates
-from shortlist.scores import ScoreMap, map_of_loss
 
 __all__ = [
-    "HEADS",
     "NOT_FROM_A_RECIPE",
     "TRAINABLE_LOSSES",
-    "call_loss",
-    "declared_maps",
     "make_loss",
     "needed_head",
     "needs_of",
+    "takes_class_weights",
 ]
 
-HEADS = ("set", "proposal")  # of a two-head model
 # what a recipe cannot give: it is refused when it is read
 NOT_FROM_A_RECIPE = {
     "label_sets": "its target is a set of labels for each row",
@@ -42,6 +38,11 @@ TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross
 def needs_of(name: str) -> frozenset[str]:
     """Return what the loss of this name needs besides scores and target."""
     return getattr(TRAINABLE_LOSSES[name], "needs", frozenset())
+
+
+def takes_class_weights(name: str) -> bool:
+    """Return whether the loss of this name can weigh the classes."""
+    return getattr(TRAINABLE_LOSSES[name], "takes_weight", True)
 
 
 def needed_head(name: str) -> str | None:
@@ -68,36 +69,3 @@ def make_loss(
     if name not in LOSSES:
         return TRAINABLE_LOSSES[name](**given, weight=weight)
     return losses.create(name, class_counts=class_counts, weight=weight, **given)
-
-
-def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:
-    """Compute the loss of a batch from a network's output, targets (n,) and row numbers (n,)."""
-    needs = getattr(loss, "needs", frozenset())
-    if "sample_ids" in needs:
-        return loss(output, target, rows)
-    return loss(tuple(output) if "two_heads" in needs else output, target)
-
-
-def declared_maps(
-    loss: nn.Module, class_counts: Tensor, *, balanced_rows: bool, free_scores: bool = True
-) -> dict[str, ScoreMap]:
-    """Return the score map of each head, as the loss declares it, before anything is fitted.
-
-    Args:
-        loss: Loss, with the class weights that it had at the epoch that is kept.
-        class_counts: Number of training rows of each class (c,).
-        balanced_rows: Whether the classifier was trained on class-balanced batches.
-        free_scores: Whether the classifier could become what the loss asks for; one that only learned a scale
-            for each class could not, and nobody knows what its scores contain.
-    """
-    shares = torch.full((len(class_counts),), 1 / len(class_counts)) if balanced_rows else None
-    heads = HEADS if "two_heads" in getattr(loss, "needs", frozenset()) else (None,)
-    maps = {
-        head or "set": map_of_loss(loss, class_counts=class_counts, class_shares=shares, head=head)
-        for head in heads
-    }
-    if free_scores:
-        return maps
-    return {
-        head: ScoreMap(len(class_counts), scale=found.scale, contains=None) for head, found in maps.items()
-    }

@@ -126,8 +126,8 @@ class Recipe(s.Section):
         for key, predictor in self.predictors.items():
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
-            provided = frozenset({"priors", "scores_priors", "generator", "max_rows"})
-            _check_options(f"predictors.{key}", predictor, PREDICTORS[predictor.name], provided)
+            kind = PREDICTORS[predictor.name]
+            _check_options(f"predictors.{key}", predictor, kind, kind.from_code)
         return self
 
     @model_validator(mode="after")

@@ -4,18 +4,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shortlist.predictors import PREDICTORS
 from shortlist.priors import class_balanced_weights
-from shortlist.recipes.loss_use import HEADS, declared_maps, make_loss, needed_head
-from shortlist.scores import PriorRecord, ScoreMap, meaning_of_loss
+from shortlist.recipes.loss_use import make_loss, needed_head
+from shortlist.scores import HEADS, PriorRecord, ScoreMap, maps_of_loss, meaning_of_loss
 
 if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
 
 __all__ = [
     "check_score_rules",
+    "declared_maps",
     "fits_class_shifts",
     "is_fitted",
     "scales_weights",
@@ -39,6 +40,12 @@ def trains_balanced(recipe: "Recipe") -> bool:
 def scales_weights(recipe: "Recipe") -> bool:
     """Return whether the classifier that is kept only learned a scale for each class."""
     return recipe.second_stage is not None and recipe.second_stage.name == "weight_scaling"
+
+
+def declared_maps(recipe: "Recipe", loss: nn.Module, class_counts: Tensor) -> dict[str, ScoreMap]:
+    """Return the score map of each head, as the loss declares it for the classifier that is kept."""
+    free = not scales_weights(recipe)
+    return maps_of_loss(loss, class_counts, balanced_rows=trains_balanced(recipe), free_scores=free)
 
 
 def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
@@ -92,8 +99,7 @@ def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
 
 def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
     """Return the map that the loss declares for the head to predict from, for classes of some counts."""
-    loss, free = _loss(recipe, reweighted=reweighted), not scales_weights(recipe)
-    maps = declared_maps(loss, _COUNTS, balanced_rows=trains_balanced(recipe), free_scores=free)
+    maps = declared_maps(recipe, _loss(recipe, reweighted=reweighted), _COUNTS)
     return maps.get(recipe.adjust.predict_from, maps["set"])
 
 
@@ -105,7 +111,7 @@ def _twice_faults(recipe: "Recipe") -> Iterator[str]:
     weighted = getattr(recipe.loss, "class_balanced", None) is not None or (
         recipe.reweighting is not None and recipe.second_stage is None
     )
-    on_plain_rows = declared_maps(_loss(recipe), _COUNTS, balanced_rows=False)["set"].contains
+    on_plain_rows = maps_of_loss(_loss(recipe), _COUNTS, balanced_rows=False)["set"].contains
     leaves_out = on_plain_rows is not None and not on_plain_rows.same_as(PriorRecord.training(_COUNTS))
     if weighted or leaves_out:
         what = "class weights" if weighted else f"the loss {recipe.loss.name}"

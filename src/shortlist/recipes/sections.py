@@ -15,7 +15,7 @@ from pydantic import (
 )
 from torch import nn
 
-from shortlist.recipes.loss_use import TRAINABLE_LOSSES
+from shortlist.recipes.loss_use import TRAINABLE_LOSSES, takes_class_weights
 from shortlist.recipes.transforms import TRANSFORMS
 
 __all__ = [
@@ -274,7 +274,7 @@ def options_model(
 
 def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:
     more: dict[str, Any] = {"name": (Literal[name], name)}  # type: ignore[valid-type]
-    if "weight" in inspect.signature(make).parameters:
+    if takes_class_weights(name):
         more["class_balanced"] = (Annotated[float | None, Field(ge=0, lt=1)], None)
     return options_model(f"{name} loss", make, provided=_PROVIDED, more=more)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shortlist.compare.comparison import Best, compare_groups
 from shortlist.compare.rows import RowReader
-from shortlist.report.runs import Experiment
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["Leader", "find_leaders"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from shortlist.report.best import Leader
 from shortlist.report.parts import Cell, Table, metric_cell
-from shortlist.report.runs import Experiment
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["Column", "group_columns", "method_table", "score_columns", "set_names"]

@@ -32,7 +32,6 @@ from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.pictures import BUDGET, Pictures, open_pictures
 from shortlist.report.render import page_style, render
 from shortlist.report.rows import measure_method
-from shortlist.report.runs import Experiment, group_by_data
 from shortlist.report.sections.accuracy import measure_accuracy
 from shortlist.report.sections.beside_published import measure_beside_published
 from shortlist.report.sections.confused import measure_confused
@@ -46,6 +45,7 @@ from shortlist.report.sections.summary import measure_summary
 from shortlist.report.sections.training import measure_training
 from shortlist.report.views import ExperimentView, MethodPart, MethodView
 from shortlist.report.words import count
+from shortlist.runs.experiments import Experiment, group_by_data
 from shortlist.runs.groups import Group, group_runs, read_runs
 
 __all__ = ["METHOD_SECTIONS", "SECTIONS", "PageReport", "make_page", "write_page"]

@@ -26,6 +26,13 @@ _PLAIN: dict[str, Any] = {
     "data.long_tail": None,
     "data.noise": 0.0,
 }
+# what the sets of k classes on average are in the papers: with another value it is another method
+_PUBLISHED_SETS: dict[str, Any] = {
+    "macro": False,
+    "priors": None,
+    "rule": "midpoint",
+    "activation": "softmax",
+}
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
     if average is None:
         return metric if re.fullmatch(r"top\d+\.\w+|balanced_error", metric) else None
     for key, section in (recipe.get("predictors") or {}).items():
-        plain = not section.get("macro") and section.get("priors") is None
+        plain = all(section.get(key, value) == value for key, value in _PUBLISHED_SETS.items())
         if section["name"] == "average_k" and section.get("k") == int(average[1]) and plain:
             return f"sets.{key}.coverage.{average[2]}"
     return None

@@ -7,7 +7,7 @@ from typing import Any
 from shortlist.report.best import Leader
 from shortlist.report.pictures import Pictures
 from shortlist.report.rows import MethodRows
-from shortlist.report.runs import Experiment
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["ExperimentView", "MethodPart", "MethodView"]

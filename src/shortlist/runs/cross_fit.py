@@ -12,11 +12,11 @@ from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.datasets.partition import rank_within_class
 from shortlist.datasets.sampling import ClassBalancedSampler
+from shortlist.losses import call_loss
 from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
 from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
-from shortlist.recipes.loss_use import call_loss
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import trains_balanced
 from shortlist.runs.network import load_network

@@ -1,4 +1,4 @@
-"""Prepare the network of a run for its second stage, and read it from its best epoch."""
+"""Read the network of a run from its best epoch or its finished model, and describe it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,8 @@ from shortlist._files import check_regular
 from shortlist._messages import one_line
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
-from shortlist.model.files import read_network, write_description, write_network
-from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
-from shortlist.models.heads import ScaledHead
-from shortlist.recipes.build import build_model, network_spec
+from shortlist.model.files import read_network, write_description
+from shortlist.recipes.build import build_model, network_spec, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import scales_weights
 from shortlist.runs.run import Run, RunError
@@ -21,11 +19,10 @@ from shortlist.runs.run import Run, RunError
 __all__ = [
     "best_state",
     "describe_model",
+    "description_of",
     "last_stage",
     "load_network",
-    "prepare_second_stage",
     "read_checkpoint",
-    "write_model",
 ]
 
 
@@ -57,45 +54,27 @@ def load_network(run: Run, *, network: nn.Module | None = None, allow_code: bool
     return model.eval()
 
 
-def write_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> None:
-    """Write the network to the run's finished model, with its specification and preprocessing."""
-    shape = run.info()["input_shape"]
-    spec = network_spec(recipe, len(data.class_table), shape, scaled_head=scales_weights(recipe))
-    prepared = preprocessing_of(data.val)
-    write_network(run.model_path, network)
-    info = run.info()
-    about = {"name": recipe.name, "trained": info["created"], "versions": info.get("versions", {})}
-    describe_model(
-        run,
-        network=spec.to_dict(),
-        preprocessing=None if prepared is None else prepared.to_dict(),
-        classifier=recipe.head.classifier,
-        about=about,
-    )
+def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
+    """Return what ``model.json`` says of a run's network: how it is made, and what it does with images."""
+    info, prepared = run.info(), preprocessing_of(data.val)
+    shape, scaled = info["input_shape"], scales_weights(recipe)
+    return {
+        "network": network_spec(recipe, len(data.class_table), shape, scaled_head=scaled).to_dict(),
+        "preprocessing": None if prepared is None else prepared.to_dict(),
+        "classifier": recipe.head.classifier,
+        "about": {"name": recipe.name, "trained": info["created"], "versions": info.get("versions", {})},
+    }
 
 
-def describe_model(run: Run, **known: Any) -> None:
-    """Write the description of a run's finished model, if the run has a network."""
+def describe_model(run: Run) -> None:
+    """Write the description of the finished model of a run without a network, before it is calibrated."""
     nothing = {"network": None, "preprocessing": None, "head": "set", "classifier": None}
-    write_description(run.model_path, {**nothing, "predictors": [], "about": {}, **known})
+    write_description(run.model_path, {**nothing, "predictors": [], "about": {}})
 
 
 def last_stage(recipe: Recipe) -> str:
     """Return the folder of the checkpoints of the stage that a run ends with."""
     return "second_stage" if recipe.second_stage is not None else "checkpoints"
-
-
-def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
-    """Freeze the features, and reset the classifier or give it one scale per class."""
-    stage, name = recipe.second_stage, recipe.head.classifier
-    assert stage is not None
-    if stage.name == "retrain_classifier":
-        freeze_features(model, name=name, reset=True)
-        return
-    found = classifier_name(model, name)
-    head: Any = model.get_submodule(found)
-    replace_classifier(model, ScaledHead(head), name=found)
-    freeze_features(model, name=found)
 
 
 def best_state(run: Run, folder: str, prefix: str = "model.") -> dict[str, Any]:

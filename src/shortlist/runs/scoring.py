@@ -1,77 +1,102 @@
 """Score whole parts of the data, and make the score map, predictors and results from the scores."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import Split
+from shortlist.datasets import Split, Splits
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.metrics import Results, evaluate
-from shortlist.model.files import write_calibration
-from shortlist.models.classifiers import classifier_name
-from shortlist.models.heads import LinearHead, ScaledHead, TwoHead, head_outputs
+from shortlist.model.files import write_calibration, write_network
+from shortlist.models.classifiers import class_norms
+from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import SetPredictor
-from shortlist.recipes.build import build_predictor
+from shortlist.recipes.build import build_loss, build_predictor
 from shortlist.recipes.recipe import Recipe, save_recipe
+from shortlist.recipes.score_rules import declared_maps
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.macro_check import warn_where_priors_hurt
+from shortlist.runs.network import best_state, description_of, last_stage
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
 
-__all__ = ["calibrate_again", "calibrate_run", "class_norms", "evaluate_run", "score_split"]
+__all__ = [
+    "calibrate_again",
+    "calibrate_run",
+    "check_not_diverged",
+    "evaluate_run",
+    "make_model",
+    "score_run",
+]
 
 Progress = Callable[[str, int, int], None]
-Norms = tuple[Tensor, Tensor] | None
+
+
+def check_not_diverged(scores: Tensor) -> None:
+    """Raise an error if a network's scores are not finite numbers."""
+    if bool(scores.isnan().any()):
+        raise ValueError(
+            "the network's scores are no numbers: the training diverged; try a smaller optimizer.lr"
+        )
+
+
+def score_run(
+    run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, progress: Progress | None = None
+) -> None:
+    """Save the scores of the validation and test rows, as the network gives them."""
+    norms = class_norms(network, recipe.head.classifier)
+    for part, split in (("val", data.val), ("test", data.test)):
+        tell = None if progress is None else partial(progress, f"scoring {part}")
+        scores, target = _score_split(network, recipe, split, tell)
+        for output in scores.values():
+            check_not_diverged(output)
+        run.save_scores(part, scores, target, norms)
 
 
 @torch.inference_mode()
-def score_split(
-    model: nn.Module,
-    split: Split,
-    *,
-    batch_size: int,
-    workers: int = 0,
-    progress: Progress | None = None,
-    part: str = "",
+def _score_split(
+    network: nn.Module, recipe: Recipe, split: Split, tell: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return the scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
-    device = next(model.parameters()).device
-    training = model.training
-    model.eval()
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
     scores: dict[str, list[Tensor]] = {}
     targets = []
-    loader = evaluation_loader(split, batch_size=batch_size, workers=workers, shared=False)
-    for number, (inputs, target, _) in enumerate(loader):
+    size = max(recipe.batch_size, 256)
+    loader = evaluation_loader(split, batch_size=size, workers=recipe.workers, shared=False)
+    for number, (inputs, target, _) in enumerate(loader, start=1):
         kept = target != -100
-        for head, output in head_outputs(model(in_channels_last(inputs.to(device)))).items():
+        for head, output in head_outputs(network(in_channels_last(inputs.to(device)))).items():
             scores.setdefault(head, []).append(output.float().cpu()[kept])
         targets.append(target[kept])
-        if progress is not None:
-            progress(part, number + 1, len(loader))
-    model.train(training)
+        if tell is not None:
+            tell(number, len(loader))
+    network.train(training)
     return {head: torch.cat(parts) for head, parts in scores.items()}, torch.cat(targets)
 
 
-def class_norms(model: nn.Module, name: str | None = None) -> dict[str, Norms]:
-    """Return norms of the class weights (c,) and offsets (c,) of each head; a cosine head has none."""
-    head = model.get_submodule(classifier_name(model, name))
-    if isinstance(head, TwoHead):
-        return {"set": _norms(head.set_head), "proposal": _norms(head.proposal_head)}
-    return {"set": _norms(head)}
+def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> None:
+    """Write the finished model of a run: its network, and what is calibrated on its validation scores."""
+    loss = _kept_loss(run, recipe, data)
+    maps = declared_maps(recipe, loss, data.class_table.class_counts)
+    run.save_declared(maps, getattr(loss, "weight", None))
+    calibration = _calibrate(run, recipe, network)
+    write_network(run.model_path, network)
+    write_calibration(run.model_path, *calibration, description_of(run, recipe, data))
 
 
-def _norms(head: nn.Module) -> Norms:
-    factors = torch.ones(())
-    if isinstance(head, ScaledHead):
-        factors, head = head.scale.detach().cpu(), head.head
-    if not isinstance(head, LinearHead | nn.Linear):
-        return None
-    norms = head.weight.detach().float().norm(dim=1).cpu() * factors
-    offsets = torch.zeros_like(norms) if head.bias is None else head.bias.detach().float().cpu()
-    return norms, offsets
+def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
+    """Return the loss with the class weights that it had at the best epoch."""
+    loss = build_loss(recipe, data)
+    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
+    if weight is not None:
+        loss.weight = weight
+    return loss
 
 
 def calibrate_run(
@@ -84,7 +109,7 @@ def calibrate_run(
     for ``adjust.tau: cross_fit`` of a network that is code of somebody's own, which is never run here.
     """
     calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
-    _save_calibration(run, *calibration)
+    write_calibration(run.model_path, *calibration)
     return calibration[2]
 
 
@@ -99,7 +124,7 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
         calibration = _calibrate(run, recipe, network)
         rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
         run.set_state("calibrating", rewriting=rewriting)
-        _save_calibration(run, *calibration)
+        write_calibration(run.model_path, *calibration)
         save_recipe(recipe, run.path / "recipe.yaml")
         (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
         evaluate_run(run)
@@ -144,10 +169,6 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
         return complete_map(recipe, start, scores, target, counts, rows="training rows, held out in folds")
     scores, target = run.load_scores("val", head)
     return complete_map(recipe, start, scores, target, counts, rows="validation rows")
-
-
-def _save_calibration(run: Run, head: str, score_map: ScoreMap, predictors: dict[str, SetPredictor]) -> None:
-    write_calibration(run.model_path, head, score_map, predictors)
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:

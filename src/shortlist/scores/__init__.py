@@ -8,7 +8,7 @@ from shortlist.scores.likelihood import (
     fit_temperature_and_prior,
     fit_temperature_and_tau,
 )
-from shortlist.scores.meaning import map_of_loss, meaning_of_loss
+from shortlist.scores.meaning import HEADS, map_of_loss, maps_of_loss, meaning_of_loss
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.rows_priors import priors_of_rows
 from shortlist.scores.score_map import ScoreMap, UnknownPriorError
@@ -16,6 +16,7 @@ from shortlist.scores.tau import TauFit, fit_tau
 from shortlist.scores.weights import normalization_map, normalize_classifier, normalize_weights
 
 __all__ = [
+    "HEADS",
     "ClassShiftFit",
     "PriorRecord",
     "ScoreMap",
@@ -29,6 +30,7 @@ __all__ = [
     "fit_temperature_and_prior",
     "fit_temperature_and_tau",
     "map_of_loss",
+    "maps_of_loss",
     "meaning_of_loss",
     "normalization_map",
     "normalize_classifier",

@@ -9,7 +9,9 @@ from shortlist.losses import ScoreMeaning
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.score_map import ScoreMap
 
-__all__ = ["map_of_loss", "meaning_of_loss"]
+__all__ = ["HEADS", "map_of_loss", "maps_of_loss", "meaning_of_loss"]
+
+HEADS = ("set", "proposal")  # of a two-head model
 
 
 def map_of_loss(
@@ -49,6 +51,31 @@ def map_of_loss(
             got = len(training)
             raise ValueError(f"class_counts must have as many classes as {name} ({length}), got {got}")
     return ScoreMap(len(training), scale=meaning.scale, contains=_named(training, seen.log_priors + ratio))
+
+
+def maps_of_loss(
+    loss: nn.Module, class_counts: Tensor, *, balanced_rows: bool, free_scores: bool = True
+) -> dict[str, ScoreMap]:
+    """Return the score map of each head, as the loss declares it, before anything is fitted.
+
+    Args:
+        loss: Loss, with the class weights that it had at the epoch that is kept.
+        class_counts: Number of training rows of each class (c,).
+        balanced_rows: Whether the classifier was trained on class-balanced batches.
+        free_scores: Whether the classifier could become what the loss asks for; one that only learned a scale
+            for each class could not, and nobody knows what its scores contain.
+    """
+    shares = torch.full((len(class_counts),), 1 / len(class_counts)) if balanced_rows else None
+    heads = HEADS if "two_heads" in getattr(loss, "needs", frozenset()) else (None,)
+    maps = {
+        head or "set": map_of_loss(loss, class_counts=class_counts, class_shares=shares, head=head)
+        for head in heads
+    }
+    if free_scores:
+        return maps
+    return {
+        head: ScoreMap(len(class_counts), scale=found.scale, contains=None) for head, found in maps.items()
+    }
 
 
 def meaning_of_loss(loss: nn.Module, head: str | None) -> ScoreMeaning:

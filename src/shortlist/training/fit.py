@@ -1,30 +1,20 @@
 """Run a recipe: train, keep the best epoch, score, calibrate, evaluate."""
 
-import copy
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from shortlist.datasets import Splits
-from shortlist.datasets.splits import have_same_rows
-from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor
+from shortlist.recipes.build import build_model, prepare_second_stage
 from shortlist.recipes.code import check_code
-from shortlist.recipes.loss_use import declared_maps
+from shortlist.recipes.parts import Parts, build_parts
 from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import scales_weights, trains_balanced, validation_is_test
-from shortlist.runs.network import (
-    best_state,
-    last_stage,
-    load_network,
-    prepare_second_stage,
-    write_model,
-)
+from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import calibrate_run, class_norms, evaluate_run, score_split
-from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.training.module import SetClassifier, check_not_diverged
+from shortlist.runs.scoring import evaluate_run, make_model, score_run
+from shortlist.training.module import SetClassifier
 from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
 
@@ -85,65 +75,30 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
     """Do what is left of a run whose recipe names no code, or such as may be run."""
     if not is_first_process():
         if not (run.path / "run.json").is_file() or run.state == "started":  # else there is nobody to join
-            _fit(run, recipe, progress)
+            _fit(run, recipe, build_parts(recipe, progress=_plain(progress)), progress)
         return run
     with run.locked():
+        begun = run.state == "started"
         lost = find_lost(run) if run.state == "finished" else []
         if run.state == "finished" and not lost:
             return run
-        if run.state == "started":
-            data = _fit(run, recipe, progress)
+        parts = build_parts(recipe, pretrained=begun, progress=_plain(progress))
+        if lost:  # only now: without the data nothing could be made again
+            prepare_remake(run)
+        parts.data.class_table.save(run.model_path / "class_table.json")
+        if begun:
+            run.set_state("started", input_shape=list(parts.sample.shape))
+            _fit(run, recipe, parts, progress)
             run.set_state("trained")
-        else:
-            data = build_data(recipe)
-            if lost:  # only now: without the data nothing could be made again
-                prepare_remake(run)
-            data.class_table.save(run.model_path / "class_table.json")
-        _finish(run, recipe, data, progress, test)
+        _finish(run, recipe, parts.data, progress, test)
     return run
 
 
-def _fit(run: Run, recipe: Recipe, progress: Progress | None) -> Splits:
-    tell = None if progress is None else lambda what, done, total: progress(what, done, total, {})
-    data = build_data(recipe, progress=tell)
-    if is_first_process():
-        data.class_table.save(run.model_path / "class_table.json")
-        run.set_state("started", input_shape=list(data.train[0][0].shape))
-    torch.manual_seed(recipe.seed)
-    model = build_model(recipe, len(data.class_table), data.train[0][0], allow_code=True)
-    module = SetClassifier(recipe, model, build_loss(recipe, data), data)
-    _check_what_follows(recipe, model, data)
-    run_stage(first_stage(recipe), run, recipe, module, data, progress)
+def _fit(run: Run, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
+    """Train the network to the end of its last stage."""
+    run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
     if recipe.second_stage is not None:
-        _second_stage(run, recipe, data, progress)
-    return data
-
-
-def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
-    """Check before the training whether the steps after it are possible."""
-    if have_same_rows(data.val, data.test) and not validation_is_test(recipe):
-        raise ValueError(
-            "the validation rows are the test rows, on which nothing may be fitted or chosen: keep apart "
-            "some training rows for validation (data.val_fraction), or write data.val_is_test: true"
-        )
-    counts = data.class_table.class_counts
-    some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
-    for key, section in recipe.predictors.items():
-        try:
-            build_predictor(recipe, key, counts, some)
-        except ValueError as error:
-            raise ValueError(f"predictors.{key}: {error}") from error
-        k = section.options.get("k", 0)
-        if k > len(counts):
-            raise ValueError(f"predictors.{key}.k must be <= the number of classes ({len(counts)}), got {k}")
-    if recipe.second_stage is not None:
-        model = copy.deepcopy(model)
-        prepare_second_stage(model, recipe)
-    norms = class_norms(model, recipe.head.classifier)
-    if recipe.adjust.weight_normalization is not None and None in norms.values():
-        raise ValueError(
-            "adjust.weight_normalization must be left out: the head, a cosine, looks at no norms of weights"
-        )
+        _second_stage(run, recipe, parts.data, progress)
 
 
 def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | None) -> None:
@@ -156,45 +111,22 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
     model.load_state_dict(best_state(run, first_stage(recipe).folder))
     prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
-    module = SetClassifier(changed, model, build_loss(recipe, data), data, lr=stage.lr)
+    module = SetClassifier(changed, Parts.of(recipe, data, sample, model), lr=stage.lr)
     run_stage(SECOND_STAGE, run, changed, module, data, progress)
 
 
 def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
     """Score validation and test rows by the best epoch, and write the finished model and the results."""
-    model = load_network(run, allow_code=True)
+    network = load_network(run, allow_code=True)
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
-        model.cuda()
-    tell = None if progress is None else lambda what, done, total: progress(what, done, total, {})
-    norms = class_norms(model, recipe.head.classifier)
-    for part in ("val", "test"):
-        split = getattr(data, part)
-        scores, target = score_split(
-            model,
-            split,
-            batch_size=max(recipe.batch_size, 256),
-            workers=recipe.workers,
-            progress=tell,
-            part=f"scoring {part}",
-        )
-        for output in scores.values():
-            check_not_diverged(output)
-        run.save_scores(part, scores, target, norms)
-    loss = _kept_loss(run, recipe, data)
-    counts, free = data.class_table.class_counts, not scales_weights(recipe)
-    maps = declared_maps(loss, counts, balanced_rows=trains_balanced(recipe), free_scores=free)
-    run.save_declared(maps, getattr(loss, "weight", None))
-    write_model(run, recipe, data, model.cpu())
-    calibrate_run(run, recipe, network=model)
+        network.cuda()
+    score_run(run, recipe, data, network, progress=_plain(progress))
+    make_model(run, recipe, data, network.cpu())
     if test:
         evaluate_run(run)
     run.set_state("finished", scores=run.score_map.words())
 
 
-def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
-    """Return the loss with the class weights that it had at the best epoch."""
-    loss = build_loss(recipe, data)
-    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
-    if weight is not None:
-        loss.weight = weight
-    return loss
+def _plain(progress: Progress | None) -> Callable[[str, int, int], None] | None:
+    """Return a progress function for what has no metrics."""
+    return None if progress is None else lambda what, done, total: progress(what, done, total, {})

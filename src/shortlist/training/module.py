@@ -6,10 +6,10 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from shortlist.datasets import Splits
 from shortlist.datasets.sampling import DeferredReweighting
+from shortlist.losses import call_loss
 from shortlist.metrics import average_rows
 from shortlist.metrics.modules import TopKAccuracy
 from shortlist.models.heads import head_scores
@@ -17,34 +17,24 @@ from shortlist.models.spec import in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
 from shortlist.recipes.build import build_optimizer, learning_rate_factor
-from shortlist.recipes.loss_use import call_loss, declared_maps
+from shortlist.recipes.parts import Parts
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.scoring import check_not_diverged
 
-__all__ = ["SetClassifier", "check_not_diverged"]
-
-
-def check_not_diverged(scores: Tensor) -> None:
-    """Raise an error if a network's scores are not finite numbers."""
-    if bool(scores.isnan().any()):
-        raise ValueError(
-            "the network's scores are no numbers: the training diverged; try a smaller optimizer.lr"
-        )
+__all__ = ["SetClassifier"]
 
 
 class SetClassifier(pl.LightningModule):
-    """A Lightning module that trains ``model`` with ``loss`` by a recipe, and measures validation rows."""
+    """A Lightning module that trains the network of a recipe with its loss, and measures validation rows."""
 
     class_counts: Tensor
 
-    def __init__(
-        self, recipe: Recipe, model: nn.Module, loss: nn.Module, data: Splits, *, lr: float | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, parts: Parts, *, lr: float | None = None) -> None:
         super().__init__()
-        self.recipe, self.model, self.loss, self._lr = recipe, model, loss, lr
+        data, loss = parts.data, parts.loss
+        self.recipe, self.model, self.loss, self._lr = recipe, parts.network, loss, lr
+        self._head, self.score_map = parts.head, parts.score_map
         class_counts = data.class_table.class_counts
-        self._head = recipe.adjust.predict_from if recipe.adjust.predict_from != "choose" else "set"
-        # scores are measured as the loss reads them: times its own scale
-        self.score_map = declared_maps(loss, class_counts, balanced_rows=False)[self._head]
         self._val_rows = max(1, len(data.val))
         self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)

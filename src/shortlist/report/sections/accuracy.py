@@ -9,8 +9,8 @@ from shortlist.report.best import Leader
 from shortlist.report.columns import group_columns, method_table, score_columns
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table
-from shortlist.report.runs import Experiment
 from shortlist.report.views import ExperimentView
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["Accuracy", "mean_curve", "measure_accuracy"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from shortlist.metrics.names import format_percent, format_points
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.published import PublishedValue, find_published
-from shortlist.report.runs import Experiment
 from shortlist.report.views import ExperimentView
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["BesidePublished", "measure_beside_published", "published_table"]

@@ -7,8 +7,8 @@ import yaml
 
 from shortlist.recipes.content import differing_keys, flat_content
 from shortlist.report.parts import Cell, Table
-from shortlist.report.runs import Experiment
 from shortlist.report.views import ExperimentView
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.finished import FinishedRun
 
 __all__ = ["Recipes", "measure_recipes"]

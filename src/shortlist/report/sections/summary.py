@@ -8,9 +8,9 @@ from shortlist.compare.comparison import Best
 from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_percent, format_points
 from shortlist.report.parts import interval_ends
-from shortlist.report.runs import Experiment
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval
+from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
 
 __all__ = ["Summary", "compare_sentence", "measure_summary", "set_sentences"]

@@ -1,4 +1,4 @@
-"""The runs of a page: methods on the same data stand together, each data set under a title of its own."""
+"""Put methods on the same data together, each data set under a title of its own."""
 
 import json
 from collections.abc import Sequence

@@ -1,0 +1,100 @@
+"""Build all that a training starts with, and check beforehand whether the steps after it are possible."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.datasets import Splits
+from shortlist.datasets.splits import have_same_rows
+from shortlist.models.classifiers import class_norms
+from shortlist.recipes.build import (
+    build_data,
+    build_loss,
+    build_model,
+    build_predictor,
+    prepare_second_stage,
+)
+from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.score_rules import validation_is_test
+from shortlist.scores import PriorRecord, ScoreMap, maps_of_loss
+
+__all__ = ["Parts", "build_parts"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a training starts with.
+
+    Args:
+        data: Data set.
+        sample: One of its inputs.
+        network: Network.
+        loss: Loss.
+        head: Head by which epochs are measured.
+        score_map: Map of its scores, by which they are measured as the loss reads them: times its own scale.
+    """
+
+    data: Splits
+    sample: Tensor
+    network: nn.Module
+    loss: nn.Module
+    head: str
+    score_map: ScoreMap
+
+    @staticmethod
+    def of(recipe: Recipe, data: Splits, sample: Tensor, network: nn.Module) -> "Parts":
+        """Add the loss of a recipe to data and network."""
+        loss = build_loss(recipe, data)
+        head = "set" if recipe.adjust.predict_from == "choose" else recipe.adjust.predict_from
+        maps = maps_of_loss(loss, data.class_table.class_counts, balanced_rows=False)
+        return Parts(data, sample, network, loss, head, maps[head])
+
+
+def build_parts(recipe: Recipe, *, pretrained: bool = True, progress: Callable | None = None) -> Parts:
+    """Build the parts of a recipe that passed :func:`shortlist.recipes.code.check_code`.
+
+    Args:
+        recipe: Recipe, whose code is run if it names some.
+        pretrained: Whether the network starts from the weights that the recipe names.
+        progress: Function that is called with (what, done, of how many) while the data are built.
+
+    Raises:
+        ValueError: If a step after the training would fail.
+    """
+    data = build_data(recipe, progress=progress)
+    torch.manual_seed(recipe.seed)
+    sample = data.train[0][0]
+    network = build_model(recipe, len(data.class_table), sample, pretrained=pretrained, allow_code=True)
+    parts = Parts.of(recipe, data, sample, network)
+    _check_what_follows(recipe, network, data)
+    return parts
+
+
+def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
+    """Check before the training whether the steps after it are possible."""
+    if have_same_rows(data.val, data.test) and not validation_is_test(recipe):
+        raise ValueError(
+            "the validation rows are the test rows, on which nothing may be fitted or chosen: keep apart "
+            "some training rows for validation (data.val_fraction), or write data.val_is_test: true"
+        )
+    counts = data.class_table.class_counts
+    some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
+    for key, section in recipe.predictors.items():
+        try:
+            build_predictor(recipe, key, counts, some)
+        except ValueError as error:
+            raise ValueError(f"predictors.{key}: {error}") from error
+        k = section.options.get("k", 0)
+        if k > len(counts):
+            raise ValueError(f"predictors.{key}.k must be <= the number of classes ({len(counts)}), got {k}")
+    if recipe.second_stage is not None:
+        model = copy.deepcopy(model)
+        prepare_second_stage(model, recipe)
+    norms = class_norms(model, recipe.head.classifier)
+    if recipe.adjust.weight_normalization is not None and None in norms.values():
+        raise ValueError(
+            "adjust.weight_normalization must be left out: the head, a cosine, looks at no norms of weights"
+        )
