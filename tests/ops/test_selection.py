@@ -2,7 +2,14 @@ import pytest
 import torch
 
 from shortlist.ops._cpu.selection import _group_size
-from shortlist.ops.selection import kth_largest, kth_largest_index, largest, largest_indices, pack_above
+from shortlist.ops.selection import (
+    descending,
+    kth_largest,
+    kth_largest_index,
+    largest,
+    largest_indices,
+    pack_above,
+)
 
 SIZES = [(c, k) for c in (1, 7, 511, 512, 1000, 4099) for k in (1, 2, 6, 16, 51) if k <= c]
 
@@ -111,3 +118,31 @@ def test_kth_of_one_row():
     row = torch.randn(10)
     assert kth_largest_index(row, 3).shape == kth_largest(row, 3).shape == ()
     assert kth_largest(row, 3) == row.sort(descending=True).values[2] == row[kth_largest_index(row, 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(3, 255), (3, 256), (2, 2, 5000), (0, 300), (300,)])
+def test_descending_is_sort(shape, dtype):
+    """Long rows are sorted by digits, short ones by PyTorch."""
+    scores = torch.randn(shape).mul_(torch.randint(-20, 20, shape).float().exp2()).to(dtype)
+    scores[..., ::3] = scores[..., ::3].round()  # ties, 0 of both signs among them
+    scores[..., 7], scores[..., 11], scores[..., 13] = -torch.inf, torch.inf, -0.0
+    values, indices = descending(scores)
+    assert values.dtype == dtype and torch.equal(values, scores.sort(descending=True).values)
+    assert torch.equal(scores.gather(-1, indices), values)
+    assert torch.equal(indices.sort().values, torch.arange(shape[-1]).expand(shape))
+
+
+def test_descending_has_nan_first_and_a_gradient():
+    scores = torch.randn(2, 400, requires_grad=True)
+    values, indices = descending(scores)
+    (values * torch.arange(400)).sum().backward()
+    assert torch.equal(scores.grad.gather(1, indices), torch.arange(400.0).expand(2, 400))
+    with_nan = scores.detach().clone()
+    with_nan[1, 5] = -torch.nan
+    values, indices = descending(with_nan)
+    assert (
+        values[1, 0].isnan()
+        and indices[1, 0] == 5
+        and torch.equal(values[0], with_nan[0].sort(descending=True).values)
+    )

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number, check_scores
+from shortlist.ops.selection import descending
 from shortlist.predictors._compare import where_at_most
 from shortlist.predictors._order import Places, at_last_equal, places_in_order, prefix_sets, true_class_places
 
@@ -209,7 +210,7 @@ def class_scores(
     check_scores(probs, name="probs")
     if isinstance(score, ValueScore):
         return score(probs)
-    in_order, index = probs.sort(dim=1, descending=True)
+    in_order, index = descending(probs)
     numbers = at_last_equal(in_order, score(places_in_order(in_order, uniform)))
     return torch.zeros_like(probs).scatter(1, index, numbers)
 

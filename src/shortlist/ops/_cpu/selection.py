@@ -9,14 +9,45 @@ from torch import Tensor
 from shortlist._checks import promote
 
 __all__ = [
+    "descending",
     "kth_index_in_short_rows",
     "largest",
     "largest_indices",
     "pack_above",
 ]
 
+# Scores in a row from which on sorting by digits is faster.
+_MANY_TO_SORT = 256
 # The bits of minus infinity, in the order of :func:`_sorted_as_integers`.
 _MINUS_INFINITY = -2139095041
+
+
+def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``scores.sort(descending=True)``; long rows are sorted by digits of 16 bits, the last one first.
+
+    NumPy counts such digits where its other sorts, and PyTorch's, compare: a fifth of the time.
+    """
+    known = promote(scores.detach())
+    if scores.shape[-1] < _MANY_TO_SORT or bool(known.isnan().any()):
+        return scores.sort(dim=-1, descending=True)
+    keys = _descending_keys(known.numpy())
+    order: Tensor | None = None
+    for shift in range(0, 8 * keys.itemsize, 16):
+        digits = (keys >> shift).astype(np.uint16)
+        if order is not None:  # gathered by PyTorch, many times faster than by NumPy
+            digits = torch.from_numpy(digits.view(np.int16)).gather(-1, order).numpy().view(np.uint16)
+        step = torch.from_numpy(np.argsort(digits, axis=-1, kind="stable"))
+        order = step if order is None else order.gather(-1, step)
+    assert order is not None
+    return scores.gather(-1, order), order
+
+
+def _descending_keys(scores: np.ndarray) -> np.ndarray:
+    """Return unsigned integers in the reverse order of floats: those above 0 flipped but for the sign."""
+    signed, unsigned = (np.int32, np.uint32) if scores.itemsize == 4 else (np.int64, np.uint64)
+    bits = scores.view(signed)
+    positive = ~(bits >> (8 * scores.itemsize - 1)) & np.iinfo(signed).max
+    return (bits ^ positive).view(unsigned)
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
