@@ -2,9 +2,10 @@
 
 import math
 import numbers
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ __all__ = [
     "check_choice",
     "check_class_vector",
     "check_k",
+    "check_keys",
     "check_number",
     "check_priors",
     "check_probabilities",
@@ -223,3 +225,10 @@ def check_priors(name: str, priors: Tensor, *, num_classes: int | None = None) -
     total = float(priors.double().sum())
     if abs(total - 1) > 1e-2:  # half precision adds up to 1 only to 2 digits
         raise ValueError(f"{name} must add up to 1, got {total:g}")
+
+
+def check_keys(name: str, content: Any, keys: Iterable[str]) -> None:
+    """Require a mapping with exactly these keys."""
+    if not isinstance(content, Mapping) or set(content) != set(keys):
+        got = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        raise ValueError(f"{name} must have exactly {', '.join(sorted(keys))}, got {got}")

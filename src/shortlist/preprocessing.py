@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number
+from shortlist._checks import check_choice, check_count, check_keys, check_number
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,6 +23,7 @@ __all__ = [
     "read_image",
     "reason_of",
     "refuse_special_files",
+    "to_pixels",
     "with_8_bits",
 ]
 
@@ -99,6 +100,22 @@ def pixels_of(image: "Image.Image") -> Tensor:
     """Return the bytes of a Pillow image of one byte per channel, as uint8 (channels, height, width)."""
     data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     return data.view(image.height, image.width, -1).permute(2, 0, 1)
+
+
+def to_pixels(inputs: Tensor) -> Tensor:
+    """Turn an input (1 or 3, h, w) into uint8 (h, w, 3); floating ones are stretched to the whole range.
+
+    Example:
+        >>> to_pixels(torch.tensor([[[-1.0, 1.0]]]))[..., 0]
+        tensor([[  0, 255]], dtype=torch.uint8)
+    """
+    if inputs.ndim != 3 or inputs.shape[0] not in (1, 3):
+        raise ValueError(f"inputs must be a picture of shape (1 or 3, h, w), got {tuple(inputs.shape)}")
+    if inputs.dtype != torch.uint8:
+        values = inputs.float()
+        low, high = values.aminmax()
+        inputs = (255 * (values - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
+    return inputs.expand(3, -1, -1).permute(1, 2, 0).contiguous()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,10 +211,7 @@ class Preprocessing:
         Raises:
             ValueError: If a value is missing, unknown or out of its bounds.
         """
-        names = {field.name for field in fields(Preprocessing)}
-        if not isinstance(content, Mapping) or set(content) != names:
-            got = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-            raise ValueError(f"preprocessing must have exactly {', '.join(sorted(names))}, got {got}")
+        check_keys("preprocessing", content, [field.name for field in fields(Preprocessing)])
         for name in ("mean", "std"):
             if not isinstance(content[name], Sequence) or isinstance(content[name], str):
                 raise ValueError(f"{name} must be a sequence of numbers, got {content[name]!r}")

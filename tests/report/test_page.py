@@ -14,13 +14,14 @@ from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
 from shortlist.compare.comparison import Best, compare_runs
 from shortlist.metrics import Estimate, aggregate
+from shortlist.preprocessing import to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.report import page as page_module
 from shortlist.report.best import find_leaders
 from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.page import METHOD_SECTIONS, SECTIONS, make_page, write_page
-from shortlist.report.pictures import Pictures, to_pixels
+from shortlist.report.pictures import Pictures
 from shortlist.report.render import render
 from shortlist.report.rows import measure_method
 from shortlist.report.sections.beside_published import published_table

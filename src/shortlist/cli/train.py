@@ -5,10 +5,13 @@ import shlex
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from shortlist.runs.run import Run
 
 __all__ = ["calibrate", "evaluate", "train"]
 
@@ -71,13 +74,7 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.cli._console import (
-        look_here_for_code,
-        metrics_table,
-        print_json,
-        progress_report,
-        warnings_as_lines,
-    )
+    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
@@ -108,15 +105,19 @@ def train(
             words += " --allow-code" if allow_code else ""
             typer.echo(f"shortlist: {words}", err=True)
         raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
-    if not is_first_process():
-        return
-    results = run.results()
+    if is_first_process():
+        _print_results(run, as_json=as_json)
+
+
+def _print_results(run: "Run", *, as_json: bool) -> None:
+    from shortlist.cli._console import metrics_table, print_json
+
+    results, words = run.results(), run.score_map.words()
     if as_json:
-        scores = run.score_map.words()
-        print_json({"run": str(run.path), "scores": scores, "results": json.loads(results.to_json())})
+        print_json({"run": str(run.path), "scores": words, "results": json.loads(results.to_json())})
         return
     Console().print(metrics_table(results, f"Test rows of {run.path}"))
-    Console().print(run.score_map.words(), soft_wrap=True)
+    Console().print(words, soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
 
 

@@ -129,13 +129,7 @@ def plan_benchmark(
     Returns:
         The plan, for :func:`apply_plan`.
     """
-    check_number("genus_fraction", genus_fraction, above=0.0)
-    if genus_fraction > 1:
-        raise ValueError(f"genus_fraction must be <= 1, got {genus_fraction!r}")
-    check_count("min_images", min_images)
-    check_number("held_out", held_out, above=0.0, below=0.5)
-    if min_images < 3:
-        raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
+    _check_options(genus_fraction, min_images, held_out)
     images, genus_by_class, repeated = _collect(Path(source))
     generator = torch.Generator().manual_seed(seed)
     genera = sorted(set(genus_by_class.values()))
@@ -148,12 +142,7 @@ def plan_benchmark(
             f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
             f"min_images = {min_images} images"
         )
-    for name in kept:
-        if 2 * share_of(held_out, len(images[name])) >= len(images[name]):
-            raise ValueError(
-                f"held_out must leave a training image of each class, got {held_out}: class {name!r} has "
-                f"{len(images[name])} images; raise min_images"
-            )
+    _check_training_images(images, kept, held_out)
     targets = torch.tensor([i for i, name in enumerate(kept) for _ in images[name]], dtype=torch.int64)
     paths = [image for name in kept for image in images[name]]
     parts = proportional_split(targets, fraction=held_out, generator=generator)
@@ -176,6 +165,26 @@ def plan_benchmark(
     options = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "seed": seed}
     return BenchmarkPlan(rows, table, options, left_out)
+
+
+def _check_options(genus_fraction: float, min_images: int, held_out: float) -> None:
+    check_number("genus_fraction", genus_fraction, above=0.0)
+    if genus_fraction > 1:
+        raise ValueError(f"genus_fraction must be <= 1, got {genus_fraction!r}")
+    check_count("min_images", min_images)
+    check_number("held_out", held_out, above=0.0, below=0.5)
+    if min_images < 3:
+        raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
+
+
+def _check_training_images(images: dict[str, list[str]], kept: list[str], held_out: float) -> None:
+    """Require that each class keeps a training image."""
+    for name in kept:
+        if 2 * share_of(held_out, len(images[name])) >= len(images[name]):
+            raise ValueError(
+                f"held_out must leave a training image of each class, got {held_out}: class {name!r} has "
+                f"{len(images[name])} images; raise min_images"
+            )
 
 
 def _folder_names(names: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
 from shortlist.datasets.splits import Split, TensorSplit
+from shortlist.preprocessing import to_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -110,11 +111,4 @@ def _rows(
 
 def _pixels(split: Split, row: int) -> Tensor:
     """Return an image as uint8 (h, w, 3)."""
-    image = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
-    if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(f"split must hold images of shape (1 or 3, h, w), got {tuple(image.shape)}")
-    if image.dtype != torch.uint8:
-        image = image.float()
-        low, high = image.aminmax()
-        image = (255 * (image - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
-    return image.expand(3, -1, -1).permute(1, 2, 0).contiguous()
+    return to_pixels(split.inputs[row] if isinstance(split, TensorSplit) else split[row][0])

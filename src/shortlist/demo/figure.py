@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from shortlist._files import replacing
+from shortlist.class_table import ClassTable
 from shortlist.metrics.names import format_percent
 from shortlist.palette import PRINT
 from shortlist.recipes.build import build_data
@@ -37,31 +39,40 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
     sets = run.predictors()[predictor](scores)
     chance, table = run.probabilities(scores), run.class_table
     assert chance is not None  # the demonstration's scores are calibrated
-    rows, mark = example_rows(run, predictor), "✓"
     figure = plt.figure(figsize=(10, 6.4), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1])
     top, bottom = parts
+    rows = example_rows(run, predictor)
     for number, row in enumerate(rows):
         axes = top.add_subplot(2, len(rows), number + 1)
         axes.imshow(
             images.inputs[row, 0], cmap="gray_r" if images.inputs[row].float().mean() < 127 else "gray"
         )
         axes.set_axis_off()
-        listed = chance[row].where(sets[row], -1).argsort(descending=True)[: int(sets[row].sum())].tolist()
-        lines = []
-        for j in listed[:5]:
-            here = mark if j == int(target[row]) else " "
-            lines.append(f"{here} {_short(str(table.names[j]))} {format_percent(float(chance[row, j]), 0)} %")
-        if len(listed) > 5:
-            lines.append(f"... and {len(listed) - 5} more")
         text = top.add_subplot(2, len(rows), len(rows) + number + 1)
         text.set_axis_off()
-        text.text(0.0, 1.0, "\n".join(lines), va="top", fontsize=6, family="DejaVu Sans")
-    axes = bottom.add_subplot()
-    groups = table.groups()
-    sizes = sets.sum(1)
+        listed = _listed(sets[row], chance[row], int(target[row]), table)
+        text.text(0.0, 1.0, listed, va="top", fontsize=6, family="DejaVu Sans")
+    _draw_sizes(bottom.add_subplot(), sets.sum(1), table.groups()[target])
+    with replacing(path) as temporary:
+        figure.savefig(temporary, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _listed(members: Tensor, chance: Tensor, true: int, table: ClassTable) -> str:
+    """Write the first classes of a set (c,) with their probabilities (c,), and mark the true one."""
+    listed = chance.where(members, -1).argsort(descending=True)[: int(members.sum())].tolist()
+    lines = [
+        f"{'✓' if j == true else ' '} {_short(str(table.names[j]))} {format_percent(float(chance[j]), 0)} %"
+        for j in listed[:5]
+    ]
+    return "\n".join([*lines, *([f"... and {len(listed) - 5} more"] if len(listed) > 5 else [])])
+
+
+def _draw_sizes(axes: Any, sizes: Tensor, groups: Tensor) -> None:
+    """Draw how large the sets are, for rows of classes with few, medium and many training images."""
     for group, name in enumerate(("few", "medium", "many")):
-        own = sizes[groups[target] == group]
+        own = sizes[groups == group]
         if len(own):
             shares = own.clamp_max(15).bincount(minlength=16).double() / len(own)
             label = f"{name} training images ({len(own)} rows)"
@@ -70,9 +81,6 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
     axes.set_ylabel("percent of rows")
     axes.set_title(f"Sizes of sets of {5} on average", fontsize=10)
     axes.legend(frameon=False)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
 
 
 def _short(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import check_choice, check_count, check_number
+from shortlist._checks import check_choice, check_count, check_keys, check_number
 from shortlist._named_code import code_error, find_code
 from shortlist.models import MODELS, OF_FIXED_SIZE
 from shortlist.models.classifiers import classifier_name, replace_classifier
@@ -98,10 +98,7 @@ class NetworkSpec:
         Raises:
             ValueError: If a value is missing, unknown or out of its bounds.
         """
-        names = {field.name for field in fields(NetworkSpec)}
-        if not isinstance(content, Mapping) or set(content) != names:
-            got = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-            raise ValueError(f"a network must have exactly {', '.join(sorted(names))}, got {got}")
+        check_keys("a network", content, [field.name for field in fields(NetworkSpec)])
         if not isinstance(content["input_shape"], list | tuple):
             raise ValueError(f"input_shape must be a list of lengths, got {content['input_shape']!r}")
         return NetworkSpec(**content)

@@ -12,33 +12,17 @@ from torch import Tensor
 
 from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
-from shortlist.preprocessing import read_image
+from shortlist.preprocessing import read_image, to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.runs.finished import FinishedRun
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["BUDGET", "Picture", "Pictures", "open_pictures", "to_pixels"]
+__all__ = ["BUDGET", "Picture", "Pictures", "open_pictures"]
 
 BUDGET = 6_000_000  # bytes of pictures on a page
 _PIXELATED = 48  # pictures of up to so many pixels a side are kept as they are and shown with their pixels
-
-
-def to_pixels(inputs: Tensor) -> Tensor:
-    """Turn an input (1 or 3, h, w) into uint8 (h, w, 3); floating ones are stretched to the whole range.
-
-    Example:
-        >>> to_pixels(torch.tensor([[[-1.0, 1.0]]]))[..., 0]
-        tensor([[  0, 255]], dtype=torch.uint8)
-    """
-    if inputs.ndim != 3 or inputs.shape[0] not in (1, 3):
-        raise ValueError(f"inputs must be a picture of shape (1 or 3, h, w), got {tuple(inputs.shape)}")
-    if inputs.dtype != torch.uint8:
-        values = inputs.float()
-        low, high = values.aminmax()
-        inputs = (255 * (values - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
-    return inputs.expand(3, -1, -1).permute(1, 2, 0).contiguous()
 
 
 def _image(split: Split, row: int) -> "Image":

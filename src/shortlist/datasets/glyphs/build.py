@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,6 @@ def build(
     Raises:
         ValueError: If fewer than two characters can be drawn for all three parts.
     """
-    paths = [str(face.path) for face in faces]
     allowed = np.array([[part in parts for part in range(3)] for parts in parts_of])  # (faces, 3)
     traces, dropped = _trace(faces, allowed, recipe, workers=workers, progress=progress)
     groups = look_alike_groups(traces)
@@ -93,39 +93,38 @@ def build(
         fewest=FEWEST_TRAIN,
     )
     held_out = held_out_sizes(counts, share=HELD_OUT_SHARE, fewest=FEWEST_HELD_OUT)
+    paths = [str(face.path) for face in faces]
     images, targets, of_face = {}, {}, {}
     for part, name in enumerate(PARTS):
         usable = [of_class[allowed[of_class, part]] for of_class in by_class]
         sizes = counts if part == 0 else held_out
         plan = make_plan(characters, sizes.tolist(), usable, seed=(recipe.seed, part, 0))
-        drawn = render(
-            plan,
-            paths,
-            seed=(recipe.seed, part, 1),
-            workers=workers,
-            progress=progress,
-            stage=f"{name} images",
-        )
+        how: Any = {"workers": workers, "progress": progress, "stage": f"{name} images"}
+        drawn = render(plan, paths, seed=(recipe.seed, part, 1), **how)
         images[name], targets[name], of_face[name] = drawn[:, None], plan.target, plan.face
-    table = _class_table(characters, counts, groups)
     report = {
         "classes": len(characters),
         "images": {name: len(targets[name]) for name in PARTS},
         "drawings": len(traces),
         "dropped drawings": dropped,
         "share drawn as another class": _shares_drawn_alike(traces, targets, of_face, characters),
-        "faces": [
-            {
-                "name": face.name,
-                "lineage": face.lineage,
-                "license": face.license[:200],
-                "checksum": face.checksum,
-            }
-            | {"images": {name: int((of_face[name] == i).sum()) for name in PARTS}}
-            for i, face in enumerate(faces)
-        ],
+        "faces": _facts(faces, of_face),
     }
-    return Built(images, targets, of_face, table, report)
+    return Built(images, targets, of_face, _class_table(characters, counts, groups), report)
+
+
+def _facts(faces: Sequence[Face], of_face: Mapping[str, NDArray[np.int64]]) -> list[dict[str, Any]]:
+    """Return where each face comes from, and how many images of each part it drew."""
+    return [
+        {
+            "name": face.name,
+            "lineage": face.lineage,
+            "license": face.license[:200],
+            "checksum": face.checksum,
+            "images": {name: int((of_face[name] == i).sum()) for name in PARTS},
+        }
+        for i, face in enumerate(faces)
+    ]
 
 
 def _trace(
