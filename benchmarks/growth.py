@@ -79,6 +79,10 @@ def measure_apart(name: str, action: str, options: argparse.Namespace, spread: f
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def _times(value: float, first: float) -> str:
+    return f"{value / first:5.1f}x" if first else "    -"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -92,6 +96,7 @@ def main() -> None:
         default=[3.0, 1.0],
         help="standard deviations of the normal scores",
     )
+    parser.add_argument("--actions", nargs="+", choices=ACTIONS, default=ACTIONS)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to this file")
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -102,13 +107,15 @@ def main() -> None:
     found: dict[str, dict[str, float]] = {}
     print(f"{options.rows} x {options.classes} scores; goal: at most {_GOAL:g} times AverageK")
     for spread in options.spreads:
-        for action in ACTIONS:
+        for action in options.actions:
             first: dict[str, float] | None = None
             for name in PREDICTORS:
                 numbers = measure_apart(name, action, options, spread)
                 first = numbers if first is None else first
                 found[f"{action}, spread {spread:g}, {name}"] = numbers
-                parts = [f"{key} {value:8.1f} ({value / first[key]:5.1f}x)" for key, value in numbers.items()]
+                parts = [
+                    f"{key} {value:8.2f} ({_times(value, first[key])})" for key, value in numbers.items()
+                ]
                 print(f"spread {spread:g} {action:10}{name:28}{'  '.join(parts)}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -9,6 +9,7 @@ import importlib
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -17,9 +18,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from shortlist.predictors import AverageK, Conformal
+from shortlist.predictors import AverageK, CalibrationWarning, Conformal
 
-VALIDATION, WIDE, APS_SHAPE = (31118, 1081), (20000, 10450), (10000, 1000)
+VALIDATION, WIDE, APS_SHAPE, BY_CLASS = (31118, 1081), (20000, 10450), (10000, 1000), (1000, 10000)
 
 
 def probabilities(shape: tuple[int, int]) -> Tensor:
@@ -124,6 +125,23 @@ def aps(repeats: int) -> dict[str, dict[str, float]]:
     return results
 
 
+def by_class(repeats: int) -> dict[str, float]:
+    """Sets of thresholds by class, for which the scores of all classes are needed, beside ``AverageK``'s."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(BY_CLASS, generator=generator).mul_(3)
+    target = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    warnings.simplefilter("ignore", CalibrationWarning)  # most classes have too few rows of their own
+    predictors = {
+        "AverageK": AverageK(5).calibrate(logits),
+        "Conformal, aps by class": Conformal(score="aps", rule="class_conditional").calibrate(logits, target),
+    }
+    results = {}
+    for name, predictor in predictors.items():
+        results[name] = milliseconds(lambda predictor=predictor: predictor(logits), repeats)
+        print(f"{BY_CLASS!s:16} {name:28} predict {results[name]:6.0f} ms")
+    return results
+
+
 def _two_times(
     calibrate: Callable[[], object], predict: Callable[[], object], repeats: int
 ) -> dict[str, float]:
@@ -159,6 +177,7 @@ def main() -> None:
         "validation": thresholds(VALIDATION, options.repeats, list(THRESHOLDS)),
         "wide": thresholds(WIDE, options.repeats, list(THRESHOLDS)[:3]),
         "aps": aps(options.repeats),
+        "by class": by_class(options.repeats),
     }
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -67,7 +67,8 @@ def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Te
     """
     if not can_read_values(scores):
         return make_sets(scores, *by_row)
-    step, sets = 2 * chunk_rows(scores.shape[1]), torch.empty(scores.shape, dtype=torch.bool)
+    # with some rows at a time that are longer than the cache, what is done once for all of them counts less
+    step, sets = max(2 * chunk_rows(scores.shape[1]), 32), torch.empty(scores.shape, dtype=torch.bool)
     for start in range(0, len(scores), step):
         some = slice(start, start + step)
         sets[some] = make_sets(

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad, threshold
 
 from shortlist._checks import can_read_values
 from shortlist.ops.selection import largest
@@ -14,8 +15,8 @@ from shortlist.predictors._compare import where_at_least
 __all__ = ["Inside", "Places", "Ties", "at_last_equal", "places_in_order", "prefix_sets", "true_class_places"]
 
 LEADING = 64  # places that are tried first
-SAMPLE = 1024  # classes that tell where in the order a set may end
-MANY = 16 * SAMPLE  # classes from which on a sample is worth its while
+SAMPLE = 2048  # classes that tell where in the order a set may end
+MANY = 8 * SAMPLE  # classes from which on a sample is worth its while
 
 Ties = Literal["in", "out"]
 
@@ -122,9 +123,9 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     not are sorted.
     """
     best = values.amax(1, keepdim=True)
-    low, high = _brackets(values, best, inside, uniform)
-    parts = [_between(*row) for row in zip(values.numpy(), low.tolist(), high.tolist(), strict=True)]
-    near = values.new_zeros(len(parts), max(len(part) for part, _, _ in parts))
+    brackets = torch.cat(_brackets(values, best, inside, uniform), dim=1).tolist()
+    parts = [_between(row, *bracket) for row, bracket in zip(values.numpy(), brackets, strict=True)]
+    near = values.new_zeros(len(parts), max(1, *(len(part) for part, _, _ in parts)))
     for padded, (part, _, _) in zip(near.numpy(), parts, strict=True):
         padded[: len(part)] = part
     length, count = torch.tensor([[len(part), above] for part, above, _ in parts])[:, :, None].unbind(1)
@@ -143,32 +144,70 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     return last
 
 
-def _brackets(values: Tensor, best: Tensor, inside: Inside, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return lower and upper bounds (n,) that very likely enclose the last value of each row's set.
+def _brackets(values: Tensor, best: Tensor, inside: Inside, uniform: Tensor | None) -> list[Tensor]:
+    """Find from a sample of the classes where each row's set very likely ends.
 
-    Of the classes in the sample the small ones tell most exactly how much is left below a value.
+    The sample foretells the end. What reaches this value, the anchor, is counted and added up exactly; then
+    the sample has only to tell how far from the anchor the end is.
+
+    Returns:
+        Numbers (n, 1) in float64: two values that very likely enclose the end and do enclose the anchor; the
+        anchor; how many values reach it, and their sum.
     """
     stride = values.shape[1] // SAMPLE
-    sample = _descending(values[:, ::stride])
-    left = stride * (sample.sum(1, keepdim=True) - sample.cumsum(1))
-    rank = stride * torch.arange(1, sample.shape[1] + 1, dtype=values.dtype)
-    cumulative = values.sum(1, keepdim=True) - left
-    size = inside(Places(sample, cumulative, rank, best, _draws(uniform, sample.shape[1]))).sum(1)
-    slack = (4 * size.double().sqrt() + 8).long()
-    ends = torch.nn.functional.pad(sample, (1, 1), value=torch.inf)
+    sample = _roughly_descending(values[:, ::stride])
+    ends = pad(sample, (1, 1), value=torch.inf)
     ends[:, -1] = -torch.inf
-    low = ends.gather(1, (size + slack + 1).clamp_max(ends.shape[1] - 1)[:, None])
-    high = ends.gather(1, (size - slack).clamp_min(0)[:, None])
-    return low[:, 0], high[:, 0]
+    part, last = stride * sample.cumsum(1), sample.shape[1] + 1
+    rank = stride * torch.arange(1, last, dtype=values.dtype)
+    draws = _draws(uniform, sample.shape[1])
+
+    def size(mass: Tensor, count: Tensor | float) -> Tensor:
+        return inside(Places(sample, part + mass, rank + count, best, draws)).sum(1, keepdim=True)
+
+    # of the classes in the sample the small ones tell most exactly how much is left below a value
+    anchor = ends.gather(1, size(values.sum(1, keepdim=True) - part[:, -1:], 0.0))
+    count, mass = _reaching(values, anchor)
+    reached = (sample >= anchor).sum(1, keepdim=True)
+    end = size(mass.to(values.dtype) - pad(part, (1, 0)).gather(1, reached), count - stride * reached)
+    slack = (3 * (end - reached).abs().double().sqrt() + 6).long()
+    low = ends.gather(1, (end + slack + 1).clamp_max(last)).minimum(anchor)
+    high = ends.gather(1, (end - slack).clamp_min(0)).maximum(anchor)
+    return [low.double(), high.double(), anchor.double(), count, mass]
 
 
-def _between(row: np.ndarray, low: float, high: float) -> tuple[np.ndarray, int, float]:
+def _roughly_descending(values: Tensor) -> Tensor:
+    """Sort each row by the leading 16 bits of its float32 values, which is all that remains of them.
+
+    NumPy sorts such integers by counting, without the branches that take most of the time of other sorts.
+    """
+    keys = (~(values.float().contiguous().numpy().view(np.uint32) >> 16)).astype(np.uint16)
+    keys.sort(axis=1, kind="stable")
+    middle = ((~keys).astype(np.uint32) << 16) | 0x8000
+    return torch.from_numpy(middle.view(np.float32)).to(values.dtype)
+
+
+def _reaching(values: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many values reach each row's bound (n, 1), and their sum, both (n, 1) in float64."""
+    exact = torch.empty(values.shape[1], dtype=torch.float64)  # kept: new memory takes as long as the sum
+    below = torch.nextafter(bound, bound.new_tensor(-torch.inf))
+    found = []
+    for row, at, under in zip(values, bound[:, 0].tolist(), below[:, 0].tolist(), strict=True):
+        count = np.count_nonzero(row.numpy() >= at)
+        found.append([count, float(exact.copy_(threshold(row, under, 0.0)).sum()) if count else 0.0])
+    count, mass = torch.tensor(found, dtype=torch.float64)[:, :, None].unbind(1)
+    return count, mass
+
+
+def _between(
+    row: np.ndarray, low: float, high: float, anchor: float, count: float, mass: float
+) -> tuple[np.ndarray, int, float]:
     """Return the values from high down to low, in order; and how many are above them, and their sum."""
-    reached = row[np.flatnonzero(row >= low)]  # with many of them, a third of a mask's time
-    near = reached[np.flatnonzero(reached <= high)]
+    near = row[np.flatnonzero((row >= low) & (row <= high))]
     near.sort()
-    mass = reached.sum(dtype=np.float64) - near.sum(dtype=np.float64)
-    return near[::-1], len(reached) - len(near), float(mass)
+    reaching = near[np.searchsorted(near, anchor) :]
+    above = int(count) - len(reaching)
+    return near[::-1], above, mass - float(reaching.sum(dtype=np.float64)) if above else 0.0
 
 
 def _descending(values: Tensor) -> Tensor:
