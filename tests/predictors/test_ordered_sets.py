@@ -31,12 +31,19 @@ def general(score, probs, threshold, uniform):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("spread", [1.0, 10.0])
+@pytest.mark.parametrize("spread", [1.0, 40.0])  # with 40 most probabilities are 0
 @pytest.mark.parametrize("score", SCORES)
 def test_sets_of_one_threshold_are_those_of_the_general_way(score, spread, dtype):
     probs = hard_rows(20_000, spread, dtype)
     uniform = torch.rand(12, 1, generator=torch.Generator().manual_seed(0))
-    for level, draws in ((0.0, None), (0.5, None), (0.95, uniform), (1.0 - 1e-4, None), (math.inf, None)):
+    for level, draws in (
+        (0.0, None),
+        (0.5, None),
+        (0.95, uniform),
+        (1.0 - 1e-4, None),
+        (3.0, None),
+        (math.inf, None),
+    ):
         threshold = torch.tensor(level)
         expected = general(score, probs, threshold, draws)
         assert torch.equal(sets_within(score, probs, threshold, uniform=draws), expected)

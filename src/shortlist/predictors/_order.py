@@ -125,7 +125,8 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     best = values.amax(1, keepdim=True)
     brackets = torch.cat(_brackets(values, best, inside, uniform), dim=1).tolist()
     parts = [_between(row, *bracket) for row, bracket in zip(values.numpy(), brackets, strict=True)]
-    near = values.new_zeros(len(parts), max(1, *(len(part) for part, _, _ in parts)))
+    # the padding equals no value, as those are not negative
+    near = values.new_full((len(parts), max(1, *(len(part) for part, _, _ in parts))), -1.0)
     for padded, (part, _, _) in zip(near.numpy(), parts, strict=True):
         padded[: len(part)] = part
     length, count = torch.tensor([[len(part), above] for part, above, _ in parts])[:, :, None].unbind(1)
@@ -133,7 +134,8 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     cumulative = (mass + near.cumsum(1, dtype=torch.float64)).to(values.dtype)
     rank = count + torch.arange(1, near.shape[1] + 1)
     held = inside(Places(near, cumulative, rank.to(values.dtype), best, _draws(uniform, near.shape[1])))
-    size = (held & (rank <= count + length)).sum(1, keepdim=True)
+    held &= rank <= count + length
+    size = held.sum(1, keepdim=True)
     last = _last_inside(near, held, ties)
     known = ((size < length) | (count + length == values.shape[1])) & ((size > 0) | (count == 0))
     known &= last.isfinite() | (count == 0)
