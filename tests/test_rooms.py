@@ -113,6 +113,15 @@ def test_right_imports_are_no_faults():
     )
 
 
+def test_each_manifest_is_read_in_one_place():
+    """That of a run in ``_manifest``, that of a model in ``model.files``: all others ask these."""
+    readers = {name for name, code in modules().items() if "read_sealed(" in code}
+    assert readers == {"_manifest", "model.files"}
+    assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
+        *("_manifest", "model.files", "runs.run"),
+    }
+
+
 def test_no_module_imports_in_a_circle():
     """At import time: what is imported inside functions, or for types only, does not count."""
     graph = {name: _at_import(code) for name, code in modules().items()}

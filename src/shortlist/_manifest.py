@@ -14,7 +14,18 @@ from typing import Any
 from shortlist._files import write_text
 from shortlist._json import read_json
 
-__all__ = ["check_file", "is_same_file", "read_sealed", "record_files", "write_sealed"]
+__all__ = [
+    "RUN_FORMAT",
+    "check_file",
+    "is_same_file",
+    "read_run_manifest",
+    "read_sealed",
+    "record_files",
+    "write_sealed",
+]
+
+RUN_FORMAT = "shortlist run 3"
+_OLDER_RUNS = ("shortlist run 1", "shortlist run 2")
 
 # hashes of large files that were read before by this process, by all that changes when a file does
 _KNOWN: dict[tuple[str, int, int, int, int], str] = {}
@@ -44,6 +55,29 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
     if content.pop("checksum", None) != _checksum(content):
         raise ValueError(f"{path} was changed since it was written: its checksum is of other content")
     return content
+
+
+def read_run_manifest(folder: str | Path) -> dict[str, Any]:
+    """Read ``run.json`` of a run folder: its format, state and files, and what else was noted.
+
+    Raises:
+        ValueError: If it is of another version, or not as it was written; the message names it.
+    """
+    path = Path(folder) / "run.json"
+    try:
+        found = read_json(path).get("format")
+    except (ValueError, AttributeError):
+        found = RUN_FORMAT  # what is wrong with the file is said below
+    if found in _OLDER_RUNS:  # which had no checksum
+        version = f"an earlier version ({found}), whose runs have no manifest of their files"
+        raise ValueError(f"{folder} was written by {version}: train it again")
+    if found != RUN_FORMAT:
+        version = f"another version: its format is {found!r}, not {RUN_FORMAT!r}"
+        raise ValueError(f"{folder} was written by {version}: train it again")
+    info = read_sealed(path)
+    if not isinstance(info.get("state"), str) or not isinstance(info.get("files"), dict):
+        raise ValueError(f"{path} does not say how far the run is: it must have state and files")
+    return info
 
 
 def record_files(folder: str | Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:

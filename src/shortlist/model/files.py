@@ -16,7 +16,7 @@ from torch import nn
 
 from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
-from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
+from shortlist._manifest import check_file, read_run_manifest, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.predictors import SetPredictor, load, save
 from shortlist.predictors.saving import state_path
@@ -29,6 +29,7 @@ __all__ = [
     "new_folder",
     "read_class_table",
     "read_description",
+    "read_manifest",
     "read_network",
     "read_predictors",
     "read_score_map",
@@ -66,16 +67,11 @@ def model_folder(path: str | Path) -> Path:
 
 def _check_finished(run: Path) -> None:
     """Refuse the model of a run that is not finished, since its parts may not belong together."""
-    with reading(run / "run.json"):
-        kind = read_json(run / "run.json")["format"]
-    if kind in ("shortlist run 1", "shortlist run 2"):
-        raise ModelError(
-            f"{run} was written by an earlier version ({kind}), whose runs have no manifest of their files: "
-            "train it again"
-        )
-    with reading(run / "run.json"):
-        info = read_sealed(run / "run.json")
-        state = info["state"]
+    try:
+        info = read_run_manifest(run)
+    except (ValueError, OSError) as error:
+        raise ModelError(str(error)) from error
+    state = info["state"]
     if state == "finished":
         with reading(run / "model" / "model.json"):
             check_file(run, "model/model.json", info["files"])
@@ -142,7 +138,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     """Read ``model.json``: network, preprocessing, head, classifier, names of predictors, about."""
     path = Path(folder) / "model.json"
     with reading(path):
-        content = _read_manifest(path)
+        content = _read_content(path)
         del content["files"]
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
@@ -215,12 +211,12 @@ def write_calibration(
     folder, known = Path(folder), {}
     if description is None:
         description = read_description(folder)
-        known = {name: record for name, record in _files(folder).items() if name in _TRAINED}
+        known = {name: record for name, record in read_manifest(folder).items() if name in _TRAINED}
     write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
         save(predictor, _predictor_path(folder, name))
     write_description(folder, {**description, "head": head, "predictors": list(predictors)}, known=known)
-    kept = {folder / name for name in _files(folder)}
+    kept = {folder / name for name in read_manifest(folder)}
     for path in (folder / "predictors").glob("*"):  # of predictors that are gone, or whose writer was killed
         if path.is_file() and path not in kept:
             path.unlink()
@@ -236,7 +232,7 @@ def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPr
     return predictors
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_content(path: Path) -> dict[str, Any]:
     content = read_sealed(path)
     found = content.pop("format", None)
     if found != FORMAT:
@@ -246,9 +242,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def _files(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read from ``model.json`` the size and hash of each file of a model, by name."""
     with reading(folder / "model.json"):
-        return _read_manifest(folder / "model.json")["files"]
+        return _read_content(folder / "model.json")["files"]
 
 
 def _checked(path: Path) -> Path:
@@ -256,7 +253,7 @@ def _checked(path: Path) -> Path:
     folder = path.parent.parent if path.parent.name == "predictors" else path.parent
     if not (folder / "model.json").is_file():
         return path
-    return check_file(folder, str(path.relative_to(folder)), _files(folder))
+    return check_file(folder, str(path.relative_to(folder)), read_manifest(folder))
 
 
 def _predictor_path(folder: Path, name: str) -> Path:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._files import is_temporary
-from shortlist._manifest import is_same_file, read_sealed
+from shortlist._manifest import is_same_file
+from shortlist.model.files import read_manifest
 from shortlist.runs.run import Run, RunError
 
 __all__ = ["Finding", "damaged_files", "examine"]
@@ -59,7 +60,7 @@ def _lost(run: Run) -> dict[str, str]:
     lost = _differing(run.path, run.info()["files"])
     if "model/model.json" in lost:  # nobody knows what the model was made of
         return lost
-    inside = _differing(run.model_path, read_sealed(run.model_path / "model.json")["files"])
+    inside = _differing(run.model_path, read_manifest(run.model_path))
     return lost | {f"model/{name}": what for name, what in inside.items()}
 
 
@@ -116,8 +117,8 @@ def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
 def _examine_model(folder: Path) -> list[Finding]:
     copy = "put it back from a copy, or save the model again"
     try:
-        files = read_sealed(folder / "model.json")["files"]
-    except (ValueError, KeyError) as error:
+        files = read_manifest(folder)
+    except ValueError as error:
         return [Finding("model.json", str(error), copy)]
     return [Finding(name, what, copy) for name, what in sorted(_differing(folder, files).items())]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shortlist._files import is_temporary, replacing, replacing_folder, sweep, write_text
 from shortlist._json import read_json
-from shortlist._manifest import check_file, read_sealed, record_files, write_sealed
+from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.files import read_class_table, read_description, read_predictors, read_score_map
@@ -30,8 +30,6 @@ from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
 
-FORMAT = "shortlist run 3"
-_OLDER = ("shortlist run 1", "shortlist run 2")
 # what a run is made of; the files of its model are in the manifest of that
 _FILES = ("recipe.yaml", "epochs*.csv", "results*.json", "*/*.ckpt", "scores/*", "model/model.json")
 
@@ -94,27 +92,10 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """Read ``run.json``."""
-        path = self.path / "run.json"
-        older = self._older_format()
-        if older is not None:
-            raise RunError(f"{self.path} was written by {older}: train it again")
         try:
-            info = read_sealed(path)
+            return read_run_manifest(self.path)
         except ValueError as error:
             raise RunError(str(error)) from error
-        if not isinstance(info.get("state"), str) or not isinstance(info.get("files"), dict):
-            raise RunError(f"{path} does not say how far the run is: it must have state and files")
-        return info
-
-    def _older_format(self) -> str | None:
-        """Name the version that wrote the run if it is another one; earlier ones had no checksum."""
-        try:
-            found = read_json(self.path / "run.json").get("format")
-        except (ValueError, AttributeError):
-            return None
-        if found in _OLDER:
-            return f"an earlier version ({found}), whose runs have no manifest of their files"
-        return None if found == FORMAT else f"another version: its format is {found!r}, not {FORMAT!r}"
 
     def set_state(self, state: str, *, rewriting: Collection[str] = (), **more: Any) -> None:
         """Write the state of the run: started, trained, finished, or calibrating if that is done again.
@@ -128,7 +109,7 @@ class Run:
             more: What else to note.
         """
         known = (self.path / "run.json").is_file()
-        info: dict[str, Any] = self.info() if known else {"format": FORMAT, "created": _now()}
+        info: dict[str, Any] = self.info() if known else {"format": RUN_FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
         files = {name: record for name, record in info.get("files", {}).items() if name not in rewriting}
         if state in ("trained", "finished"):
