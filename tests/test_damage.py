@@ -1,4 +1,4 @@
-"""Every file of a run and of a model, damaged in every way, before every verb.
+"""Every file of a run, a model and an index, damaged in every way, before every verb.
 
 A verb ends with the numbers of the undamaged files, or in one line that names what is wrong: never in a
 traceback, and never with other numbers.
@@ -19,8 +19,10 @@ import torch
 
 import shortlist.cli
 from shortlist import Model
+from shortlist.index import ImageIndex, IndexWriter, add_images
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
+from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
 
@@ -79,7 +81,17 @@ def whole(tmp_path_factory) -> Iterator[Path]:
     run("evaluate", folder / "other", "--part", "val")
     for name in ("run", "other"):
         Model.load(folder / name).save(folder / f"{name} model")
+    make_index(folder / "index", seed=0)
+    make_index(folder / "other index", seed=10)
     yield folder
+
+
+def make_index(folder: Path, *, seed: int) -> None:
+    """Two segments of the same sizes for any seed, and a deleted image."""
+    rows = [make_rows(30, seed), make_rows(30, seed + 1)]
+    start(folder, *rows)
+    with IndexWriter.open(folder) as writer:
+        writer.delete([name_of(int(rows[0].classes[0]), bytes(rows[0].digests[0]))])
 
 
 def run(*words: object) -> tuple[int, str, str]:
@@ -146,8 +158,33 @@ def examine(folder: Path) -> tuple[str, object]:
     return out + err, None if code else "well"
 
 
+def search(folder: Path) -> tuple[str, object]:
+    """All that an index holds, with the thumbnails."""
+    try:
+        index = ImageIndex.open(folder)
+        found = index.similar(torch.linspace(-1, 1, index.dimension), range(CLASSES), 100)
+        shown = [(one, index.thumbnail(one.id)) for images in found for one in images]
+        return "", (shown, index.class_means().nan_to_num().tolist())
+    except ValueError as error:
+        return str(error), None
+
+
+def append(folder: Path) -> tuple[str, object]:
+    try:
+        add_images(make_model(), folder, [jpeg(1)], [2])
+    except ValueError as error:
+        return str(error), None
+    return search(folder)
+
+
+def compact(folder: Path) -> tuple[str, object]:
+    code, _, err = run("index", folder.parent, "--out", folder, "--compact")
+    return (err, None) if code else search(folder)
+
+
 RUN_VERBS = (evaluate, evaluate_val, calibrate, resume, compare, report, open_model, examine)
 MODEL_VERBS = (open_model, examine)
+INDEX_VERBS = (search, append, compact, examine)
 # what a verb does not look at, or makes again from the rest, may be damaged: its numbers are the same then
 MODEL_FILES = (
     "model.json",
@@ -170,12 +207,15 @@ RUN_FILES = (
     *(f"model/{name}" for name in MODEL_FILES),
 )
 
+INDEX_FILES = ("index.json", "segment-000001", "segment-000003", "deleted-000005")
+OTHERS = {"run": "other", "run model": "other model", "index": "other index"}
+
 
 def spoil(folder: Path, name: str, damage: str, other: Path) -> None:
     """Damage a file, or of a predictor its description and its state."""
     paths = (
         [folder / name]
-        if "." in Path(name).name
+        if "." in Path(name).name or name in INDEX_FILES
         else sorted((folder / name).parent.glob(f"{Path(name).name}.*"))
     )
     for path in paths:
@@ -201,7 +241,7 @@ def check(verbs: tuple, whole: Path, kind: str, name: str, tmp_path: Path) -> in
             folder = tmp_path / f"{verb.__name__} {damage}" / "copy"
             shutil.copytree(whole / kind, folder)
             before = results_in(folder) if kind == "run" else None
-            spoil(folder, name, damage, whole / kind.replace("run", "other"))
+            spoil(folder, name, damage, whole / OTHERS[kind])
             said, found = verb(folder)
             case = f"{verb.__name__} of {name}, {damage}: {said[-600:]}"
             assert "Traceback" not in said, case
@@ -210,7 +250,7 @@ def check(verbs: tuple, whole: Path, kind: str, name: str, tmp_path: Path) -> in
                 assert lines and str(folder) in said and len(said) < 6000, case
                 named = Path(name).name in said or (name.startswith("model/") and "model" in said)
                 # of a manifest that belongs to other files, these are named
-                others = ("is damaged or was changed", "is not a run folder", "another version")
+                others = ("is damaged or was changed", "is not a run folder", "another version", "is missing")
                 assert named or any(words in said for words in others), case
                 if kind == "run" and not name.startswith("results.json"):
                     assert results_in(folder) == before, case
@@ -231,7 +271,14 @@ def test_a_saved_model(name, whole, tmp_path):
     assert check(MODEL_VERBS, whole, "run model", name, tmp_path) == 2 * (len(DAMAGES) + len(IN_PLACE))
 
 
+@pytest.mark.parametrize("name", INDEX_FILES)
+def test_an_index(name, whole, tmp_path):
+    cases = len(INDEX_VERBS) * (len(DAMAGES) + len(IN_PLACE))
+    assert check(INDEX_VERBS, whole, "index", name, tmp_path) == cases
+
+
 def test_there_are_enough_cases():
     ways = len(DAMAGES) + len(IN_PLACE)
     assert ways >= 12
     assert ways * (len(RUN_VERBS) * len(RUN_FILES) + len(MODEL_VERBS) * len(MODEL_FILES)) >= 3000
+    assert ways * len(INDEX_VERBS) * len(INDEX_FILES) >= 300

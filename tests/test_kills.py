@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
+from shortlist.index.doctor import examine_index
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.doctor import examine
 from shortlist.runs.run import Run
@@ -21,6 +24,8 @@ from shortlist.runs.scoring import calibrate_again
 from shortlist.suites.run import run_suite
 from shortlist.suites.suite import load_suite
 from shortlist.training.fit import resume, train
+from tests.datasets.trees import class_folders
+from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
 
@@ -157,3 +162,77 @@ def test_suite(tmp_path):
         in_a_child(go(folder), folder)
         assert (folder / "tiny" / "results.csv").read_text() == table, step
         assert files_of(folder) == files_of(whole), step
+
+
+def all_of(folder: Path) -> list:
+    """All that an index holds, in the order of a search, with the thumbnails."""
+    index = ImageIndex.open(folder)
+    query = torch.linspace(-1, 1, index.dimension)
+    found = index.similar(query, range(CLASSES), 1000)
+    return [(one, index.thumbnail(one.id)) for images in found for one in images]
+
+
+def test_index_build(tmp_path):
+    model = make_model()
+    class_folders(tmp_path / "images", {"c0": 3, "c1": 2, "c2": 4})
+
+    def go(folder: Path) -> Callable[[], object]:
+        source = source_of_images(tmp_path / "images", model)
+        return lambda: build_index(model, source, folder / "index", segment_rows=4)
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    steps = in_a_child(go(whole), whole)
+    assert steps > 20 and len(all_of(whole / "index")) == 9
+    for step in range(steps):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        assert in_a_child(go(folder), folder, step) == -1
+        in_a_child(go(folder), folder)
+        assert all_of(folder / "index") == all_of(whole / "index"), step
+        assert files_of(folder) == files_of(whole), step
+        assert examine_index(folder / "index") == [], step
+
+
+def check_changes_of_an_index(tmp_path: Path, change: Callable[[Path], object], at_least: int) -> None:
+    """Kill a change before each of its steps: the index is as before it or as after it, never between."""
+    rows = [make_rows(12, 0), make_rows(5, 1), make_rows(4, 2)]
+    before = start(tmp_path / "before", *rows)
+    whole = Path(shutil.copytree(before, tmp_path / "whole"))
+    steps = in_a_child(lambda: change(whole), whole)
+    assert steps >= at_least
+    for step in range(steps):
+        folder = Path(shutil.copytree(before, tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda folder=folder: change(folder), folder, step) == -1
+        assert all_of(folder) in (all_of(before), all_of(whole)), step
+        in_a_child(lambda folder=folder: change(folder), folder)
+        assert all_of(folder) == all_of(whole), step
+        names = {name.split("-")[0] for name in files_of(folder)}
+        assert len(files_of(folder)) == len(files_of(whole)) and names <= {"index.json", "segment", "deleted"}
+        assert examine_index(folder) == [], step
+
+
+def test_index_append(tmp_path):
+    model = make_model()
+    check_changes_of_an_index(
+        tmp_path, lambda folder: add_images(model, folder, [jpeg(1), jpeg(2)], [0, 5]), 8
+    )
+
+
+def test_index_delete(tmp_path):
+    rows = make_rows(12, 0)
+    names = [name_of(int(rows.classes[row]), bytes(rows.digests[row])) for row in range(0, 12, 2)]
+
+    def delete(folder: Path) -> None:
+        with IndexWriter.open(folder) as writer:
+            writer.delete(names)
+
+    check_changes_of_an_index(tmp_path, delete, 8)
+
+
+def test_index_compaction(tmp_path):
+    def compact(folder: Path) -> None:
+        with IndexWriter.open(folder) as writer:
+            writer.compact(segment_rows=12)
+
+    check_changes_of_an_index(tmp_path, compact, 10)

@@ -23,7 +23,6 @@ HEAVY = [
     "pydantic",
     "typer",
     "fastapi",
-    "faiss",
     "ray",
     "scipy",
 ]

@@ -14,7 +14,7 @@ GROUND = (
 # each room may import those before it, never those after it
 ROOMS = (
     *("ops", "losses", "models", "scores", "predictors", "metrics", "datasets", "curation", "model"),
-    *("recipes", "runs", "training", "compare", "suites", "report", "demo", "cli"),
+    *("recipes", "runs", "index", "training", "compare", "suites", "report", "demo", "cli"),
 )
 # what only some rooms may know of
 ONLY_IN = {

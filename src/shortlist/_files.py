@@ -5,6 +5,7 @@ for. A process that is killed leaves that folder; the next one that writes there
 """
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ __all__ = [
     "check_place",
     "check_regular",
     "is_temporary",
+    "lock_folder",
     "read_text",
     "replacing",
     "replacing_folder",
@@ -122,6 +124,22 @@ def sweep(folder: str | Path) -> None:
     with suppress(OSError), os.scandir(folder) as entries:  # a folder may be written to and not listed
         for path in [entry.path for entry in entries if _is_left_behind(entry.name)]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def lock_folder(folder: str | Path, in_use: Exception) -> Iterator[None]:
+    """Keep other processes out of a folder by the file ``.lock`` in it; the lock ends with the process.
+
+    Args:
+        folder: The folder, which must exist.
+        in_use: Error to raise if another process has the lock.
+    """
+    with (Path(folder) / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise in_use from None
+        yield
 
 
 @contextmanager

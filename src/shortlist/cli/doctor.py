@@ -9,19 +9,19 @@ __all__ = ["doctor"]
 
 
 def doctor(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders or saved models.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, saved models or indexes of images.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Check every file of runs and models against their manifests, and say what can be restored from what.
+    """Check every file of runs, models and indexes against its manifest, and say what can be restored.
 
     Nothing is changed. The exit code is 1 if anything is wrong.
     """
     from dataclasses import asdict
 
     from shortlist.cli._console import print_json
-    from shortlist.runs.doctor import examine
+    from shortlist.index.doctor import examine_any
 
-    found = {str(folder): examine(folder) for folder in folders}
+    found = {str(folder): examine_any(folder) for folder in folders}
     if as_json:
         print_json({folder: [asdict(one) for one in findings] for folder, findings in found.items()})
     else:

@@ -11,7 +11,7 @@ from shortlist._manifest import is_same_file
 from shortlist.model.files import read_manifest
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["Finding", "damaged_files", "examine"]
+__all__ = ["Finding", "damaged_files", "examine", "leftovers"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def examine(folder: str | Path) -> list[Finding]:
     """
     folder = Path(folder)
     if (folder / "run.json").is_file():
-        return _examine_run(Run(folder)) + _leftovers(folder)
+        return _examine_run(Run(folder)) + leftovers(folder)
     if (folder / "model.json").is_file():
-        return _examine_model(folder) + _leftovers(folder)
+        return _examine_model(folder) + leftovers(folder)
     what = "it has no run.json and no model.json" if folder.is_dir() else "there is no such folder"
     raise ValueError(f"{folder} must be a run folder or a saved model: {what}")
 
@@ -123,7 +123,7 @@ def _examine_model(folder: Path) -> list[Finding]:
     return [Finding(name, what, copy) for name, what in sorted(_differing(folder, files).items())]
 
 
-def _leftovers(folder: Path) -> list[Finding]:
+def leftovers(folder: Path) -> list[Finding]:
     """Return what killed processes left behind; whoever works in the folder next takes it away."""
     found = []
     for place, folders, _ in os.walk(folder):

@@ -1,7 +1,6 @@
 """The run folder: everything needed to reproduce, resume, compare and serve a run."""
 
 import csv
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import is_temporary, replacing, replacing_folder, sweep, write_text
+from shortlist._files import is_temporary, lock_folder, replacing, replacing_folder, sweep, write_text
 from shortlist._json import read_json
 from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 from shortlist.class_table import ClassTable
@@ -228,11 +227,8 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock ends with the process."""
-        with (self.path / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"{self.path} is in use: another process is working in it") from None
+        in_use = RunError(f"{self.path} is in use: another process is working in it")
+        with lock_folder(self.path, in_use):
             sweep(self.path.parent)
             for folder, inner, _ in os.walk(self.path):
                 sweep(folder)

@@ -1,6 +1,5 @@
 """Run the missing runs of a suite, on several processes, and write its tables."""
 
-import fcntl
 import multiprocessing
 import os
 import threading
@@ -14,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from shortlist._checks import check_count
-from shortlist._files import write_text
+from shortlist._files import lock_folder, write_text
 from shortlist.recipes.code import check_code
 from shortlist.suites.plan import Task, resolve
 from shortlist.suites.state import SuiteState
@@ -86,11 +85,8 @@ def _check_code(state: SuiteState, allow_code: bool) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SuiteError(f"{folder} is in use: another process is running this suite") from None
+    in_use = SuiteError(f"{folder} is in use: another process is running this suite")
+    with lock_folder(folder, in_use):
         yield
 
 

@@ -1,0 +1,114 @@
+"""``shortlist index``: keep the known images of each class, to show those most like a photo."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["index"]
+
+
+def index(
+    model: Annotated[
+        Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
+    ],
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            help="Images to take: a folder DIR/CLASS_ID/*.jpg, or a list (.csv or .parquet with the columns "
+            "path and label, and perhaps author, license, source, date, organ, observation). By default the "
+            "training images of the run.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the index; by default the folder index inside MODEL.", show_default=False
+        ),
+    ] = None,
+    max_per_class: Annotated[
+        int, typer.Option(help="Of a class with more images, keep so many that are spread over it.")
+    ] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Number of images that are embedded at a time.")] = 64,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only delete this image from the index. May be repeated."),
+    ] = None,
+    compact: Annotated[
+        bool,
+        typer.Option("--compact", help="Only merge small parts of the index, and erase deleted images."),
+    ] = False,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that makes the network. Needed if the network of the model is your own code.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
+
+    If the command is stopped, give it again: it goes on where it was. Given later, it adds the images that
+    are new. Opening a run or a model never runs code that it names.
+    """
+    folder = model / "index" if out is None else out
+    if (delete or compact) and (images is not None or network is not None):
+        raise ValueError("--delete and --compact change the index alone: give no --images and no --network")
+    if delete or compact:
+        found = _change(folder, delete or [], compact, max_per_class)
+    else:
+        found = _build(model, images, folder, network, max_per_class, batch_size)
+    if as_json:
+        from shortlist.cli._console import print_json
+
+        print_json({"index": str(folder), **found})
+        return
+    names = {"left_out": "left out", "unreadable": "could not be read"}
+    words = [f"{n:,} {names.get(name, name)}" for name, n in found.items() if n or name == "images"]
+    typer.echo(f"{folder}: {', '.join(words)}")
+
+
+def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) -> dict[str, int]:
+    from shortlist.index import IndexWriter
+
+    with IndexWriter.open(folder) as writer:
+        deleted = writer.delete(delete)
+        if compact:
+            writer.compact(max_per_class=max_per_class)
+        return {"images": int(writer.counts.sum()), "deleted": deleted}
+
+
+def _build(
+    path: Path, images: Path | None, folder: Path, network: str | None, max_per_class: int, batch_size: int
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    import torch
+
+    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.index import build_index, source_of_images, source_of_run
+    from shortlist.model import Model, network_by_name
+
+    own = None
+    if network is not None:
+        look_here_for_code()
+        own = network_by_name(path, network)
+    loaded = Model.load(path, network=own).to("cuda" if torch.cuda.is_available() else "cpu")
+    if images is None and not (path / "run.json").is_file():
+        raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
+    with progress_report() as report, warnings_as_lines():
+        if images is None:
+            source = source_of_run(path, loaded, progress=lambda what, at, of: report(what, at, of, {}))
+        else:
+            source = source_of_images(images, loaded)
+        counts = build_index(
+            loaded,
+            source,
+            folder,
+            max_per_class=max_per_class,
+            batch_size=batch_size,
+            progress=lambda done, total: report("embedding", done, total, {}),
+        )
+    return asdict(counts)

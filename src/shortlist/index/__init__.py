@@ -1,0 +1,27 @@
+"""Similar known images of each candidate class: an index on disk, searched exactly inside each class.
+
+To build one needs ``pip install 'shortlist[data]'``, from a run's own data ``'shortlist[train]'``.
+"""
+
+from shortlist.index.build import BuildCounts, add_images, build_index
+from shortlist.index.image_index import ImageIndex, SimilarImage
+from shortlist.index.model_hash import model_hash
+from shortlist.index.segment import ImageIndexError, NewRows
+from shortlist.index.sources import FileSource, TensorSource, source_of_images, source_of_run
+from shortlist.index.writer import IndexWriter
+
+__all__ = [
+    "BuildCounts",
+    "FileSource",
+    "ImageIndex",
+    "ImageIndexError",
+    "IndexWriter",
+    "NewRows",
+    "SimilarImage",
+    "TensorSource",
+    "add_images",
+    "build_index",
+    "model_hash",
+    "source_of_images",
+    "source_of_run",
+]

@@ -1,0 +1,37 @@
+"""The hash of a model, as far as its features depend on it: an index knows which model it was made with."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+from shortlist.index.manifest import Manifest
+from shortlist.index.segment import ImageIndexError
+from shortlist.model import Model
+
+__all__ = ["check_model", "model_hash"]
+
+
+def model_hash(model: Model) -> str:
+    """Return the SHA-256 of weights, preprocessing, classifier and class ids.
+
+    Predictors and score map have no part in it: after a new calibration an index is as good as before.
+    """
+    found = hashlib.sha256()
+    prepared = None if model.preprocessing is None else model.preprocessing.to_dict()
+    found.update(json.dumps([prepared, model.classifier, model.classes.ids], sort_keys=True).encode())
+    for name, value in sorted(model.network.state_dict().items()):
+        value = value.detach().cpu().contiguous()
+        found.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def check_model(manifest: Manifest, model: Model, folder: Path) -> None:
+    """Refuse a model that is not the one of an index."""
+    if manifest.model != model_hash(model):
+        raise ImageIndexError(
+            f"{folder} was made with another model: its features cannot be compared with this one's. "
+            "Remove it, or make another index with shortlist index --out"
+        )
