@@ -114,9 +114,9 @@ def test_right_imports_are_no_faults():
 
 
 def test_each_manifest_is_read_in_one_place():
-    """That of a run in ``_manifest``, that of a model in ``model.files``: all others ask these."""
+    """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these."""
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
-    assert readers == {"_manifest", "model.files"}
+    assert readers == {"_manifest", "model.files", "index.manifest"}
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.run"),
     }
