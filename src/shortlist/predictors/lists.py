@@ -10,8 +10,10 @@ from torch import Tensor
 from shortlist._checks import check_scores
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
+from shortlist.predictors._tree import prefix_sums, tensors_of
+from shortlist.taxonomy import Taxonomy
 
-__all__ = ["Candidate", "sizes", "to_lists"]
+__all__ = ["Candidate", "Node", "sizes", "to_lists", "to_nodes"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,25 @@ class Candidate:
     parents: Mapping[str, str]
     probability: float | None
     in_set: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a taxonomy in an answer.
+
+    Args:
+        index: Number of the node in the taxonomy; for a class, its index in the class table.
+        name: Name of the node.
+        level: Level of the node, such as ``"genus"``.
+        mass: Sum of the probabilities of its classes.
+        size: Number of its classes.
+    """
+
+    index: int
+    name: str
+    level: str
+    mass: float
+    size: int
 
 
 def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
@@ -89,6 +110,43 @@ def to_lists(
     lists: list[list[Candidate]] = [[] for _ in range(len(sets))]
     for row, index, probability, in_set in zip(*listed, strict=True):
         lists[row].append(_candidate(class_table, index, probability, in_set))
+    return lists
+
+
+def to_nodes(
+    sets: Bool[Tensor, "n c"], probabilities: Float[Tensor, "n c"], taxonomy: Taxonomy
+) -> list[list[Node]]:
+    """List the nodes that make up each set, the fewest that do, those of the largest mass first.
+
+    Args:
+        sets: Sets (n, c).
+        probabilities: Probabilities (n, c) of the classes, whose sums are shown.
+        taxonomy: Tree over the c classes.
+
+    Returns:
+        One list per row.
+
+    Example:
+        >>> parents = {"genus": ["Quercus", "Quercus", "Fagus"]}
+        >>> tree = Taxonomy.from_class_table(ClassTable(("robur", "cerris", "sylvatica"), parents=parents))
+        >>> [[node]] = to_nodes(torch.tensor([[True, True, False]]), torch.tensor([[0.5, 0.25, 0.25]]), tree)
+        >>> node
+        Node(index=3, name='Quercus', level='genus', mass=0.75, size=2)
+    """
+    check_scores(probabilities, name="probabilities")
+    rows, nodes = taxonomy.nodes_of(sets)
+    if sets.shape != probabilities.shape:
+        raise ValueError(
+            f"probabilities must be of shape {tuple(sets.shape)}, got {tuple(probabilities.shape)}"
+        )
+    tree = tensors_of(taxonomy)
+    sums = prefix_sums(probabilities.detach().cpu(), tree)
+    masses = sums[rows, tree.ends[nodes]] - sums[rows, tree.starts[nodes]]
+    best_first = masses.argsort(descending=True, stable=True)  # in all rows at once
+    parts = (rows, nodes, masses, tree.sizes(nodes))
+    lists: list[list[Node]] = [[] for _ in range(len(sets))]
+    for row, node, mass, size in zip(*(part[best_first].tolist() for part in parts), strict=True):
+        lists[row].append(Node(node, taxonomy.names[node], taxonomy.levels[node], mass, size))
     return lists
 
 
