@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist.ops.selection import largest
-from shortlist.predictors._tree import Tree, prefix_sums
+from shortlist.predictors._tree import NodeMasses, Tree
 
 __all__ = ["grow"]
 
@@ -46,16 +46,16 @@ def grow(values: Tensor, tree: Tree, num_nodes: int, stop: Stop) -> tuple[Tensor
     Returns:
         The last unions (n, r), filled up with the empty node, and the largest mass (n,) of a union before.
     """
-    c, sums = values.shape[1], prefix_sums(values, tree)
+    c, masses_of = values.shape[1], NodeMasses(values, tree)
     unions = torch.full((len(values), num_nodes), tree.empty, device=values.device)
     masses = values.new_zeros(len(values))
     left = torch.arange(len(values), device=values.device)
     for leading in (min(LEADING, c), c):  # all are put in order only in rows for which the first are too few
         if not len(left):
             break
-        ranked, unsure = _in_order(values[left], leading)
+        ranked, unsure = _in_order(values if len(left) == len(values) else values[left], leading)
         waiting, known = [left[unsure[:, 0]]], ~unsure[:, 0]
-        rows = _start(left[known], ranked[known], unsure[known], sums, tree, num_nodes, masses)
+        rows = _start(left[known], ranked[known], unsure[known], masses_of, tree, num_nodes, masses)
         while True:
             done = stop(rows.rows, rows.nodes[:, :-1], rows.reached) | (rows.nodes[:, 0] == tree.root)
             unions[rows.rows[done]], masses[rows.rows[done]] = rows.nodes[done, :-1], rows.before[done]
@@ -64,20 +64,26 @@ def grow(values: Tensor, tree: Tree, num_nodes: int, stop: Stop) -> tuple[Tensor
             rows = _Rows(*(part[~(done | lacking)] for part in rows))
             if not len(rows.rows):
                 break
-            rows = _step(rows, sums, tree)
+            rows = _step(rows, masses_of, tree)
         left = torch.cat(waiting)
     return unions, masses
 
 
 def _start(
-    index: Tensor, ranked: Tensor, unsure: Tensor, sums: Tensor, tree: Tree, num_nodes: int, masses: Tensor
+    index: Tensor,
+    ranked: Tensor,
+    unsure: Tensor,
+    masses_of: NodeMasses,
+    tree: Tree,
+    num_nodes: int,
+    masses: Tensor,
 ) -> _Rows:
     """Return rows whose union is their most likely class."""
     nodes = torch.full((len(index), num_nodes + 1), tree.empty, device=index.device)
     nodes[:, 0] = ranked[:, 0]
     used = unsure | (ranked == ranked[:, :1])
     rows = _Rows(index, ranked, used, nodes, masses[index], masses[index])
-    return rows._replace(reached=_mass(sums, tree, rows))
+    return rows._replace(reached=_mass(masses_of, tree, rows))
 
 
 def _in_order(values: Tensor, leading: int) -> tuple[Tensor, Tensor]:
@@ -93,20 +99,20 @@ def _in_order(values: Tensor, leading: int) -> tuple[Tensor, Tensor]:
     return ranked.gather(1, in_order.indices), in_order.values == in_order.values[:, -1:]
 
 
-def _step(rows: _Rows, sums: Tensor, tree: Tree) -> _Rows:
+def _step(rows: _Rows, masses_of: NodeMasses, tree: Tree) -> _Rows:
     """Add to each union the most likely class that is not in it."""
     first = (~rows.used).to(torch.uint8).argmax(1, keepdim=True)
     nodes = rows.nodes.clone()
     nodes[:, -1:] = rows.ranked.gather(1, first)
     nodes = _complete(nodes, tree)
     many = (nodes != tree.empty).all(1)
-    merged = _complete(_merge(nodes, rows.rows, sums, tree), tree)
+    merged = _complete(_merge(nodes, rows.rows, masses_of, tree), tree)
     nodes = torch.where(many[:, None], merged, nodes)
     newest, place = nodes[:, -1:], tree.starts[rows.ranked]
     used = rows.used.scatter(1, first, True)  # two other nodes may have become one
     used |= (tree.starts[newest] <= place) & (place < tree.ends[newest])
     grown = rows._replace(nodes=nodes.sort(1).values, used=used, before=rows.reached)
-    return grown._replace(reached=torch.maximum(rows.reached, _mass(sums, tree, grown)))
+    return grown._replace(reached=torch.maximum(rows.reached, _mass(masses_of, tree, grown)))
 
 
 def _complete(nodes: Tensor, tree: Tree) -> Tensor:
@@ -123,13 +129,14 @@ def _complete(nodes: Tensor, tree: Tree) -> Tensor:
         nodes[:, -1:] = torch.where(whole, parent, last)
 
 
-def _merge(nodes: Tensor, index: Tensor, sums: Tensor, tree: Tree) -> Tensor:
+def _merge(nodes: Tensor, index: Tensor, masses_of: NodeMasses, tree: Tree) -> Tensor:
     """Replace the nodes below the lowest common ancestor of two by it, which becomes the last node."""
     pairs = torch.tensor(list(combinations(range(nodes.shape[1]), 2)), device=nodes.device)
     above = _common_ancestors(nodes[:, pairs[:, 0]], nodes[:, pairs[:, 1]], tree)  # (a, pairs)
     inside = _inside(nodes[:, None, :], above[:, :, None], tree)  # (a, pairs, r + 1)
     added = tree.sizes(above) - (tree.sizes(nodes)[:, None, :] * inside).sum(2)
-    mass = _masses(sums, tree, index, above) - (_masses(sums, tree, index, nodes)[:, None, :] * inside).sum(2)
+    # where one of these holds the other and both add as many classes, they add the same ones: either will do
+    mass = masses_of.of(index, above) - (masses_of.of(index, nodes)[:, None, :] * inside).sum(2)
     best = added == added.amin(1, keepdim=True)
     mass = mass.masked_fill(~best, -torch.inf)
     best &= mass == mass.amax(1, keepdim=True)
@@ -153,12 +160,6 @@ def _inside(nodes: Tensor, above: Tensor, tree: Tree) -> Tensor:
     return held & (nodes != tree.empty)
 
 
-def _masses(sums: Tensor, tree: Tree, index: Tensor, nodes: Tensor) -> Tensor:
-    """Return the masses of nodes (a, m) of some rows (a,)."""
-    row = index[:, None]
-    return sums[row, tree.ends[nodes]] - sums[row, tree.starts[nodes]]
-
-
-def _mass(sums: Tensor, tree: Tree, rows: _Rows) -> Tensor:
+def _mass(masses_of: NodeMasses, tree: Tree, rows: _Rows) -> Tensor:
     """Return the masses (a,) of the unions."""
-    return _masses(sums, tree, rows.rows, rows.nodes).sum(1).to(rows.before.dtype)
+    return masses_of.of(rows.rows, rows.nodes).sum(1).to(rows.before.dtype)

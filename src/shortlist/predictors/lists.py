@@ -10,7 +10,6 @@ from torch import Tensor
 from shortlist._checks import check_scores
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
-from shortlist.predictors._tree import prefix_sums, tensors_of
 from shortlist.taxonomy import Taxonomy
 
 __all__ = ["Candidate", "Node", "sizes", "to_lists", "to_nodes"]
@@ -139,11 +138,11 @@ def to_nodes(
         raise ValueError(
             f"probabilities must be of shape {tuple(sets.shape)}, got {tuple(probabilities.shape)}"
         )
-    tree = tensors_of(taxonomy)
-    sums = prefix_sums(probabilities.detach().cpu(), tree)
-    masses = sums[rows, tree.ends[nodes]] - sums[rows, tree.starts[nodes]]
+    sums = torch.nn.functional.pad(probabilities.detach().cpu()[:, taxonomy.order].double().cumsum(1), (1, 0))
+    start, end = taxonomy.bounds
+    masses = sums[rows, end[nodes]] - sums[rows, start[nodes]]
     best_first = masses.argsort(descending=True, stable=True)  # in all rows at once
-    parts = (rows, nodes, masses, tree.sizes(nodes))
+    parts = (rows, nodes, masses, taxonomy.sizes[nodes])
     lists: list[list[Node]] = [[] for _ in range(len(sets))]
     for row, node, mass, size in zip(*(part[best_first].tolist() for part in parts), strict=True):
         lists[row].append(Node(node, taxonomy.names[node], taxonomy.levels[node], mass, size))
