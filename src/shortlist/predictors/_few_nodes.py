@@ -105,9 +105,9 @@ def _step(rows: _Rows, masses_of: NodeMasses, tree: Tree) -> _Rows:
     nodes = rows.nodes.clone()
     nodes[:, -1:] = rows.ranked.gather(1, first)
     nodes = _complete(nodes, tree)
-    many = (nodes != tree.empty).all(1)
-    merged = _complete(_merge(nodes, rows.rows, masses_of, tree), tree)
-    nodes = torch.where(many[:, None], merged, nodes)
+    many = (nodes != tree.empty).all(1).nonzero().squeeze(1)
+    if len(many):
+        nodes[many] = _complete(_merge(nodes[many], rows.rows[many], masses_of, tree), tree)
     newest, place = nodes[:, -1:], tree.starts[rows.ranked]
     used = rows.used.scatter(1, first, True)  # two other nodes may have become one
     used |= (tree.starts[newest] <= place) & (place < tree.ends[newest])
