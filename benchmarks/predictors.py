@@ -18,9 +18,11 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from shortlist.predictors import AverageK, CalibrationWarning, Conformal
+from shortlist import ClassTable, Taxonomy
+from shortlist.predictors import AverageK, CalibrationWarning, Conformal, SetPredictor, TaxonomyNodes
 
 VALIDATION, WIDE, APS_SHAPE, BY_CLASS = (31118, 1081), (20000, 10450), (10000, 1000), (1000, 10000)
+TREE_SHAPE, TREE_ROUNDS = (10000, 10000), 10
 
 
 def probabilities(shape: tuple[int, int]) -> Tensor:
@@ -142,6 +144,46 @@ def by_class(repeats: int) -> dict[str, float]:
     return results
 
 
+def taxonomy(repeats: int) -> dict[str, dict[str, float]]:
+    """Calibrate on 10,000 classes and 100,000 rows, a tenth of them ten times, and predict 1,000 rows."""
+    scores, target, tree = _rows_of_a_tree()
+    results = {}
+    for name, predictor in {
+        "Conformal, lac": Conformal(),
+        "TaxonomyNodes, one": TaxonomyNodes(tree),
+        "TaxonomyNodes, two": TaxonomyNodes(tree, nodes=2),
+        "TaxonomyNodes, five": TaxonomyNodes(tree, nodes=5),
+    }.items():
+
+        def calibrate(predictor: SetPredictor = predictor) -> None:
+            for _ in range(TREE_ROUNDS):
+                predictor.calibrate(scores, target)
+
+        results[name] = _two_times(calibrate, lambda predictor=predictor: predictor(scores[:1000]), repeats)
+        rows = (TREE_ROUNDS * len(scores), scores.shape[1])
+        calibrated, predicted = results[name].values()
+        print(
+            f"{rows!s:16} {name:28} calibrate {calibrated:6.0f} ms, predict {predicted:6.0f} ms (1000 rows)"
+        )
+    return results
+
+
+def _rows_of_a_tree() -> tuple[Tensor, Tensor, Taxonomy]:
+    """Scores whose first guess is right in four of five rows, in 2,000 genera and 200 families."""
+    generator = torch.Generator().manual_seed(0)
+    rows, c = TREE_SHAPE
+    genus = torch.randint(2000, (c,), generator=generator)
+    family = torch.randint(200, (2000,), generator=generator)[genus]
+    parents = {"genus": list(map(str, genus.tolist())), "family": list(map(str, family.tolist()))}
+    tree = Taxonomy.from_class_table(ClassTable(list(map(str, range(c))), parents=parents))
+    scores = torch.randn(rows, c, generator=generator).mul_(2)
+    target = torch.randint(c, (rows,), generator=generator)
+    for some, true in zip(scores.split(256), target.split(256), strict=True):
+        some += 3 * (genus == genus[true][:, None]) + 2.5 * (family == family[true][:, None])
+        some[torch.arange(len(true)), true] += 5
+    return scores, target, tree
+
+
 def _two_times(
     calibrate: Callable[[], object], predict: Callable[[], object], repeats: int
 ) -> dict[str, float]:
@@ -178,6 +220,7 @@ def main() -> None:
         "wide": thresholds(WIDE, options.repeats, list(THRESHOLDS)[:3]),
         "aps": aps(options.repeats),
         "by class": by_class(options.repeats),
+        "taxonomy": taxonomy(options.repeats),
     }
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shortlist.preprocessing import Preprocessing
     from shortlist.recipes.recipe import Recipe
     from shortlist.runs.run import Run
+    from shortlist.taxonomy import Taxonomy
     from shortlist.training.fit import train
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Preprocessing",
     "Recipe",
     "Run",
+    "Taxonomy",
     "__version__",
     "losses",
     "metrics",
@@ -40,6 +42,7 @@ _NAMES = {
     "Preprocessing": "shortlist.preprocessing",
     "Recipe": "shortlist.recipes.recipe",
     "Run": "shortlist.runs.run",
+    "Taxonomy": "shortlist.taxonomy",
     "train": "shortlist.training.fit",
 }
 

@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from shortlist.predictors import AverageError, AverageK, Conformal, load, save
+from shortlist.predictors import AverageError, AverageK, Conformal, TaxonomyNodes, load, save
+from shortlist.taxonomy import Taxonomy
 
+TREE = Taxonomy(
+    tuple("abcdefghGHR"), (*["class"] * 8, "genus", "genus", "root"), (8, 9, 8, 9, 8, 10, 9, 10, 10, 10, -1)
+)
 CASES = {
     "average_k": lambda: AverageK(2.5),
     "strict": lambda: AverageK(2.5, rule="strict"),
@@ -17,6 +21,8 @@ CASES = {
     "aps": lambda: Conformal(coverage=0.8, score="aps"),
     "class_conditional": lambda: Conformal(coverage=0.5, rule="class_conditional"),
     "clustered": lambda: Conformal(coverage=0.8, rule="clustered"),
+    "one node": lambda: TaxonomyNodes(TREE, coverage=0.8),
+    "few nodes": lambda: TaxonomyNodes(TREE, coverage=0.8, nodes=2),
 }
 
 

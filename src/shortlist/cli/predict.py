@@ -105,7 +105,9 @@ def predict_files(
         batches = _lists_of_scores(model, inputs, predictor, top, batch_size)
     else:
         batches = _lists_of_images(model, inputs, predictor, top, batch_size, path_column)
-    return write_lists(out, batches, progress=progress)
+    chosen = next(iter(model.predictors)) if predictor is None else predictor
+    with_nodes = model.predictors[chosen].takes_taxonomy
+    return write_lists(out, batches, with_nodes=with_nodes, progress=progress)
 
 
 def _lists_of_images(

@@ -17,6 +17,7 @@ from shortlist.metrics.class_means import (
     worst_classes,
 )
 from shortlist.metrics.evaluation import evaluate
+from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
 from shortlist.metrics.ranks import (
     Ranks,
     Ties,
@@ -55,6 +56,7 @@ __all__ = [
     "CalibrationSums",
     "Estimate",
     "GroupRows",
+    "NodeSums",
     "Ranks",
     "ReliabilityBins",
     "Results",
@@ -72,6 +74,10 @@ __all__ = [
     "coverage_shortfall",
     "error_of_bins",
     "evaluate",
+    "mean_level",
+    "node_accuracy",
+    "node_shares",
+    "node_sums",
     "rank_histogram",
     "set_coverage",
     "set_size",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from shortlist.metrics.class_means import (
     under_covered_share,
     worst_classes,
 )
+from shortlist.metrics.nodes import mean_level, node_shares
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
 from shortlist.metrics.results import (
     Averages,
@@ -68,6 +70,7 @@ def evaluate(
         target: Class indices (n,).
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If a predictor has an
             attribute ``coverage``, this is its promise, and the share of under-covered classes is computed.
+            If it has an attribute ``taxonomy``, its answers are also counted by level.
         class_table: Table of the classes. With training counts, there are metrics by group.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
@@ -132,7 +135,15 @@ def evaluate(
         class_rows=tuple(table.counts.tolist()),
         scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
         sets={
-            name: _set_results(rows, table, name, groups, _promise(name, predictor), num_worst)
+            name: _set_results(
+                rows,
+                table,
+                name,
+                groups,
+                _promise(name, predictor),
+                num_worst,
+                _by_level(rows, name, predictor),
+            )
             for name, predictor in predictors.items()
         },
     )
@@ -291,7 +302,13 @@ def _nll(table: _Table) -> Estimate:
 
 
 def _set_results(
-    rows: RowNumbers, table: _Table, name: str, groups: Tensor | None, promised: float | None, num_worst: int
+    rows: RowNumbers,
+    table: _Table,
+    name: str,
+    groups: Tensor | None,
+    promised: float | None,
+    num_worst: int,
+    by_level: dict[str, Any],
 ) -> SetResults:
     hits, counts, sizes = table.sums[f"hit {name}"], table.counts, rows.sizes[name]
     by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}
@@ -314,7 +331,17 @@ def _set_results(
         worst_coverage=tuple(of_worst.tolist()),
         class_hits=_numbers(hits),
         class_sizes=_numbers(table.sums[f"size {name}"]),
+        **by_level,
     )
+
+
+def _by_level(rows: RowNumbers, name: str, predictor: Any) -> dict[str, Any]:
+    """Return the results about the levels of a taxonomy, if the predictor has one."""
+    if name not in rows.nodes:
+        return {}
+    sums = rows.nodes[name]
+    shares = dict(zip(predictor.taxonomy.level_names, node_shares(sums).tolist(), strict=True))
+    return {"nodes": shares, "mean_level": _estimate(mean_level(sums)).value}
 
 
 def _size_quantiles(sizes: Tensor) -> dict[str, int]:

@@ -92,6 +92,9 @@ class SetResults:
         worst_coverage: Coverages of these classes.
         class_hits: Number of rows of each class whose set contains the class.
         class_sizes: Sum of the set sizes of the rows of each class.
+        nodes: For a predictor of nodes of a taxonomy, the mean number of nodes of an answer on each level,
+            from the classes up; the share of answers by level where each is one node.
+        mean_level: For such a predictor, the mean level of its nodes: 0 for classes, 1 for the level above.
     """
 
     coverage: Averages
@@ -107,6 +110,8 @@ class SetResults:
     worst_coverage: tuple[float, ...]
     class_hits: tuple[int, ...]
     class_sizes: tuple[int, ...]
+    nodes: Mapping[str, float] | None = None
+    mean_level: float | None = None
 
 
 @dataclass(frozen=True)

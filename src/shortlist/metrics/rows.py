@@ -8,7 +8,9 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_scores, promote
 from shortlist.metrics.calibration import Activation, top_confidence
+from shortlist.metrics.nodes import NodeSums, node_sums
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
+from shortlist.taxonomy import Taxonomy
 
 __all__ = ["Predictor", "RowNumbers", "ScoreRows", "Shown", "block_rows", "measure_rows"]
 
@@ -40,6 +42,7 @@ class RowNumbers:
         score_nll: The same by the activation of the scores themselves, whatever is shown.
         hits: By predictor, whether the set contains the true class.
         sizes: By predictor, the size of the set.
+        nodes: By predictor of nodes of a taxonomy, their sums over the rows.
     """
 
     target: Tensor
@@ -52,6 +55,7 @@ class RowNumbers:
     score_nll: Tensor
     hits: Mapping[str, Tensor]
     sizes: Mapping[str, Tensor]
+    nodes: Mapping[str, NodeSums]
 
 
 def measure_rows(
@@ -71,6 +75,7 @@ def measure_rows(
     """
     _keep_freed_memory()
     joined: dict[str, Tensor] = {}
+    nodes: dict[str, NodeSums] = {}
     seen = done = 0
     for rows in _blocks(scores, num_classes):
         true, seen = target[seen : seen + len(rows)], seen + len(rows)
@@ -78,7 +83,7 @@ def measure_rows(
         counted = true != ignore_index
         if not counted.all():
             rows, true = rows[counted], true[counted]
-        for name, part in _measure_block(rows, true, predictors, activation, ties, shown).items():
+        for name, part in _measure_block(rows, true, predictors, activation, ties, shown, nodes).items():
             # small tensors kept from each block would hold on to the large ones' memory between them
             if name not in joined:
                 joined[name] = torch.empty(len(target), dtype=part.dtype)
@@ -97,6 +102,7 @@ def measure_rows(
         score_nll=joined["score_nll"],
         hits={name: joined[f"hit {name}"] for name in predictors},
         sizes={name: joined[f"size {name}"] for name in predictors},
+        nodes=nodes,
     )
 
 
@@ -132,7 +138,9 @@ def _measure_block(
     activation: Activation,
     ties: Ties,
     shown: Shown | None,
+    nodes: dict[str, NodeSums],
 ) -> dict[str, Tensor]:
+    """Return the numbers of some rows, and add to the sums over rows."""
     ranks, index = true_ranks(scores, target, ties=ties), target[:, None]
     true = scores.gather(1, index)[:, 0]
     numbers = {
@@ -150,6 +158,11 @@ def _measure_block(
             raise ValueError(f"predictors[{name!r}] must return bool sets {tuple(scores.shape)}, got {got}")
         numbers[f"hit {name}"] = sets.gather(1, index)[:, 0] & ~true.isnan()  # a NaN is a miss
         numbers[f"size {name}"] = sets.sum(1, dtype=torch.int32).long()
+        taxonomy = getattr(predictor, "taxonomy", None)
+        if isinstance(taxonomy, Taxonomy):
+            sums = node_sums(sets, target, taxonomy)
+            before = nodes.get(name, [torch.zeros_like(part) for part in sums])
+            nodes[name] = NodeSums(*(old + new for old, new in zip(before, sums, strict=True)))
     return numbers
 
 

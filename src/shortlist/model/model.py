@@ -22,7 +22,7 @@ from shortlist.model.network import network_by_name, network_of
 from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec, in_channels_last
-from shortlist.predictors import Candidate, SetPredictor, to_lists
+from shortlist.predictors import Candidate, SetPredictor, TaxonomyNodes, to_lists
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 
@@ -244,8 +244,10 @@ class Model:
     def _lists(self, scores: Tensor, predictor: str | None, at_least: int) -> list[list[Candidate]]:
         """Turn scores into lists: the one way, for images, saved scores and any server."""
         probabilities = None if self.score_map.now is None else self.probabilities(scores)
+        chosen, order = self._predictor(predictor), scores.to(self.device)
+        taxonomy = chosen.taxonomy if isinstance(chosen, TaxonomyNodes) else None
         sets = self.sets(scores, predictor)
-        return to_lists(sets, probabilities, self.classes, order=scores.to(self.device), at_least=at_least)
+        return to_lists(sets, probabilities, self.classes, order=order, at_least=at_least, taxonomy=taxonomy)
 
     def save(self, folder: str | Path) -> None:
         """Save the model to a new folder, which appears only when it is complete.

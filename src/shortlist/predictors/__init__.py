@@ -5,9 +5,10 @@ from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Se
 from shortlist.predictors._largest import RowsOutOfOrderError
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.lists import Candidate, sizes, to_lists
+from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.saving import PREDICTORS, load, make, save
+from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "CalibrationWarning",
     "Candidate",
     "Conformal",
+    "Node",
     "PointwiseError",
     "RowsOutOfOrderError",
     "SetPredictor",
+    "TaxonomyNodes",
     "TopK",
     "conformity",
     "load",
@@ -29,4 +32,5 @@ __all__ = [
     "sizes",
     "thresholds",
     "to_lists",
+    "to_nodes",
 ]

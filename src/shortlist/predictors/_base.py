@@ -89,8 +89,11 @@ class SetPredictor(KeepsPrecision, ABC):
     needs_calibration: ClassVar[bool] = True
     needs_target: ClassVar[bool] = False
     takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
-    # arguments that recipes cannot give and files do not keep among the options
-    from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
+    takes_taxonomy: ClassVar[bool] = False  # whether it is made for a taxonomy of the classes
+    # arguments that are no options of a recipe
+    from_code: ClassVar[frozenset[str]] = frozenset(
+        {"priors", "scores_priors", "taxonomy", "generator", "max_rows"}
+    )
     # by argument, what may stand there by a name with options of its own
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
@@ -105,6 +108,7 @@ class SetPredictor(KeepsPrecision, ABC):
         priors: Tensor | None = None,
         scores_priors: Tensor | None = None,
         tau: float = 1.0,
+        num_classes: int = 0,
     ) -> None:
         super().__init__()
         check_activation(activation)
@@ -113,8 +117,9 @@ class SetPredictor(KeepsPrecision, ABC):
         self.tau = tau
         self.register_buffer("weights", None if priors is None else _inverse_priors(priors, tau))
         self.register_buffer("shift", _conversion(priors, scores_priors, activation))
-        self.register_buffer("num_classes", torch.tensor(0 if priors is None else len(priors)))
-        self._classes_known = int(self.num_classes)  # the same number where a device need not be asked
+        self._made_for = num_classes if priors is None else len(priors)  # classes, 0 for any number
+        self.register_buffer("num_classes", torch.tensor(self._made_for))
+        self._classes_known = self._made_for  # the same number where a device need not be asked
         self.calibrated = not self.needs_calibration
         self.report: CalibrationReport | None = None
 
@@ -140,7 +145,7 @@ class SetPredictor(KeepsPrecision, ABC):
         if target is not None:
             check_target(target, scores, ignore_index=-100)
         self.reset()
-        step = chunk_rows(scores.shape[1])
+        step = self._rows_at_once(scores.shape[1])
         parts = scores.split(step)
         targets = [None] * len(parts) if target is None else target.split(step)
         try:
@@ -204,9 +209,12 @@ class SetPredictor(KeepsPrecision, ABC):
     def reset(self) -> None:
         """Drop the calibration."""
         self.calibrated, self.report = not self.needs_calibration, None
-        if self.weights is None:
-            self._set_num_classes(0)
+        self._set_num_classes(self._made_for)
         self._forget()
+
+    def _rows_at_once(self, num_classes: int) -> int:
+        """Return how many rows of many to treat at once."""
+        return chunk_rows(num_classes)
 
     def _forget(self) -> None:
         """Drop the rows that were added."""
@@ -250,7 +258,7 @@ class SetPredictor(KeepsPrecision, ABC):
         if self._classes_known and number != self._classes_known:
             raise ValueError(
                 f"scores must have {self._classes_known} classes, as {type(self).__name__} was "
-                f"{'made for' if self.weights is not None else 'calibrated with'}, got {number}"
+                f"{'made for' if self._made_for else 'calibrated with'}, got {number}"
             )
 
     def _check_ready(self, scores: Tensor) -> None:
@@ -279,6 +287,8 @@ class SetPredictor(KeepsPrecision, ABC):
                 self._buffers[name] = torch.empty_like(saved, device=device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._classes_known = int(self.num_classes)
+        if self.weights is not None:
+            self._made_for = len(self.weights)
         threshold = self._buffers.get("threshold")
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
         self.restore_pending(pending)

@@ -10,8 +10,9 @@ from torch import Tensor
 from shortlist._checks import check_scores
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
+from shortlist.taxonomy import Taxonomy
 
-__all__ = ["Candidate", "sizes", "to_lists"]
+__all__ = ["Candidate", "Node", "sizes", "to_lists", "to_nodes"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Candidate:
         probability: Probability of the class, if the classes are as frequent as in the training rows;
             ``None`` if nobody knows it.
         in_set: Whether the class is in the predicted set; if not, it is listed as one of the best classes.
+        node: Node of the answer that holds the class, if it is in a set made of nodes of a taxonomy.
     """
 
     index: int
@@ -34,6 +36,26 @@ class Candidate:
     parents: Mapping[str, str]
     probability: float | None
     in_set: bool
+    node: "Node | None" = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a taxonomy in an answer.
+
+    Args:
+        index: Number of the node in the taxonomy; for a class, its index in the class table.
+        name: Name of the node.
+        level: Level of the node, such as ``"genus"``.
+        mass: Sum of the probabilities of its classes, if these are known.
+        size: Number of its classes.
+    """
+
+    index: int
+    name: str
+    level: str
+    mass: float | None
+    size: int
 
 
 def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
@@ -54,6 +76,7 @@ def to_lists(
     *,
     order: Float[Tensor, "n c"] | None = None,
     at_least: int = 0,
+    taxonomy: Taxonomy | None = None,
 ) -> list[list[Candidate]]:
     """List the classes of each set by name, the best first; ties are in the order of the table.
 
@@ -64,6 +87,8 @@ def to_lists(
         class_table: Names, ids and parents of the c classes.
         order: Scores (n, c) to sort by instead of the probabilities, such as those that made the sets.
         at_least: Number of best classes that are listed in any case, in the set or not.
+        taxonomy: Tree over the c classes, if the sets are made of its nodes: classes in a set are then listed
+            with the node that holds them.
 
     Returns:
         One list per row.
@@ -86,10 +111,68 @@ def to_lists(
     rows, columns = rows[best_first], columns[best_first]
     known = [None] * len(rows) if probabilities is None else probabilities[rows, columns].tolist()
     listed = (rows.tolist(), columns.tolist(), known, sets[rows, columns].tolist())
+    nodes = None if taxonomy is None else _nodes_by_class(to_nodes(sets, probabilities, taxonomy), taxonomy)
     lists: list[list[Candidate]] = [[] for _ in range(len(sets))]
     for row, index, probability, in_set in zip(*listed, strict=True):
-        lists[row].append(_candidate(class_table, index, probability, in_set))
+        node = None if nodes is None else nodes[row].get(index)
+        lists[row].append(_candidate(class_table, index, probability, in_set, node))
     return lists
+
+
+def to_nodes(
+    sets: Bool[Tensor, "n c"], probabilities: Float[Tensor, "n c"] | None, taxonomy: Taxonomy
+) -> list[list[Node]]:
+    """List the nodes that make up each set, the fewest that do, those of the largest mass first.
+
+    Args:
+        sets: Sets (n, c).
+        probabilities: Probabilities (n, c) of the classes, whose sums are shown; ``None`` if they are not
+            known: the largest nodes are then first.
+        taxonomy: Tree over the c classes.
+
+    Returns:
+        One list per row.
+
+    Example:
+        >>> parents = {"genus": ["Quercus", "Quercus", "Fagus"]}
+        >>> tree = Taxonomy.from_class_table(ClassTable(("robur", "cerris", "sylvatica"), parents=parents))
+        >>> [[node]] = to_nodes(torch.tensor([[True, True, False]]), torch.tensor([[0.5, 0.25, 0.25]]), tree)
+        >>> node
+        Node(index=3, name='Quercus', level='genus', mass=0.75, size=2)
+    """
+    rows, nodes = taxonomy.nodes_of(sets)
+    node_sizes = taxonomy.sizes[nodes]
+    masses = None if probabilities is None else _masses(sets, probabilities, taxonomy)[rows, nodes]
+    best_first = (node_sizes if masses is None else masses).argsort(descending=True, stable=True)
+    shown = [None] * len(rows) if masses is None else masses[best_first].tolist()
+    parts = (part[best_first].tolist() for part in (rows, nodes, node_sizes))
+    lists: list[list[Node]] = [[] for _ in range(len(sets))]
+    for row, node, size, mass in zip(*parts, shown, strict=True):
+        lists[row].append(Node(node, taxonomy.names[node], taxonomy.levels[node], mass, size))
+    return lists
+
+
+def _masses(sets: Tensor, probabilities: Tensor, taxonomy: Taxonomy) -> Tensor:
+    """Return the sum of the probabilities of each node's classes (n, v)."""
+    check_scores(probabilities, name="probabilities")
+    if sets.shape != probabilities.shape:
+        raise ValueError(
+            f"probabilities must be of shape {tuple(sets.shape)}, got {tuple(probabilities.shape)}"
+        )
+    start, end = taxonomy.bounds
+    in_order = probabilities.detach().cpu()[:, taxonomy.order]
+    sums = torch.nn.functional.pad(in_order.double().cumsum(1), (1, 0))
+    return sums[:, end] - sums[:, start]
+
+
+def _nodes_by_class(lists: list[list[Node]], taxonomy: Taxonomy) -> list[dict[int, Node]]:
+    """Return, for each row, the node that holds each class that one of its nodes holds."""
+    start, end = taxonomy.bounds
+    order, found = taxonomy.order.tolist(), []
+    for nodes in lists:
+        held = ((order[int(start[n.index]) : int(end[n.index])], n) for n in nodes)
+        found.append({index: node for classes, node in held for index in classes})
+    return found
 
 
 def _check_listed(
@@ -117,9 +200,12 @@ def _check_listed(
     return order
 
 
-def _candidate(class_table: ClassTable, index: int, probability: float | None, in_set: bool) -> Candidate:
+def _candidate(
+    class_table: ClassTable, index: int, probability: float | None, in_set: bool, node: Node | None
+) -> Candidate:
     parents = {level: column[index] for level, column in class_table.parents.items()}
-    return Candidate(index, class_table.ids[index], class_table.names[index], parents, probability, in_set)
+    name = class_table.names[index]
+    return Candidate(index, class_table.ids[index], name, parents, probability, in_set, node)
 
 
 def _first_classes(scores: Tensor, k: int) -> Tensor:

@@ -14,7 +14,9 @@ from shortlist.predictors._base import CalibrationReport, SetPredictor
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
+from shortlist.taxonomy import Taxonomy
 
 __all__ = ["PREDICTORS", "load", "make", "save"]
 
@@ -26,6 +28,7 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "pointwise_error": PointwiseError,
     "average_error": AverageError,
     "conformal": Conformal,
+    "taxonomy_nodes": TaxonomyNodes,
 }
 
 _PARTS = {kind: kind.parts for kind in PREDICTORS.values()}
@@ -61,6 +64,8 @@ def make(
             if kind not in registry:
                 raise ValueError(f"{key}.name must be one of {', '.join(registry)}, got {kind!r}")
             options[key] = registry[kind](**chosen)
+    if isinstance(options.get("taxonomy"), dict):
+        options["taxonomy"] = Taxonomy.from_dict(options["taxonomy"])
     if like_priors is not None:
         options["priors"] = torch.full_like(like_priors, 1 / len(like_priors))
     if like_scores_priors is not None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from shortlist.class_table import ClassTable
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
 from shortlist.datasets.noise import redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
@@ -15,12 +16,13 @@ from shortlist.models.classifiers import classifier_name, freeze_features, repla
 from shortlist.models.heads import ScaledHead
 from shortlist.models.spec import HeadName, NetworkSpec, build_network
 from shortlist.models.weights import load_weights
-from shortlist.predictors import SetPredictor, make
+from shortlist.predictors import PREDICTORS, SetPredictor, make
 from shortlist.priors import class_balanced_weights
 from shortlist.recipes.loss_use import make_loss, needed_head
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.transforms import TRANSFORMS
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+from shortlist.taxonomy import Taxonomy
 
 __all__ = [
     "build_data",
@@ -218,15 +220,16 @@ def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int)
     return factor
 
 
-def build_predictor(recipe: Recipe, key: str, counts: Tensor, score_map: ScoreMap) -> SetPredictor:
+def build_predictor(recipe: Recipe, key: str, class_table: ClassTable, score_map: ScoreMap) -> SetPredictor:
     """Build one of the recipe's predictors, not yet calibrated, for the scores of a score map.
 
-    ``macro`` ones get the training priors, and convert from the priors that the scores contain.
+    ``macro`` ones get the training priors, and convert from the priors that the scores contain. Those of a
+    taxonomy get that of the class table, or of the chosen ``levels``.
     """
     section = recipe.predictors[key]
     options = dict(section.options)
     if section.macro:
-        training = PriorRecord.training(counts)
+        training = PriorRecord.training(class_table.class_counts)
         if score_map.now is None:
             raise UnknownPriorError(
                 f"predictors.{key}.macro must be false: nobody knows which class priors the scores contain"
@@ -234,4 +237,6 @@ def build_predictor(recipe: Recipe, key: str, counts: Tensor, score_map: ScoreMa
         options["priors"] = training.priors.float()
         if not score_map.now.same_as(training):
             options["scores_priors"] = score_map.now.priors.float()
+    if PREDICTORS[section.name].takes_taxonomy:
+        options["taxonomy"] = Taxonomy.from_class_table(class_table, levels=section.levels)
     return make(section.name, options)

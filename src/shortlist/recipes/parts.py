@@ -84,7 +84,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
     some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
     for key, section in recipe.predictors.items():
         try:
-            build_predictor(recipe, key, counts, some)
+            build_predictor(recipe, key, data.class_table, some)
         except ValueError as error:
             raise ValueError(f"predictors.{key}: {error}") from error
         k = section.options.get("k", 0)

@@ -228,6 +228,8 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
     for key, section in recipe.predictors.items():
         if section.macro and not PREDICTORS[section.name].takes_priors:
             yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
+        if section.levels is not None and not PREDICTORS[section.name].takes_taxonomy:
+            yield f"predictors.{key}.levels must be left out: {section.name} takes no taxonomy"
         if "tau" in section.options and not section.macro:
             yield f"predictors.{key}.tau is a power of the class priors: write macro: true with it"
         if section.name in ("pointwise_error", "average_error") and not as_training:

@@ -227,6 +227,8 @@ class PredictorSection(NamedSection):
     """A predictor by its name in ``PREDICTORS``; ``macro: true`` gives it the class priors."""
 
     macro: bool = False
+    # for a predictor of a taxonomy: levels of the class table that make it; left out: all of them
+    levels: list[str] | None = None
 
 
 _PROVIDED = frozenset(

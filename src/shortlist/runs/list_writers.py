@@ -16,6 +16,7 @@ __all__ = ["Counts", "check_suffix", "write_lists"]
 
 Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | None], int]
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
+NODE_COLUMNS = ("node", "level", "mass", "node_size")  # of the node of a taxonomy that holds the class
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,11 @@ class Counts:
 
 
 def write_lists(
-    out: Path, batches: Iterable[Batch], *, progress: Callable[[int, int], None] | None = None
+    out: Path,
+    batches: Iterable[Batch],
+    *,
+    with_nodes: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Counts:
     """Write the short lists of items, batch by batch, to a file that appears only when it is complete.
 
@@ -36,13 +41,14 @@ def write_lists(
         out: File to write (``.csv``, ``.jsonl`` or ``.parquet``).
         batches: Names of items, the list of each (``None`` if it could not be read), and the number of all
             items.
+        with_nodes: Whether the answers are made of nodes of a taxonomy, which are then written too.
         progress: Function that is called with the number of items done and in all.
 
     Raises:
         ValueError: If there are items, but none that could be read.
     """
     items = readable = members = 0
-    with replacing(out) as temporary, _open_writer(temporary) as writer:
+    with replacing(out) as temporary, _open_writer(temporary, with_nodes) as writer:
         for names, lists, total in batches:
             items += len(names)
             for name, candidates in zip(names, lists, strict=True):
@@ -83,43 +89,66 @@ def _safe_cell(text: str) -> str:
 
 
 class _CsvWriter(ListWriter):
-    def __init__(self, file: TextIO) -> None:
-        self._lines = csv.writer(file, lineterminator="\n")
-        self._lines.writerow(COLUMNS)
+    def __init__(self, file: TextIO, with_nodes: bool) -> None:
+        self._lines, self._with_nodes = csv.writer(file, lineterminator="\n"), with_nodes
+        self._lines.writerow(COLUMNS + NODE_COLUMNS * with_nodes)
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         for rank, c in enumerate(candidates, start=1):
-            shown = "" if c.probability is None else f"{c.probability:.6g}"
             texts = [_safe_cell(text) for text in (item, c.id, c.name)]
-            self._lines.writerow([texts[0], rank, c.index, *texts[1:], shown, int(c.in_set)])
+            line = [texts[0], rank, c.index, *texts[1:], _number(c.probability), int(c.in_set)]
+            if self._with_nodes:
+                node = c.node
+                line += (
+                    [""] * len(NODE_COLUMNS)
+                    if node is None
+                    else [_safe_cell(node.name), _safe_cell(node.level), _number(node.mass), node.size]
+                )
+            self._lines.writerow(line)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 class _JsonLinesWriter(ListWriter):
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, with_nodes: bool) -> None:
+        self._file, self._with_nodes = file, with_nodes
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         listed = [
             {"class": c.index, "id": c.id, "name": c.name, "probability": c.probability, "in_set": c.in_set}
             for c in candidates
         ]
-        self._file.write(json.dumps({"item": item, "candidates": listed}, ensure_ascii=False) + "\n")
+        content: dict[str, Any] = {"item": item, "candidates": listed}
+        if self._with_nodes:
+            nodes = dict.fromkeys(c.node for c in candidates if c.node is not None)
+            content["nodes"] = [
+                {"name": node.name, "level": node.level, "mass": node.mass, "size": node.size}
+                for node in nodes
+            ]
+        self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
 class _ParquetWriter(ListWriter):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, with_nodes: bool) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         kinds = (pa.string(), pa.int32(), pa.int32(), pa.string(), pa.string(), pa.float32(), pa.bool_())
-        self._schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
+        kinds += (pa.string(), pa.string(), pa.float32(), pa.int32()) * with_nodes
+        self._schema = pa.schema(list(zip(COLUMNS + NODE_COLUMNS * with_nodes, kinds, strict=True)))
         self._file = pq.ParquetWriter(path, self._schema)
         self._rows: list[dict[str, Any]] = []
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         for rank, c in enumerate(candidates, start=1):
             values = (item, rank, c.index, c.id, c.name, c.probability, c.in_set)
-            self._rows.append(dict(zip(COLUMNS, values, strict=True)))
+            row: dict[str, Any] = dict(zip(COLUMNS, values, strict=True))
+            if c.node is not None:
+                of_node = (c.node.name, c.node.level, c.node.mass, c.node.size)
+                row |= dict(zip(NODE_COLUMNS, of_node, strict=True))
+            self._rows.append(row)
         if len(self._rows) >= 2**16:
             self._flush()
 
@@ -141,15 +170,15 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def _open_writer(path: Path) -> Iterator[ListWriter]:
+def _open_writer(path: Path, with_nodes: bool) -> Iterator[ListWriter]:
     """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        writer = _ParquetWriter(path)
+        writer = _ParquetWriter(path, with_nodes)
         try:
             yield writer
         finally:
             writer.close()
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
-            yield _CsvWriter(file) if suffix == ".csv" else _JsonLinesWriter(file)
+            yield (_CsvWriter if suffix == ".csv" else _JsonLinesWriter)(file, with_nodes)

@@ -4,6 +4,7 @@ import warnings
 
 from torch import Tensor
 
+from shortlist.class_table import ClassTable
 from shortlist.metrics import Average, average_rows
 from shortlist.predictors import CalibrationWarning, SetPredictor
 from shortlist.recipes.build import build_predictor
@@ -20,7 +21,7 @@ def warn_where_priors_hurt(
     predictors: dict[str, SetPredictor],
     scores: Tensor,
     target: Tensor,
-    counts: Tensor,
+    class_table: ClassTable,
     score_map: ScoreMap,
 ) -> None:
     """Warn of sets with priors that cover the average class less often than the same sets without priors.
@@ -34,7 +35,7 @@ def warn_where_priors_hurt(
         plain_recipe = recipe.model_copy(
             update={"predictors": {key: section.model_copy(update={"macro": False})}}
         )
-        plain = build_predictor(plain_recipe, key, counts, score_map)
+        plain = build_predictor(plain_recipe, key, class_table, score_map)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             plain.calibrate(scores, target)

@@ -148,12 +148,12 @@ def _calibrate(
     else:
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores("val", head)
-    scores, counts = score_map(scores), run.class_table.class_counts
+    scores, class_table = score_map(scores), run.class_table
     predictors = {}
     for key in recipe.predictors:
-        predictors[key] = build_predictor(recipe, key, counts, score_map).calibrate(scores, target)
+        predictors[key] = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
         predictors[key](scores[:1])  # what cannot be used is not kept
-    warn_where_priors_hurt(recipe, predictors, scores, target, counts, score_map)
+    warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
     return head, score_map, predictors
 
 

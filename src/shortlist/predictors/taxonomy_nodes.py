@@ -1,0 +1,231 @@
+"""Answers at the level that is sure: a species, its genus, or its family, with a promised probability."""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from shortlist._checks import can_read_values, check_choice, check_count, check_number
+from shortlist.predictors._activation import Activation
+from shortlist.predictors._base import CalibrationReport, SetPredictor, sets_in_chunks
+from shortlist.predictors._few_nodes import grow
+from shortlist.predictors._scored_rows import ScoredRows
+from shortlist.predictors._tree import Tree, climb, first_largest, nodes_hold, tensors_of
+from shortlist.predictors.lists import Node, to_nodes
+from shortlist.predictors.thresholds import Marginal, conformal_rank
+from shortlist.taxonomy import Taxonomy
+
+__all__ = ["TaxonomyNodes"]
+
+_MANY = 2**22  # probabilities that are treated at once where the number of rows matters more than the cache
+
+
+class TaxonomyNodes(SetPredictor):
+    r"""A predictor of one node of a taxonomy, or of at most ``nodes`` nodes, with a promised coverage.
+
+    With n calibration rows exchangeable with the new ones, a node of the answer holds the true class with
+    probability in :math:`[1 - a, 1 - a + 1/(n + 1)]` (without ties), whatever the model, where ``coverage``
+    is :math:`1 - a`. Only if the most likely class alone is right more often than that, the coverage is
+    higher: each answer is then this class. No answer is empty.
+
+    For one node, the answer is the first of the most likely class, its parent, and so on up to the root,
+    whose mass (the sum of the probabilities of its classes) is above a threshold q:
+
+    .. math:: \text{score}(x, y) = \max \{P(v) : v \text{ above the most likely class}, y \notin v\},
+        \qquad q = \text{the } \lceil (n + 1)(1 - a) \rceil\text{-th smallest score}
+
+    where a score is 0 if y is the most likely class. For more nodes, unions of nodes take the place of the
+    single ones: the next most likely class is added, complete siblings become their parent, and where there
+    are too many nodes, two become their lowest common ancestor. Several nodes hold fewer classes in all.
+
+    Args:
+        taxonomy: Tree over the classes, such as ``Taxonomy.from_class_table(table)``.
+        coverage: Promised share of answers that hold the true class, in (0, 1).
+        nodes: Largest number of nodes in an answer.
+        activation: ``"softmax"``, or ``"none"`` for probabilities.
+
+    Example:
+        >>> tree = Taxonomy(("a", "b", "c", "d", "AB", "CD", "all classes"),
+        ...                 ("class",) * 4 + ("genus",) * 2 + ("root",), (4, 4, 5, 5, 6, 6, -1))
+        >>> predictor = TaxonomyNodes(tree, coverage=0.5, activation="none")
+        >>> seen = torch.tensor([[0.6, 0.2, 0.1, 0.1], [0.5, 0.2, 0.2, 0.1], [0.5, 0.2, 0.2, 0.1]])
+        >>> _ = predictor.calibrate(seen, torch.tensor([1, 0, 3]))
+        >>> predictor.threshold  # the 2nd of 0.6 (it is not a, but in AB), 0 (it is a) and 0.7 (not in AB)
+        tensor(0.6000)
+        >>> predictor(torch.tensor([[0.5, 0.2, 0.2, 0.1]]))
+        tensor([[ True,  True, False, False]])
+
+    The answers of several nodes cannot be part of an exported graph: their number of steps is not fixed.
+
+    References:
+        S. Goren, I. Galil, R. El-Yaniv, "Hierarchical selective classification", NeurIPS 2024.
+    """
+
+    needs_target: ClassVar[bool] = True
+    takes_taxonomy: ClassVar[bool] = True
+    adds_probabilities = True
+    threshold: Tensor
+    order: Tensor
+    chains: Tensor
+    starts: Tensor
+    ends: Tensor
+    parents: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        *,
+        coverage: float = 0.9,
+        nodes: int = 1,
+        activation: Activation = "softmax",
+    ) -> None:
+        if not isinstance(taxonomy, Taxonomy):
+            raise ValueError(f"taxonomy must be a Taxonomy, got {type(taxonomy).__name__}")
+        check_choice("activation", activation, ("softmax", "none"))  # sigmoids do not add up to 1
+        super().__init__(activation=activation, num_classes=taxonomy.num_classes)
+        self.coverage = check_number("coverage", coverage, above=0.0, below=1.0)
+        check_count("nodes", nodes)
+        self.taxonomy, self.max_nodes = taxonomy, nodes
+        for name, tensor in tensors_of(taxonomy)._asdict().items():
+            self.register_buffer(name, tensor)
+        self.register_buffer("threshold", torch.tensor(math.nan))
+        self._rows = ScoredRows()
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of this predictor as plain values for JSON."""
+        return {
+            "taxonomy": self.taxonomy.to_dict(),
+            "coverage": self.coverage,
+            "nodes": self.max_nodes,
+            "activation": self.activation,
+        }
+
+    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+        """Return the sets (n, c) of the classes that the nodes of each answer hold."""
+        self._check_ready(scores)
+        return sets_in_chunks(scores, lambda _, nodes: self._classes_of(nodes), self._answers(scores))
+
+    def nodes(
+        self, scores: Float[Tensor, "n c"], probabilities: Float[Tensor, "n c"] | None = None
+    ) -> list[list[Node]]:
+        """Return the nodes of each answer by name, those of the largest mass first.
+
+        Args:
+            scores: Scores (n, c).
+            probabilities: Probabilities (n, c) whose sums are shown as masses; those that made the answers by
+                default.
+        """
+        if probabilities is None:
+            probabilities = self._values(scores)
+        return to_nodes(self(scores), probabilities, self.taxonomy)
+
+    def _tree(self) -> Tree:
+        return Tree(self.order, self.chains, self.starts, self.ends, self.parents)
+
+    def _answers(self, scores: Tensor) -> Int[Tensor, "n r"]:
+        """Return the nodes (n, r) of each answer, filled up with the empty one."""
+        if self.max_nodes > 1 and torch.compiler.is_compiling():
+            raise ValueError(
+                f"nodes must be 1 in a graph that is compiled or exported, got {self.max_nodes}: "
+                "the answers of several nodes take a number of steps that differs from row to row"
+            )
+        if not can_read_values(scores):
+            return self._answers_at_once(scores)
+        step = self._rows_at_once(scores.shape[1])
+        return torch.cat([self._answers_at_once(part) for part in scores.detach().split(step)])
+
+    def _answers_at_once(self, scores: Tensor) -> Tensor:
+        values, tree = self._values(scores), self._tree()
+        threshold = self.threshold.to(values.dtype)
+        if self.max_nodes == 1:
+            best = first_largest(values)
+            chains = tree.chains[best]
+            masses = climb(values, best, tree, (chains != tree.root).sum(1))
+            # the masses never fall: so many nodes have too little of it
+            below = (masses <= threshold).sum(1, keepdim=True).clamp_max(chains.shape[1] - 1)
+            return chains.gather(1, below)
+        return grow(values, tree, self.max_nodes, lambda rows, nodes, reached: reached > threshold)[0]
+
+    def _classes_of(self, nodes: Tensor) -> Tensor:
+        """Return the classes (n, c) that some nodes (n, r) hold, as sets."""
+        place = self.starts[: len(self.order)]
+        held = [(place >= self.starts[node]) & (place < self.ends[node]) for node in nodes.split(1, dim=1)]
+        return functools.reduce(torch.logical_or, held)
+
+    def _rows_at_once(self, num_classes: int) -> int:
+        # a step takes about as long for many rows as for few
+        return 4 * super()._rows_at_once(num_classes) if self.max_nodes == 1 else max(1, _MANY // num_classes)
+
+    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+        assert target is not None  # as labels are needed
+        values, tree = self._values(scores), self._tree()
+        best = first_largest(values)
+        without = (~nodes_hold(tree, tree.chains[best], target)).sum(1)  # nodes on the way up, to hold it
+        if self.max_nodes == 1:
+            masses = climb(values, best, tree, without)
+            found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
+            found = found.where(without > 0, 0.0)
+        else:
+            found = values.new_zeros(len(values))
+            wrong = without.nonzero().squeeze(1)
+            found[wrong] = self._true_scores(values[wrong], target[wrong])
+        self._rows.add(found, target)
+
+    def _true_scores(self, values: Tensor, target: Tensor) -> Tensor:
+        """Return the largest mass (n,) of a union without the true class, for several nodes."""
+        tree = self._tree()
+
+        def held(rows: Tensor, nodes: Tensor, reached: Tensor) -> Tensor:
+            return nodes_hold(tree, nodes, target[rows]).any(1)
+
+        return grow(values, tree, self.max_nodes, held)[1]
+
+    def _settle(self) -> None:
+        if not len(self._rows):
+            raise ValueError("calibration needs at least 1 row that is not left out, got 0")
+        scores, target = self._rows.scores, self._rows.target
+        threshold = Marginal()(scores, target, self._classes_known, self.coverage).values
+        rank = conformal_rank(len(scores), self.coverage)
+        inside = scores <= threshold
+        self.threshold = threshold
+        self.report = CalibrationReport(
+            rows=len(scores),
+            coverage=float(inside.double().mean()),
+            ties=int(inside.sum()) - rank if math.isfinite(threshold) else 0,
+        )
+        self._rows = ScoredRows()
+
+    def _join(self, other: "TaxonomyNodes") -> None:
+        if len(other._rows):
+            self._rows.add(other._rows.scores, other._rows.target)
+
+    def _forget(self) -> None:
+        self._rows = ScoredRows()
+        self.threshold = self.threshold.new_tensor(math.nan)
+
+    def pending(self) -> dict[str, Tensor]:
+        """Return the rows that were added and not yet finished, as tensors to save."""
+        if not len(self._rows):
+            return {}
+        return {"scores": self._rows.scores.clone(), "targets": self._rows.target.clone()}
+
+    def restore_pending(self, state: dict[str, Tensor]) -> None:
+        """Restore the rows that :meth:`pending` returned."""
+        self._rows = ScoredRows()
+        if state:
+            self._rows.add(state["scores"], state["targets"])
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        for name, own in self._tree()._asdict().items():
+            given = state_dict.get(prefix + name)
+            if given is not None and not torch.equal(given.cpu(), own.cpu()):
+                raise ValueError(
+                    f"the state is of another taxonomy than the predictor's: {prefix}{name} differs"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
