@@ -8,8 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from shortlist.model import Model
-    from shortlist.predictors import Candidate
-    from shortlist.runs.list_writers import Counts
+    from shortlist.runs.list_writers import Batch, Counts
 
 __all__ = ["predict", "predict_files"]
 
@@ -89,7 +88,6 @@ def predict_files(
 ) -> "Counts":
     """Find the inputs, have the model list their classes, and write the lists; see :func:`predict`."""
     from shortlist._checks import check_count
-    from shortlist.datasets.inputs import are_saved_scores
     from shortlist.runs.list_writers import check_suffix, write_lists
 
     check_count("top", top)
@@ -101,22 +99,24 @@ def predict_files(
         raise ValueError("the model has no calibrated predictors: see shortlist calibrate")
     if predictor is not None and predictor not in model.predictors:
         raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
-    if are_saved_scores(inputs):
-        batches = _lists_of_scores(model, inputs, predictor, top, batch_size)
-    else:
-        batches = _lists_of_images(model, inputs, predictor, top, batch_size, path_column)
+    lists = _listed(model, inputs, predictor, top, batch_size, path_column)
     chosen = next(iter(model.predictors)) if predictor is None else predictor
     with_nodes = model.predictors[chosen].takes_taxonomy
-    return write_lists(out, batches, with_nodes=with_nodes, progress=progress)
+    return write_lists(out, lists, with_nodes=with_nodes, progress=progress)
 
 
-def _lists_of_images(
+def _listed(
     model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
-) -> Iterator[tuple[list[str], "list[list[Candidate] | None]", int]]:
+) -> "Iterator[Batch]":
+    """Yield names of items, the list of each, and the number of all items, batch by batch."""
     import torch
 
-    from shortlist.datasets.inputs import image_files
+    from shortlist.datasets.inputs import are_saved_scores, image_files, saved_scores
 
+    if are_saved_scores(inputs):
+        for names, scores, total in saved_scores(inputs, head=model.head, batch_size=batch_size):
+            yield names, model.lists_of_scores(model.score_map(scores), predictor, at_least=top), total
+        return
     files = image_files(inputs, path_column)
     if model.preprocessing is None:
         raise ValueError("the model was not trained on images: give saved scores")
@@ -124,12 +124,3 @@ def _lists_of_images(
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
         yield names, model.readable_lists(names, predictor, at_least=top), len(files)
-
-
-def _lists_of_scores(
-    model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int
-) -> Iterator[tuple[list[str], "list[list[Candidate] | None]", int]]:
-    from shortlist.datasets.inputs import saved_scores
-
-    for names, scores, total in saved_scores(inputs, head=model.head, batch_size=batch_size):
-        yield names, model.lists_of_scores(model.score_map(scores), predictor, at_least=top), total

@@ -75,14 +75,8 @@ def noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
     """
-    check_options(
-        k=k,
-        noise_std=noise_std,
-        num_samples=num_samples,
-        margin=margin,
-        scale=scale,
-        num_classes=logits.shape[-1],
-    )
+    list_size = {"k": k, "num_classes": logits.shape[-1]}
+    check_options(**list_size, noise_std=noise_std, num_samples=num_samples, margin=margin, scale=scale)
     smoothing = {"noise_std": noise_std, "num_samples": num_samples, "noise": noise, "generator": generator}
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:

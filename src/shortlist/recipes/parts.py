@@ -10,13 +10,7 @@ from torch import Tensor, nn
 from shortlist.datasets import Splits
 from shortlist.datasets.splits import have_same_rows
 from shortlist.models.classifiers import class_norms
-from shortlist.recipes.build import (
-    build_data,
-    build_loss,
-    build_model,
-    build_predictor,
-    prepare_second_stage,
-)
+from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.scores import PriorRecord, ScoreMap, maps_of_loss

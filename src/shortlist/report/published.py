@@ -27,12 +27,7 @@ _PLAIN: dict[str, Any] = {
     "data.noise": 0.0,
 }
 # what the sets of k classes on average are in the papers: with another value it is another method
-_PUBLISHED_SETS: dict[str, Any] = {
-    "macro": False,
-    "priors": None,
-    "rule": "midpoint",
-    "activation": "softmax",
-}
+_PUBLISHED_SETS = {"macro": False, "priors": None, "rule": "midpoint", "activation": "softmax"}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from shortlist._files import replacing
 from shortlist.predictors import Candidate
 
-__all__ = ["Counts", "check_suffix", "write_lists"]
+__all__ = ["Batch", "Counts", "check_suffix", "write_lists"]
 
 Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | None], int]
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
