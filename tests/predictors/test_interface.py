@@ -150,7 +150,7 @@ def test_every_predictor_that_is_calibrated_is_checked_here():
 def test_every_argument_is_saved_or_declared_to_come_from_code(name):
     kind, arguments = PREDICTORS[name], inspect.signature(PREDICTORS[name]).parameters
     needed = {key: 2 for key, argument in arguments.items() if argument.default is argument.empty}
-    predictor = kind(**needed)
+    predictor = kind(**(needed | {"taxonomy": TREE} if kind.takes_taxonomy else needed))
     assert predictor.options().keys() == arguments.keys() - kind.from_code
     assert kind.parts.keys() <= predictor.options().keys()
 

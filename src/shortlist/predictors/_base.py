@@ -90,10 +90,8 @@ class SetPredictor(KeepsPrecision, ABC):
     needs_target: ClassVar[bool] = False
     takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
     takes_taxonomy: ClassVar[bool] = False  # whether it is made for a taxonomy of the classes
-    # arguments that are no options of a recipe
-    from_code: ClassVar[frozenset[str]] = frozenset(
-        {"priors", "scores_priors", "taxonomy", "generator", "max_rows"}
-    )
+    # arguments that recipes cannot give and files do not keep among the options
+    from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
     # by argument, what may stand there by a name with options of its own
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation

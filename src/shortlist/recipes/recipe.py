@@ -127,7 +127,7 @@ class Recipe(s.Section):
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
             kind = PREDICTORS[predictor.name]
-            _check_options(f"predictors.{key}", predictor, kind, kind.from_code)
+            _check_options(f"predictors.{key}", predictor, kind, kind.from_code | {"taxonomy"})
         return self
 
     @model_validator(mode="after")
