@@ -53,7 +53,7 @@ def outputs(network: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
 def main() -> None:
     """Print power and false alarms of each strangeness and rule, and draw who pays."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--figure", type=Path, help="also draw false alarms by class size to this file (SVG)")
     options = parser.parse_args()
     torch.manual_seed(0)
