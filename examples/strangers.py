@@ -47,13 +47,13 @@ def train(inputs: Tensor, target: Tensor, num_classes: int, epochs: int) -> nn.M
 def outputs(network: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """Return the scores and features of rows."""
     features = torch.cat([network.features(standardize(part)) for part in inputs.split(1000)])
-    return {"scores": network.classifier(features), "features": features}
+    return {"scores": network.head(features), "features": features}
 
 
 def main() -> None:
     """Print power and false alarms of each strangeness and rule, and draw who pays."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--figure", type=Path, help="also draw false alarms by class size to this file (SVG)")
     options = parser.parse_args()
     torch.manual_seed(0)
