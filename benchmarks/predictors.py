@@ -19,10 +19,20 @@ import torch
 from torch import Tensor
 
 from shortlist import ClassTable, Taxonomy
-from shortlist.predictors import AverageK, CalibrationWarning, Conformal, SetPredictor, TaxonomyNodes
+from shortlist.predictors import (
+    AverageK,
+    CalibrationWarning,
+    Conformal,
+    FeatureMeans,
+    NoveltyDetector,
+    SetPredictor,
+    TaxonomyNodes,
+)
+from shortlist.predictors.novelty import NoveltyRule
 
 VALIDATION, WIDE, APS_SHAPE, BY_CLASS = (31118, 1081), (20000, 10450), (10000, 1000), (1000, 10000)
 TREE_SHAPE, TREE_ROUNDS = (10000, 10000), 10
+STRANGERS = (100_000, 10_000, 256)  # calibration rows, classes, features
 
 
 def probabilities(shape: tuple[int, int]) -> Tensor:
@@ -184,6 +194,33 @@ def _rows_of_a_tree() -> tuple[Tensor, Tensor, Taxonomy]:
     return scores, target, tree
 
 
+def novelty(repeats: int) -> dict[str, dict[str, float]]:
+    """Time of a detector by its parts: class means, distances, and what a rule does with strangeness."""
+    n, c, d = STRANGERS
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(c, (n,), generator=generator)
+    features = torch.randn(n, d, generator=generator)
+    found = FeatureMeans(num_classes=c, dim=d)
+    results = {"class means": {"ms": milliseconds(lambda: found.update(features, target), repeats)}}
+    means = found.means()
+    strangeness = torch.rand(n, generator=generator)
+    rules: tuple[NoveltyRule, ...] = ("pooled", "macro", "class")
+    for rule in rules:
+        level = 0.5 if rule == "class" else 0.05  # a class has 10 rows on average, and some have 1
+        detector = NoveltyDetector(
+            strangeness=lambda _, values: values, rule=rule, level=level, num_classes=c
+        )
+        call = lambda detector=detector: detector.calibrate(target, features=strangeness)  # noqa: E731
+        results[f"calibrate, {rule}"] = {"ms": milliseconds(call, repeats)}
+    by_distance = NoveltyDetector(means=means).calibrate(features=features[:2000])
+    results["1,000 rows by distance"] = {
+        "ms": milliseconds(lambda: by_distance.p_values(features=features[:1000]), repeats)
+    }
+    for name, times in results.items():
+        print(f"{STRANGERS!s:20} NoveltyDetector, {name:24} {times['ms']:6.0f} ms", flush=True)
+    return results
+
+
 def _two_times(
     calibrate: Callable[[], object], predict: Callable[[], object], repeats: int
 ) -> dict[str, float]:
@@ -221,6 +258,7 @@ def main() -> None:
         "aps": aps(options.repeats),
         "by class": by_class(options.repeats),
         "taxonomy": taxonomy(options.repeats),
+        "novelty": novelty(options.repeats),
     }
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")

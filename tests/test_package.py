@@ -72,7 +72,15 @@ def test_docs_name_every_loss_and_operator():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/training.md", "docs/scores.md", "docs/predictors.md", "docs/data.md"]
+    "page",
+    [
+        "README.md",
+        "docs/training.md",
+        "docs/scores.md",
+        "docs/predictors.md",
+        "docs/novelty.md",
+        "docs/data.md",
+    ],
 )
 def test_python_of_the_pages_runs(page):
     text = (ROOT / page).read_text()

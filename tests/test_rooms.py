@@ -114,9 +114,13 @@ def test_right_imports_are_no_faults():
 
 
 def test_each_manifest_is_read_in_one_place():
-    """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these."""
+    """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these.
+
+    Thresholds that learn from replies are sealed files too, each of which its own class reads.
+    """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
-    assert readers == {"_manifest", "model.files", "index.manifest"}
+    thresholds = {"predictors.adapting", "predictors.shrinking"}
+    assert readers == {"_manifest", "model.files", "index.manifest", *thresholds}
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.run"),
     }

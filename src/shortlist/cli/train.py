@@ -141,10 +141,12 @@ def calibrate(
     """Calibrate the predictors of a run again on its validation scores, with other settings if you like.
 
     For example, --set 'predictors.average3={name: average_k, k: 3}' adds a predictor. Nothing is trained.
-    Only adjust.tau: cross_fit needs the network; if it is one of your own, name it with --network.
+    Only adjust.tau: cross_fit and novelty by distance need the network; if it is one of your own, name it
+    with --network.
     """
     from shortlist.cli._console import look_here_for_code, print_json, warnings_as_lines
     from shortlist.model import network_by_name
+    from shortlist.recipes.content import CALIBRATED_KEYS
     from shortlist.recipes.recipe import make_recipe
     from shortlist.runs.network import load_network
     from shortlist.runs.run import Run
@@ -153,9 +155,9 @@ def calibrate(
     run = Run.open(run_folder)
     before = run.recipe
     recipe = make_recipe(before.model_dump(), override or [])
-    trained = {"adjust", "predictors", "name", "about"}
+    trained = {*CALIBRATED_KEYS, "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
-        raise ValueError("--set may change adjust and predictors only: the rest needs a new run")
+        raise ValueError("--set may change adjust, predictors and novelty only: the rest needs a new run")
     own = None
     if network is not None:
         look_here_for_code()

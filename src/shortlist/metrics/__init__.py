@@ -17,7 +17,9 @@ from shortlist.metrics.class_means import (
     worst_classes,
 )
 from shortlist.metrics.evaluation import evaluate
+from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
 from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
+from shortlist.metrics.novelty import STRANGER, false_alarm_rate, novelty_auroc, novelty_power
 from shortlist.metrics.ranks import (
     Ranks,
     Ties,
@@ -49,12 +51,14 @@ from shortlist.metrics.sets import (
 )
 
 __all__ = [
+    "STRANGER",
     "Activation",
     "Aggregate",
     "Average",
     "Averages",
     "CalibrationSums",
     "Estimate",
+    "ExchangeabilityTest",
     "GroupRows",
     "NodeSums",
     "Ranks",
@@ -74,10 +78,14 @@ __all__ = [
     "coverage_shortfall",
     "error_of_bins",
     "evaluate",
+    "exchangeability_test",
+    "false_alarm_rate",
     "mean_level",
     "node_accuracy",
     "node_shares",
     "node_sums",
+    "novelty_auroc",
+    "novelty_power",
     "rank_histogram",
     "set_coverage",
     "set_size",

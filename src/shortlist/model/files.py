@@ -1,8 +1,9 @@
 """Files of a finished model: one folder, with each part in its own file.
 
 ``model.json`` (format, network, preprocessing, names of the predictors), ``network.safetensors``,
-``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states. ``model.json`` is the
-manifest too: it is written last, with size and hash of each file, and what is read is checked against it.
+``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states, and ``novelty.json``
+with its state if there is a detector of strangers. ``model.json`` is the manifest too: it is written last,
+with size and hash of each file, and what is read is checked against it.
 """
 
 import json
@@ -18,7 +19,7 @@ from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
 from shortlist._manifest import check_file, read_run_manifest, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
-from shortlist.predictors import SetPredictor, load, save
+from shortlist.predictors import NoveltyDetector, SetPredictor, load, load_novelty, save, save_novelty
 from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
 
@@ -31,6 +32,7 @@ __all__ = [
     "read_description",
     "read_manifest",
     "read_network",
+    "read_novelty",
     "read_predictors",
     "read_score_map",
     "reading",
@@ -40,8 +42,8 @@ __all__ = [
     "write_network",
 ]
 
-FORMAT = "shortlist model 2"
-_KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "about"}
+FORMAT = "shortlist model 3"
+_KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 _PARTS = (*_TRAINED, "score_map.json")
 
@@ -126,8 +128,8 @@ def write_description(
     """
     folder, known = Path(folder), known or {}
     names = {name for name in _PARTS if (folder / name).is_file()}
-    for name in content["predictors"]:
-        path = _predictor_path(folder, name)
+    pairs = [_predictor_path(folder, name) for name in content["predictors"]]
+    for path in [*pairs, folder / "novelty.json"] if content["novelty"] else pairs:
         state = state_path(path)
         names |= {str(found.relative_to(folder)) for found in (path, state) if found is not None}
     files = {**record_files(folder, names - known.keys()), **known}
@@ -135,14 +137,14 @@ def write_description(
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """Read ``model.json``: network, preprocessing, head, classifier, names of predictors, about."""
+    """Read ``model.json``: network, preprocessing, head, classifier, predictors, novelty, about."""
     path = Path(folder) / "model.json"
     with reading(path):
         content = _read_content(path)
         del content["files"]
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
-        for key, kind in (("predictors", list), ("about", dict)):
+        for key, kind in (("predictors", list), ("novelty", bool), ("about", dict)):
             if not isinstance(content[key], kind):
                 raise ValueError(f"{key} must be a {kind.__name__}, got {type(content[key]).__name__}")
         check_predictor_names(content["predictors"])
@@ -196,6 +198,7 @@ def write_calibration(
     head: str,
     score_map: ScoreMap,
     predictors: Mapping[str, SetPredictor],
+    novelty: NoveltyDetector | None = None,
     description: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the score map and the predictors in place of those that were there, then ``model.json``.
@@ -205,6 +208,7 @@ def write_calibration(
         head: The head of the network that the scores are of.
         score_map: From the network's scores to those that the predictors take.
         predictors: All predictors, by name.
+        novelty: Detector of strangers; the model has none if ``None``.
         description: What else ``model.json`` says; what it says now if ``None``.
     """
     check_predictor_names(predictors)
@@ -215,9 +219,13 @@ def write_calibration(
     write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
         save(predictor, _predictor_path(folder, name))
-    write_description(folder, {**description, "head": head, "predictors": list(predictors)}, known=known)
+    if novelty is not None:
+        save_novelty(novelty, folder / "novelty.json")
+    parts = {"head": head, "predictors": list(predictors), "novelty": novelty is not None}
+    write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}
-    for path in (folder / "predictors").glob("*"):  # of predictors that are gone, or whose writer was killed
+    # of predictors and detectors that are gone, or whose writer was killed
+    for path in [*(folder / "predictors").glob("*"), *folder.glob("novelty.*")]:
         if path.is_file() and path not in kept:
             path.unlink()
 
@@ -230,6 +238,15 @@ def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPr
         with reading(path):
             predictors[name] = load(_checked(path))
     return predictors
+
+
+def read_novelty(folder: str | Path) -> NoveltyDetector | None:
+    """Read the detector of strangers; ``None`` if the model has none."""
+    if not read_description(folder)["novelty"]:
+        return None
+    path = Path(folder) / "novelty.json"
+    with reading(path):
+        return load_novelty(_checked(path))
 
 
 def _read_content(path: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The finished model: preprocessing, network, score map, predictors and class table in one object."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
+from shortlist.model.checks import check_sizes, plain_values
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
@@ -22,7 +22,7 @@ from shortlist.model.network import network_by_name, network_of
 from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec, in_channels_last
-from shortlist.predictors import Candidate, SetPredictor, TaxonomyNodes, to_lists
+from shortlist.predictors import Candidate, NoveltyDetector, SetPredictor, TaxonomyNodes, to_lists
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 
@@ -42,6 +42,7 @@ class Model:
         preprocessing: Rule from an image to an input; ``None`` if the inputs are not images.
         score_map: Map from the network's output to log-posteriors.
         predictors: Predictors by name; the first one is used if none is named.
+        novelty: Detector of inputs that belong to none of the classes; ``None`` if there is none.
         head: Head to predict from, for a network of two heads.
         classifier: Dotted name of the network's classifier; ``None`` to find it.
         spec: Specification of the network; ``None`` if there is none.
@@ -62,6 +63,7 @@ class Model:
     preprocessing: Preprocessing | None
     score_map: ScoreMap
     predictors: dict[str, SetPredictor]
+    novelty: NoveltyDetector | None
     head: HeadChoice
     classifier: str | None
     spec: NetworkSpec | None
@@ -75,6 +77,7 @@ class Model:
         preprocessing: Preprocessing | None = None,
         score_map: ScoreMap | None = None,
         predictors: Mapping[str, SetPredictor] | None = None,
+        novelty: NoveltyDetector | None = None,
         head: HeadChoice = "set",
         classifier: str | None = None,
         spec: NetworkSpec | None = None,
@@ -95,6 +98,7 @@ class Model:
                 is not known: they are left as they are, and probabilities and short lists are refused.
             predictors: Predictors by name, calibrated on scores that went through the map (see
                 :meth:`scores`).
+            novelty: Detector of strangers, calibrated on such scores, or on :meth:`features`.
             head: Head to predict from, for a network of two heads: ``"set"`` or ``"proposal"``.
             classifier: Dotted name of the classifier, whose input are the :meth:`features`.
             spec: Specification to build the network again. Without it, :meth:`load` needs the network.
@@ -106,14 +110,14 @@ class Model:
         score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
-        _check_sizes(len(class_table), score_map, predictors, spec)
+        check_sizes(len(class_table), score_map, predictors, novelty, spec)
         if classifier is not None:
             classifier_name(network, classifier)
-        network, about = network.eval(), _plain(about or {})
+        network, about = network.eval(), plain_values(about or {})
         model = Model(
-            network, class_table, preprocessing, score_map, predictors, head, classifier, spec, about
+            network, class_table, preprocessing, score_map, predictors, novelty, head, classifier, spec, about
         )
-        for part in (score_map, *predictors.values()):
+        for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
         return model
 
@@ -125,8 +129,9 @@ class Model:
 
     def to(self, device: str | torch.device) -> "Model":
         """Move all parts to a device, and return the model itself."""
-        for part in (self.network, self.score_map, self._to_shown, *self.predictors.values()):
-            part.to(device)
+        for part in (self.network, self.score_map, self._to_shown, *self.predictors.values(), self.novelty):
+            if part is not None:
+                part.to(device)
         return self
 
     def __repr__(self) -> str:
@@ -258,7 +263,8 @@ class Model:
         with files.new_folder(folder) as new:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
-            files.write_calibration(new, self.head, self.score_map, self.predictors, self._description())
+            parts = (self.head, self.score_map, self.predictors, self.novelty)
+            files.write_calibration(new, *parts, self._description())
 
     @staticmethod
     def load(
@@ -292,6 +298,7 @@ class Model:
                 preprocessing=preprocessing,
                 score_map=score_map,
                 predictors=predictors,
+                novelty=files.read_novelty(folder),
                 head=content["head"],
                 classifier=content["classifier"],
                 spec=spec,
@@ -332,6 +339,7 @@ class Model:
             "head": self.head,
             "classifier": self.classifier,
             "predictors": list(self.predictors),
+            "novelty": self.novelty is not None,
             "about": self.about,
         }
 
@@ -366,28 +374,3 @@ class Model:
             raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
         of_bytes = self.preprocessing is not None and self.preprocessing.pixels == "bytes"
         return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)
-
-
-def _check_sizes(
-    num_classes: int, score_map: ScoreMap, predictors: Mapping[str, SetPredictor], spec: NetworkSpec | None
-) -> None:
-    """Require parts with the same number of classes, and predictors that are calibrated."""
-    sizes = {"score_map": score_map.num_classes}
-    if spec is not None:
-        sizes["spec"] = spec.num_classes
-    files.check_predictor_names(predictors)
-    for name, predictor in predictors.items():
-        if not predictor.calibrated:
-            raise ValueError(f"predictors[{name!r}] must be calibrated, got one that is not")
-        sizes[f"predictors[{name!r}]"] = int(predictor.num_classes) or num_classes
-    for name, size in sizes.items():
-        if size != num_classes:
-            raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
-
-
-def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy as JSON gives it back."""
-    try:
-        return json.loads(json.dumps(dict(about), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"about must have plain values for JSON, got {about!r}") from error

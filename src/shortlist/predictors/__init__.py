@@ -1,35 +1,49 @@
 """Predictors, which turn scores into sets of a fixed size, a size on average, or a given error."""
 
-from shortlist.predictors import conformity, thresholds
+from shortlist.predictors import conformity, p_values, strangeness, thresholds
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._largest import RowsOutOfOrderError
+from shortlist.predictors._novelty_limits import NoveltyReport
+from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
+from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.saving import PREDICTORS, load, make, save
+from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, save_novelty
+from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 
 __all__ = [
     "PREDICTORS",
+    "AdaptingThreshold",
     "AverageError",
     "AverageK",
     "CalibrationReport",
     "CalibrationWarning",
     "Candidate",
     "Conformal",
+    "FeatureMeans",
     "Node",
+    "NoveltyDetector",
+    "NoveltyReport",
     "PointwiseError",
     "RowsOutOfOrderError",
     "SetPredictor",
+    "ShrinkingThreshold",
     "TaxonomyNodes",
     "TopK",
     "conformity",
     "load",
+    "load_novelty",
     "make",
+    "p_values",
     "save",
+    "save_novelty",
     "sizes",
+    "strangeness",
     "thresholds",
     "to_lists",
     "to_nodes",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_number, check_priors, check_scores, check_target
-from shortlist._precision import KeepsPrecision
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -18,11 +17,11 @@ from shortlist.predictors._activation import (
     class_values,
 )
 from shortlist.predictors._compare import where_at_least
+from shortlist.predictors._pending import KeepsPending
 
 __all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
 
 P = TypeVar("P", bound="SetPredictor")
-_PENDING = "pending."  # before the names of rows that are not yet finished, in a state
 
 
 class CalibrationWarning(UserWarning):
@@ -77,7 +76,7 @@ def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Te
     return sets
 
 
-class SetPredictor(KeepsPrecision, ABC):
+class SetPredictor(KeepsPending, ABC):
     """A predictor of sets: it is calibrated once, and is then a pure function of scores.
 
     Calibrate with :meth:`calibrate`, or with :meth:`update` for each batch and :meth:`finish` at the end,
@@ -226,13 +225,6 @@ class SetPredictor(KeepsPrecision, ABC):
     def _join(self, other: Any) -> None:
         """Add the rows of a predictor of the same kind."""
 
-    def pending(self) -> dict[str, Tensor]:
-        """Return the rows that were added and not yet finished, as tensors to save."""
-        return {}
-
-    def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Restore the rows that :meth:`pending` returned."""
-
     def _at_least(self, scores: Tensor, threshold: Tensor) -> Tensor:
         """Return the sets (n, c) of the classes whose value reaches a threshold."""
 
@@ -266,30 +258,12 @@ class SetPredictor(KeepsPrecision, ABC):
         check_finite(scores)
         self._check_classes(scores.shape[1])
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        # rows that are taken in and not yet finished travel along: to forget them would change the threshold
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if not self.calibrated:
-            for name, rows in self.pending().items():
-                destination[f"{prefix}{_PENDING}{name}"] = rows.detach()
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        start = f"{prefix}{_PENDING}"
-        kept = [key for key in state_dict if key.startswith(start)]
-        pending = {key.removeprefix(start): state_dict.pop(key) for key in kept}
-        # thresholds take the shape and type that they were calibrated with
-        for name, buffer in self._buffers.items():
-            saved = state_dict.get(prefix + name)
-            if saved is not None:
-                device = self.num_classes.device if buffer is None else buffer.device
-                self._buffers[name] = torch.empty_like(saved, device=device)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+    def _loaded(self) -> None:
         self._classes_known = int(self.num_classes)
         if self.weights is not None:
             self._made_for = len(self.weights)
         threshold = self._buffers.get("threshold")
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
-        self.restore_pending(pending)
 
 
 def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:

@@ -11,16 +11,20 @@ from torch import Tensor
 from shortlist._files import check_regular, replacing, write_text
 from shortlist._json import read_json
 from shortlist.predictors._base import CalibrationReport, SetPredictor
+from shortlist.predictors._novelty_limits import NoveltyReport
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.strangeness import STRANGENESS
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["PREDICTORS", "load", "make", "save"]
+__all__ = ["PREDICTORS", "load", "load_novelty", "make", "save", "save_novelty"]
 
 _FORMAT = "shortlist predictor 1"
+_NOVELTY_FORMAT = "shortlist novelty detector 1"
 
 PREDICTORS: dict[str, type[SetPredictor]] = {
     "topk": TopK,
@@ -82,15 +86,9 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
         predictor: A calibrated predictor, or an unfinished one with rows added by ``update``, to merge later.
         path: Path of the file; ``.json`` is added if it is missing.
     """
-    from safetensors.torch import save as to_bytes
-
     name = next((name for name, kind in PREDICTORS.items() if type(predictor) is kind), None)
     if name is None:
         raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
-    path = _json_path(path)
-    tensors = predictor.state_dict()
-    state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-    digest = hashlib.sha256(state).hexdigest()
     options = predictor.options()
     for key, registry in _PARTS.get(type(predictor), {}).items():
         if options[key]["name"] not in registry:
@@ -104,31 +102,15 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
         "options": options,
         "calibrated": predictor.calibrated,
         "report": None if predictor.report is None else predictor.report.to_dict(),
-        "state": f"{path.stem}.{digest[:8]}.safetensors",
-        "sha256": digest,
     }
-    old, new = state_path(path), path.with_name(content["state"])
-    with replacing(new) as temporary:
-        temporary.write_bytes(state)
-    write_text(path, json.dumps(content, indent=2) + "\n")
-    if old is not None and old != new:
-        old.unlink(missing_ok=True)
+    _write_pair(_json_path(path), content, predictor.state_dict())
 
 
 def load(path: str | Path) -> SetPredictor:
     """Load the predictor that :func:`save` wrote."""
-    from safetensors.torch import load as from_bytes
-
     path = _json_path(path)
-    content = read_json(path)
     try:
-        if content["format"] != _FORMAT:
-            raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
-        check_regular(path.with_name(content["state"]))
-        state = path.with_name(content["state"]).read_bytes()
-        if hashlib.sha256(state).hexdigest() != content["sha256"]:
-            raise ValueError(f"{content['state']} is not the file that was saved with it")
-        tensors = from_bytes(state)
+        content, tensors = _read_pair(path, _FORMAT)
         predictor = make(
             content["predictor"],
             content["options"],
@@ -146,6 +128,70 @@ def load(path: str | Path) -> SetPredictor:
     return predictor
 
 
+def save_novelty(detector: NoveltyDetector, path: str | Path) -> None:
+    """Save a detector to ``path`` (``.json``) and its state beside it, as :func:`save` does for predictors.
+
+    Args:
+        detector: A calibrated detector, or an unfinished one with rows added by ``update``, to merge later.
+        path: Path of the file; ``.json`` is added if it is missing.
+    """
+    if not isinstance(detector.strangeness, str):
+        raise ValueError(
+            f"detector.strangeness must be one of {', '.join(STRANGENESS)} to be saved, got a function"
+        )
+    content = {
+        "format": _NOVELTY_FORMAT,
+        "options": detector.options(),
+        "report": None if detector.report is None else detector.report.to_dict(),
+    }
+    _write_pair(_json_path(path), content, detector.state_dict())
+
+
+def load_novelty(path: str | Path) -> NoveltyDetector:
+    """Load the detector that :func:`save_novelty` wrote."""
+    path = _json_path(path)
+    try:
+        content, tensors = _read_pair(path, _NOVELTY_FORMAT)
+        detector = NoveltyDetector(**content["options"], means=tensors.get("means"))
+        detector.load_state_dict(tensors)
+        report = content["report"]
+        if report is not None:
+            report["absent_classes"] = tuple(report["absent_classes"])
+            detector.report = NoveltyReport(**report)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} is not a novelty detector saved by shortlist: {error}") from error
+    return detector
+
+
+def _write_pair(path: Path, content: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write a JSON file and the tensors that it names, so that a crash leaves the old pair or the new one."""
+    from safetensors.torch import save as to_bytes
+
+    state = to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    digest = hashlib.sha256(state).hexdigest()
+    content = {**content, "state": f"{path.stem}.{digest[:8]}.safetensors", "sha256": digest}
+    old, new = state_path(path), path.with_name(content["state"])
+    with replacing(new) as temporary:
+        temporary.write_bytes(state)
+    write_text(path, json.dumps(content, indent=2) + "\n")
+    if old is not None and old != new:
+        old.unlink(missing_ok=True)
+
+
+def _read_pair(path: Path, form: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`_write_pair` wrote, if it is of this format and both files belong together."""
+    from safetensors.torch import load as from_bytes
+
+    content = read_json(path)
+    if content["format"] != form:
+        raise ValueError(f"its format is {content['format']!r}, not {form!r}")
+    check_regular(path.with_name(content["state"]))
+    state = path.with_name(content["state"]).read_bytes()
+    if hashlib.sha256(state).hexdigest() != content["sha256"]:
+        raise ValueError(f"{content['state']} is not the file that was saved with it")
+    return content, from_bytes(state)
+
+
 def _json_path(path: str | Path) -> Path:
     """Return the path with ``.json`` at its end; the name may have other dots, as in ``average_2.5``."""
     path = Path(path)
@@ -156,7 +202,7 @@ def state_path(path: Path) -> Path | None:
     """Return the state file that an earlier :func:`save` wrote for this path; only this may be removed."""
     try:
         content = read_json(path)
-        state = content["state"] if content["format"] == _FORMAT else ""
+        state = content["state"] if content["format"] in (_FORMAT, _NOVELTY_FORMAT) else ""
         return path.with_name(state) if state.startswith(f"{path.stem}.") else None
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -8,6 +8,7 @@ from typing import Any
 from shortlist.recipes.recipe import Recipe
 
 __all__ = [
+    "CALIBRATED_KEYS",
     "RUNTIME_KEYS",
     "differing_keys",
     "flat_content",
@@ -19,6 +20,8 @@ __all__ = [
 
 RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices")
 """Keys of a recipe that do not change what a run computes."""
+CALIBRATED_KEYS = ("adjust", "predictors", "novelty")
+"""Keys of a recipe that are used after the training only."""
 
 
 def recipe_content(recipe: Recipe) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
 def training_hash(recipe: Recipe) -> str:
     """Return twelve digits that differ for recipes whose trainings do."""
     content = recipe_content(recipe)
-    return _hash({key: value for key, value in content.items() if key not in ("adjust", "predictors")})
+    return _hash({key: value for key, value in content.items() if key not in CALIBRATED_KEYS})
 
 
 def _hash(content: Mapping[str, Any]) -> str:

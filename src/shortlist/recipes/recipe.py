@@ -57,6 +57,7 @@ class Recipe(s.Section):
     predictors: dict[Annotated[str, Field(pattern=_FILE_NAME)], s.PredictorSection] = Field(
         default_factory=dict
     )
+    novelty: s.NoveltySection | None = None
     epochs: s.Count = 10
     steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
     validate_every: s.Count = 1  # epochs; the last one always is

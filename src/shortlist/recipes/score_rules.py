@@ -155,6 +155,8 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
                 f"predictors.{key} must not be {section.name}, which is calibrated: {why}. Keep apart some "
                 f"training rows for validation, or take topk or pointwise_error"
             )
+    if recipe.novelty is not None:
+        yield f"novelty must be left out: {why}, and it is calibrated"
 
 
 def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:

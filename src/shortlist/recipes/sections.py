@@ -25,6 +25,7 @@ __all__ = [
     "HeadSection",
     "ModelSection",
     "NamedSection",
+    "NoveltySection",
     "OptimizerSection",
     "PredictorSection",
     "ReweightingSection",
@@ -229,6 +230,26 @@ class PredictorSection(NamedSection):
     macro: bool = False
     # for a predictor of a taxonomy: levels of the class table that make it; left out: all of them
     levels: list[str] | None = None
+
+
+class NoveltySection(Section):
+    """The detector of strangers: its strangeness, what it promises, and about what.
+
+    ``distance`` is that of the features to the nearest class mean of the training rows; ``energy`` and
+    ``probability`` need the scores alone. See ``docs/novelty.md``.
+    """
+
+    strangeness: Literal["distance", "energy", "probability"] = "distance"
+    rule: Literal["pooled", "macro", "class"] = "pooled"
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    delta: Annotated[float | None, Field(gt=0, lt=1)] = None
+    classes: Literal["present", "all"] = "present"
+
+    @model_validator(mode="after")
+    def _check(self) -> "NoveltySection":
+        if self.delta is not None and self.rule != "pooled":
+            raise ValueError(f"delta goes with rule: pooled, got rule: {self.rule}")
+        return self
 
 
 _PROVIDED = frozenset(

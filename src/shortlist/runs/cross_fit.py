@@ -7,18 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import ChangedSplit, Split, Splits, TensorSplit
-from shortlist.datasets.images import ImageFiles
-from shortlist.datasets.loaders import evaluation_loader
+from shortlist.datasets import Splits
 from shortlist.datasets.partition import rank_within_class
 from shortlist.datasets.sampling import ClassBalancedSampler
 from shortlist.losses import call_loss
-from shortlist.models.classifiers import classifier_input, classifier_name
+from shortlist.models.classifiers import classifier_name
 from shortlist.models.heads import head_outputs
-from shortlist.models.spec import in_channels_last
 from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import trains_balanced
+from shortlist.runs.features import feature_batches, unaugmented
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 
@@ -44,7 +42,8 @@ def fold_scores(
         return run.load_scores("folds", head)
     data = build_data(recipe)
     network = load_network(run) if network is None else network
-    inputs, targets, rows = _features(network, recipe, data)
+    batches = zip(*feature_batches(network, recipe, unaugmented(data.train, data.val)), strict=True)
+    inputs, targets, rows = (torch.cat(parts) for parts in batches)
     folds = rank_within_class(targets, generator=torch.Generator().manual_seed(recipe.seed)) % NUM_FOLDS
     held_out: dict[str, Tensor] = {}
     for fold in range(NUM_FOLDS):
@@ -63,34 +62,6 @@ def fold_scores(
                 kept[~inside] = output.float()
     run.save_scores("folds", held_out, targets)
     return run.load_scores("folds", head)
-
-
-@torch.inference_mode()
-def _features(network: nn.Module, recipe: Recipe, data: Splits) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the features (n, d) of the training rows without augmentation, classes and row numbers."""
-    split = _unaugmented(data.train, data.val)
-    batch_size, features, targets, rows = max(256, recipe.batch_size), [], [], []
-    loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
-    for inputs, target, numbers in loader:
-        found = classifier_input(network, in_channels_last(inputs), name=recipe.head.classifier)
-        kept = target != -100
-        features.append(found.float().cpu()[kept])
-        targets.append(target[kept])
-        rows.append(numbers[kept])
-    return torch.cat(features), torch.cat(targets), torch.cat(rows)
-
-
-def _unaugmented(train: Split, like: Split) -> Split:
-    """Return the training rows, prepared like validation rows."""
-    if isinstance(train, ChangedSplit):
-        return ChangedSplit(_unaugmented(train.split, like), train.rows, train.targets)
-    while isinstance(like, ChangedSplit):
-        like = like.split
-    if isinstance(train, TensorSplit) and isinstance(like, TensorSplit):
-        return TensorSplit(train.inputs, train.targets, transform=like.transform)
-    if isinstance(train, ImageFiles) and isinstance(like, ImageFiles):
-        return ImageFiles(train.paths, train.targets, transform=like.transform, on_error=train.on_error)
-    return train
 
 
 def _train_classifier(

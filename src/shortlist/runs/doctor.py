@@ -104,7 +104,8 @@ def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
     if name in made and all(other in made for other in lost):
         return f"shortlist evaluate {run.path}{made[name]}"
     calibration = {"model/score_map.json", *made}
-    is_calibrated = [other in calibration or other.startswith("model/predictors/") for other in lost]
+    folders = ("model/predictors/", "model/novelty.")
+    is_calibrated = [other in calibration or other.startswith(folders) for other in lost]
     if all(is_calibrated):
         return f"shortlist calibrate {run.path}"
     if "scores_from" in run.info():

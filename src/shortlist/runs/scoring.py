@@ -13,11 +13,12 @@ from shortlist.model.files import write_calibration, write_network
 from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
-from shortlist.predictors import SetPredictor
+from shortlist.predictors import NoveltyDetector, SetPredictor
 from shortlist.recipes.build import build_loss, build_predictor
 from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.recipes.score_rules import declared_maps
 from shortlist.runs.cross_fit import fold_scores
+from shortlist.runs.features import means_and_features
 from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.network import best_state, description_of, last_stage
 from shortlist.runs.run import Run, RunError
@@ -104,9 +105,12 @@ def calibrate_run(
 ) -> dict[str, SetPredictor]:
     """Fit the score map of a run, calibrate all its predictors on its validation scores, and save both.
 
+    A recipe with ``novelty`` gets a detector of strangers, too.
+
     Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
     they were calibrated on scores that may have been mapped otherwise. ``network`` is the run's trained one,
-    for ``adjust.tau: cross_fit`` of a network that is code of somebody's own, which is never run here.
+    for ``adjust.tau: cross_fit`` and features of a network that is code of somebody's own, which is never
+    run here.
     """
     calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
     write_calibration(run.model_path, *calibration)
@@ -134,8 +138,8 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
 
 def _calibrate(
     run: Run, recipe: Recipe, network: nn.Module | None
-) -> tuple[str, ScoreMap, dict[str, SetPredictor]]:
-    """Return the head to predict from, its score map, and the calibrated predictors."""
+) -> tuple[str, ScoreMap, dict[str, SetPredictor], NoveltyDetector | None]:
+    """Return the head to predict from, its score map, and the calibrated predictors and detector."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head, network) for head in run.load_declared()}
@@ -154,7 +158,21 @@ def _calibrate(
         predictors[key] = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
         predictors[key](scores[:1])  # what cannot be used is not kept
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
-    return head, score_map, predictors
+    return head, score_map, predictors, _novelty(run, recipe, scores, target, network)
+
+
+def _novelty(
+    run: Run, recipe: Recipe, scores: Tensor, target: Tensor, network: nn.Module | None
+) -> NoveltyDetector | None:
+    """Return the detector of strangers, calibrated on the mapped scores or the features of the same rows."""
+    if recipe.novelty is None:
+        return None
+    options, num_classes = recipe.novelty.model_dump(), scores.shape[1]
+    if recipe.novelty.strangeness != "distance":
+        return NoveltyDetector(**options, num_classes=num_classes).calibrate(target, scores=scores)
+    means, features, target = means_and_features(run, recipe, "val", network=network)
+    detector = NoveltyDetector(**options, num_classes=num_classes, means=means)
+    return detector.calibrate(target, features=features)
 
 
 def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None) -> ScoreMap:

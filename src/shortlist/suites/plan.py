@@ -11,7 +11,7 @@ import yaml
 
 from shortlist.datasets import DATASETS
 from shortlist.metrics.names import check_metric
-from shortlist.recipes.content import recipe_content
+from shortlist.recipes.content import CALIBRATED_KEYS, recipe_content
 from shortlist.recipes.recipe import Recipe, RecipeError, make_recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.suites.suite import Method, Suite, SuiteError
@@ -186,11 +186,11 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
 def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
     """Require that a method that reuses another's scores has the same training options."""
     own, other = recipe_content(recipe), recipe_content(source)
-    changed = [key for key in own if own[key] != other[key] and key not in ("adjust", "predictors")]
+    changed = [key for key in own if own[key] != other[key] and key not in CALIBRATED_KEYS]
     if changed:
         raise SuiteError(
-            f"methods.{cell.name} takes the scores of {cell.method.source}, so that only adjust and "
-            f"predictors may differ, got another {changed[0]}"
+            f"methods.{cell.name} takes the scores of {cell.method.source}, so that only "
+            f"{', '.join(CALIBRATED_KEYS)} may differ, got another {changed[0]}"
         )
 
 

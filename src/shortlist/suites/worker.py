@@ -142,7 +142,8 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
 
 def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None:
     """Return the network where a calibration asks for one that only code of somebody's own can make."""
-    if recipe.adjust.tau != "cross_fit" or not code_in_recipe(recipe):
+    far = recipe.novelty is not None and recipe.novelty.strangeness == "distance"
+    if not (far or recipe.adjust.tau == "cross_fit") or not code_in_recipe(recipe):
         return None
     check_code(recipe, allow_code=task.allow_code)
     return load_network(run, allow_code=True)

@@ -1,0 +1,45 @@
+"""Check that the parts of a model go together."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shortlist.model.files import check_predictor_names
+from shortlist.models.spec import NetworkSpec
+from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.scores import ScoreMap
+
+__all__ = ["check_sizes", "plain_values"]
+
+
+def check_sizes(
+    num_classes: int,
+    score_map: ScoreMap,
+    predictors: Mapping[str, SetPredictor],
+    novelty: NoveltyDetector | None,
+    spec: NetworkSpec | None,
+) -> None:
+    """Require parts with the same number of classes, and predictors that are calibrated."""
+    sizes = {"score_map": score_map.num_classes}
+    if spec is not None:
+        sizes["spec"] = spec.num_classes
+    check_predictor_names(predictors)
+    for name, predictor in predictors.items():
+        if not predictor.calibrated:
+            raise ValueError(f"predictors[{name!r}] must be calibrated, got one that is not")
+        sizes[f"predictors[{name!r}]"] = int(predictor.num_classes) or num_classes
+    if novelty is not None:
+        if not novelty.calibrated:
+            raise ValueError("novelty must be calibrated, got a detector that is not")
+        sizes["novelty"] = int(novelty.num_classes) or num_classes
+    for name, size in sizes.items():
+        if size != num_classes:
+            raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
+
+
+def plain_values(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy as JSON gives it back."""
+    try:
+        return json.loads(json.dumps(dict(about), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"about must have plain values for JSON, got {about!r}") from error

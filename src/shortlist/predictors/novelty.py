@@ -1,0 +1,341 @@
+"""Tell the rows that belong to none of the known classes, with a promise about those that do."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from shortlist._checks import check_choice, check_count, check_number, check_scores, check_target
+from shortlist.predictors._base import CalibrationWarning
+from shortlist.predictors._novelty_limits import NoveltyReport, check_enough, fewest_in_batch
+from shortlist.predictors._pending import KeepsPending
+from shortlist.predictors._scored_rows import ScoredRows
+from shortlist.predictors.p_values import (
+    CountedClasses,
+    PValueSteps,
+    benjamini_hochberg,
+    class_steps,
+    macro_steps,
+    pooled_steps,
+)
+from shortlist.predictors.strangeness import STRANGENESS, distance_strangeness
+
+__all__ = ["NoveltyDetector", "NoveltyRule"]
+
+NoveltyRule = Literal["pooled", "class", "macro"]
+_RULES = ("pooled", "class", "macro")
+
+
+class NoveltyDetector(KeepsPending):
+    r"""A detector of rows that belong to none of the known classes.
+
+    A row is flagged if its p-value is at most ``level``: if hardly any calibration row is as strange. The
+    promise is about *known* rows: at most a share ``level`` of them is flagged, by chance. How many strangers
+    are flagged is not promised; it depends on how well the strangeness tells them.
+
+    Calibrate it with :meth:`calibrate`, or with :meth:`update` and :meth:`finish`, or merged from several
+    processes (:meth:`merge`): to the same bits. The state is in buffers.
+
+    Args:
+        strangeness: ``"distance"`` to the nearest class mean (needs ``means``, and features of rows),
+            ``"energy"`` or ``"probability"`` (need scores; see :mod:`shortlist.predictors.strangeness`), or a
+            function from ``(scores, features)``, of which one may be ``None``, to a number for each row (n,).
+        rule: What the promise is about: ``"pooled"``, all rows together; ``"macro"``, the average class;
+            ``"class"``, each class.
+        level: Largest promised share of false alarms, in (0, 1).
+        delta: For the pooled rule: if given, the promise holds given the calibration rows, but for a share
+            delta of their choices (see :func:`~shortlist.predictors.p_values.pooled_p_values`).
+        means: Class means (p, d), from :meth:`FeatureMeans.means`, of rows that do not calibrate.
+        num_classes: Number of classes, for the rules about classes where no scores come with the rows.
+        classes: Classes that these rules are about: ``"present"``, those with calibration rows, or ``"all"``.
+
+    Example:
+        >>> known = torch.arange(39.0)[:, None]  # scores of one class: its energy is minus the score
+        >>> detector = NoveltyDetector(strangeness="energy", level=0.05).calibrate(scores=known)
+        >>> detector.p_values(scores=torch.tensor([[-1.0], [38.0]]))  # 1 / 40, 40 / 40
+        tensor([0.0250, 1.0000], dtype=torch.float64)
+        >>> detector.flag(scores=torch.tensor([[-1.0], [38.0]]))
+        tensor([ True, False])
+    """
+
+    num_classes: Tensor
+    values: Tensor
+    table: Tensor
+    cutoff: Tensor
+    means: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        strangeness: str | Callable[[Tensor | None, Tensor | None], Tensor] = "distance",
+        rule: NoveltyRule = "pooled",
+        level: float = 0.05,
+        delta: float | None = None,
+        means: Float[Tensor, "p d"] | None = None,
+        num_classes: int | None = None,
+        classes: CountedClasses = "present",
+    ) -> None:
+        super().__init__()
+        if not callable(strangeness):
+            check_choice("strangeness", strangeness, tuple(STRANGENESS))
+        check_choice("rule", rule, _RULES)
+        check_choice("classes", classes, ("present", "all"))
+        if delta is not None:
+            delta = check_number("delta", delta, above=0.0, below=1.0)
+            if rule != "pooled":
+                raise ValueError(f"delta is for rule='pooled', got {delta} for rule={rule!r}")
+        if num_classes is not None:
+            check_count("num_classes", num_classes)
+        if (means is None) == (strangeness == "distance"):
+            raise ValueError(
+                "means must be given for strangeness='distance' alone, got "
+                f"{'none' if means is None else 'some'} for {self._name(strangeness)!r}"
+            )
+        if means is not None:
+            check_scores(means, name="means")
+        self.strangeness, self.delta = strangeness, delta
+        self.rule: NoveltyRule = rule
+        self.classes: CountedClasses = classes
+        self.level = check_number("level", level, above=0.0, below=1.0)
+        self._classes_given = num_classes or 0
+        self.register_buffer("num_classes", torch.tensor(self._classes_given))
+        self.register_buffer("values", torch.zeros(0))
+        self.register_buffer("table", torch.ones(1, dtype=torch.float64))
+        self.register_buffer("cutoff", torch.tensor(math.nan))
+        self.register_buffer("means", None if means is None else means.detach().clone())
+        self.reset()
+
+    @property
+    def needs(self) -> str:
+        """What the strangeness is computed from: ``"features"``, ``"scores"``, or ``"any"`` by a function."""
+        return {"distance": "features", "energy": "scores", "probability": "scores"}.get(
+            self._name(self.strangeness), "any"
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of this detector as plain values for JSON; means are in the state."""
+        return {
+            "strangeness": self._name(self.strangeness),
+            "rule": self.rule,
+            "level": self.level,
+            "delta": self.delta,
+            "num_classes": self._classes_given or None,
+            "classes": self.classes,
+        }
+
+    @staticmethod
+    def _name(strangeness: str | Callable[..., Tensor]) -> str:
+        return strangeness if isinstance(strangeness, str) else getattr(strangeness, "__name__", "function")
+
+    def strangeness_of(
+        self, *, scores: Float[Tensor, "n c"] | None = None, features: Float[Tensor, "n d"] | None = None
+    ) -> Float[Tensor, " n"]:
+        """Compute the strangeness (n,) of rows from their scores or features, whichever is needed."""
+        if not isinstance(self.strangeness, str):
+            return self.strangeness(scores, features)
+        given = features if self.needs == "features" else scores
+        if given is None:
+            raise ValueError(f"{self.needs} must be given for strangeness={self.strangeness!r}, got None")
+        if self.strangeness == "distance":
+            assert self.means is not None
+            return distance_strangeness(given, self.means)
+        return STRANGENESS[self.strangeness](given)
+
+    def p_values(self, *, scores: Tensor | None = None, features: Tensor | None = None) -> Tensor:
+        """Return the p-value (n,), float64, of each row: small if it is stranger than the known rows."""
+        self._check_ready()
+        return PValueSteps(self.values, self.table)(self.strangeness_of(scores=scores, features=features))
+
+    def flag(self, *, scores: Tensor | None = None, features: Tensor | None = None) -> Bool[Tensor, " n"]:
+        """Return which rows (n,) are flagged: those whose p-value is at most the level."""
+        self._check_ready()
+        strangeness = self.strangeness_of(scores=scores, features=features)
+        dtype = torch.promote_types(strangeness.dtype, self.cutoff.dtype)
+        return strangeness.to(dtype) > self.cutoff.to(dtype)
+
+    def forward(self, scores: Tensor | None = None, features: Tensor | None = None) -> Bool[Tensor, " n"]:
+        """Return which rows (n,) are flagged, as :meth:`flag` does."""
+        return self.flag(scores=scores, features=features)
+
+    def flag_batch(
+        self, *, scores: Tensor | None = None, features: Tensor | None = None, level: float | None = None
+    ) -> Bool[Tensor, " m"]:
+        """Find the strangers of a batch (Benjamini-Hochberg): of those found, few are known rows.
+
+        Args:
+            scores: Scores (m, c) of the batch, where they are needed.
+            features: Features (m, d) of the batch, where they are needed.
+            level: Largest expected share of known rows among those found; the detector's level if ``None``.
+        """
+        if self.rule != "pooled":
+            raise ValueError(f"flag_batch is proven for rule='pooled' alone, got rule={self.rule!r}")
+        level = self.level if level is None else check_number("level", level, above=0.0, below=1.0)
+        p_values = self.p_values(scores=scores, features=features)
+        fewest = fewest_in_batch(self._smallest(), len(p_values), level)
+        if fewest > len(p_values):
+            raise ValueError(
+                f"level must be at least {self._smallest():.3g}, the smallest p-value that the "
+                f"{len(self.values)} calibration rows can give, got {level:g}"
+            )
+        if fewest > 1:
+            warnings.warn(
+                f"with {len(self.values)} calibration rows, strangers in a batch of {len(p_values)} can only "
+                f"be found at level {level:g} if they are {fewest} or more",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+        return benjamini_hochberg(p_values, level=level)
+
+    def calibrate(
+        self, target: Tensor | None = None, *, scores: Tensor | None = None, features: Tensor | None = None
+    ) -> "NoveltyDetector":
+        """Calibrate on all rows at once; see :meth:`update`."""
+        self.reset()
+        try:
+            self.update(target, scores=scores, features=features)
+            return self.finish()
+        except BaseException:
+            self.reset()  # a later update() must not find these rows
+            raise
+
+    @torch.no_grad()
+    def update(
+        self, target: Tensor | None = None, *, scores: Tensor | None = None, features: Tensor | None = None
+    ) -> None:
+        """Add a batch of rows of known classes that the model was not trained on.
+
+        Args:
+            target: Classes (n,), int64, which the pooled rule does not need; -100 leaves a row out.
+            scores: Scores (n, c), where they are needed.
+            features: Features (n, d), where they are needed.
+        """
+        if self.calibrated:
+            self.reset()
+        strangeness = self.strangeness_of(scores=scores, features=features)
+        if not isinstance(strangeness, Tensor) or strangeness.ndim != 1 or bool(strangeness.isnan().any()):
+            got = tuple(strangeness.shape) if isinstance(strangeness, Tensor) else type(strangeness).__name__
+            raise ValueError(f"strangeness must give a number for each row, (n,), got {got}, or NaN")
+        if target is None and self.rule != "pooled":
+            raise ValueError(f"target must be given for rule={self.rule!r}, which is about classes, got None")
+        if target is None:
+            target = torch.zeros(len(strangeness), dtype=torch.int64, device=strangeness.device)
+        elif not self._check_target(target, strangeness, scores):
+            strangeness, target = strangeness[target != -100], target[target != -100]
+        self._rows.add(strangeness, target)
+
+    def _check_target(self, target: Tensor, strangeness: Tensor, scores: Tensor | None) -> bool:
+        """Check the classes of calibration rows; return whether it is known that no row is left out."""
+        if scores is not None:
+            self._set_num_classes(scores.shape[1])
+        if not self._classes_known and self.rule != "pooled":
+            raise ValueError(f"num_classes must be given for rule={self.rule!r} without scores, got None")
+        like_scores = strangeness.new_empty(1, 1).expand(len(strangeness), self._classes_known or 2**31)
+        return check_target(target, like_scores, ignore_index=-100)
+
+    def _set_num_classes(self, number: int) -> None:
+        if self._classes_known and number != self._classes_known:
+            raise ValueError(f"scores must have {self._classes_known} classes, got {number}")
+        self._classes_known = number
+        self.num_classes = torch.full_like(self.num_classes, number)
+
+    def finish(self) -> "NoveltyDetector":
+        """Set the p-values from the rows added so far, and drop the rows.
+
+        Raises:
+            ValueError: If there are too few rows to flag anything at this level.
+        """
+        if not len(self._rows):
+            raise ValueError("calibration needs at least 1 row that is not left out, got 0")
+        steps, counts = self._steps()
+        absent = () if counts is None else tuple((counts == 0).nonzero().squeeze(1).tolist())
+        check_enough(float(steps.table[0]), len(steps.values), counts, self.options())
+        self.values, self.table, self.cutoff = steps.values, steps.table, steps.cutoff(self.level)
+        self.report = NoveltyReport(
+            rows=len(steps.values),
+            smallest_p_value=float(steps.table[0]),
+            flagged=float((steps.values > self.cutoff).double().mean()),
+            absent_classes=absent,
+        )
+        self._rows, self.calibrated = ScoredRows(), True
+        if absent and self.classes == "present":
+            listed = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
+            warnings.warn(
+                f"NoveltyDetector: nothing is promised about {len(absent)} classes without calibration rows "
+                f"({listed})",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _steps(self) -> tuple[PValueSteps, Tensor | None]:
+        values, target = self._rows.scores, self._rows.target
+        if self.rule == "pooled":
+            return pooled_steps(values, delta=self.delta), None
+        find = class_steps if self.rule == "class" else macro_steps
+        steps = find(values, target, num_classes=self._classes_known, classes=self.classes)
+        return steps, target.bincount(minlength=self._classes_known)
+
+    def merge(self, other: "NoveltyDetector") -> None:
+        """Add the rows of another, unfinished detector with the same options and class means."""
+        if other is self or not isinstance(other, NoveltyDetector):
+            raise ValueError("other must be another NoveltyDetector")
+        if other.options() != self.options() or other.strangeness != self.strangeness:
+            raise ValueError(f"other must have the same options {self.options()}, got {other.options()}")
+        if self.means is not None and other.means is not None:
+            if not torch.equal(self.means.cpu(), other.means.cpu()):
+                raise ValueError("other must have the same class means as this NoveltyDetector")
+        if self.calibrated or other.calibrated:
+            raise ValueError("NoveltyDetector is finished: merge before finish()")
+        if other._classes_known:
+            self._set_num_classes(other._classes_known)
+        if len(other._rows):
+            self._rows.add(other._rows.scores, other._rows.target)
+
+    def reset(self) -> None:
+        """Drop the calibration."""
+        self.calibrated = False
+        self.report: NoveltyReport | None = None
+        self._classes_known = self._classes_given  # the same number where a device need not be asked
+        self.num_classes = torch.full_like(self.num_classes, self._classes_given)
+        self._rows = ScoredRows()
+        self.values, self.table = self.values.new_zeros(0), torch.ones_like(self.table[:1])
+        self.cutoff = torch.full_like(self.cutoff, math.nan)
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in a sentence for people."""
+        self._check_ready()
+        about = {
+            "pooled": "of the rows of known classes are flagged, all classes together",
+            "class": "of the rows of each known class are flagged",
+            "macro": "of the rows of a known class are flagged, on average over the classes",
+        }[self.rule]
+        given = "" if self.delta is None else f", with a chance of {1 - self.delta:.3g} given these rows"
+        return f"At most {100 * self.level:g} % {about} ({len(self.values)} calibration rows{given})."
+
+    def pending(self) -> dict[str, Tensor]:
+        """Return the rows that were added and not yet finished, as tensors to save."""
+        if not len(self._rows):
+            return {}
+        return {"strangeness": self._rows.scores.clone(), "targets": self._rows.target.clone()}
+
+    def restore_pending(self, state: dict[str, Tensor]) -> None:
+        """Restore the rows that :meth:`pending` returned."""
+        self._rows = ScoredRows()
+        if state:
+            self._rows.add(state["strangeness"], state["targets"])
+
+    def _loaded(self) -> None:
+        self._classes_known = int(self.num_classes)
+        self.calibrated = not bool(self.cutoff.isnan())
+
+    def _smallest(self) -> float:
+        return float(self.table[0])
+
+    def _check_ready(self) -> None:
+        if not self.calibrated:
+            raise RuntimeError("NoveltyDetector is not calibrated: call .calibrate(...) first")

@@ -1,0 +1,71 @@
+"""Compute the features of rows by the network of a run, and the class means that strangers are far from."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from shortlist.datasets import ChangedSplit, Split, TensorSplit
+from shortlist.datasets.images import ImageFiles
+from shortlist.datasets.loaders import evaluation_loader
+from shortlist.models.classifiers import classifier_input
+from shortlist.models.spec import in_channels_last
+from shortlist.predictors import FeatureMeans
+from shortlist.recipes.build import build_data
+from shortlist.recipes.recipe import Recipe
+from shortlist.runs.network import load_network
+from shortlist.runs.run import Run
+
+__all__ = ["feature_batches", "means_and_features", "unaugmented"]
+
+
+def means_and_features(
+    run: Run, recipe: Recipe, part: str, *, network: nn.Module | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return class means (p, d) of the training rows, and the features (n, d) and classes (n,) of a part.
+
+    They are computed once and kept in the run, in ``scores/features_PART.safetensors``. ``network`` is the
+    run's trained one; left out, it is made as the recipe says, unless that needs code of somebody's own.
+    """
+    kept = f"features_{part}"
+    if not run.has_scores(kept):
+        data = build_data(recipe)
+        network = load_network(run) if network is None else network
+        found = None
+        for features, target, _ in feature_batches(network, recipe, unaugmented(data.train, data.val)):
+            if found is None:
+                found = FeatureMeans(num_classes=len(data.class_table), dim=features.shape[1])
+            found.update(features, target)
+        assert found is not None  # a data set has training rows
+        rows = zip(*feature_batches(network, recipe, getattr(data, part)), strict=True)
+        features, target, _ = (torch.cat(some) for some in rows)
+        run.save_scores(kept, {"means": found.means(), "features": features}, target)
+    features, target = run.load_scores(kept, "features")
+    return run.load_scores(kept, "means")[0], features, target
+
+
+@torch.inference_mode()
+def feature_batches(
+    network: nn.Module, recipe: Recipe, split: Split
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Give, batch by batch, features (n, d) of the rows that could be read, their classes and row numbers."""
+    batch_size = max(256, recipe.batch_size)
+    loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
+    device = next(network.parameters()).device
+    for inputs, target, numbers in loader:
+        found = classifier_input(network, in_channels_last(inputs.to(device)), name=recipe.head.classifier)
+        kept = target != -100
+        yield found.float().cpu()[kept], target[kept], numbers[kept]
+
+
+def unaugmented(train: Split, like: Split) -> Split:
+    """Return the training rows, prepared like validation rows."""
+    if isinstance(train, ChangedSplit):
+        return ChangedSplit(unaugmented(train.split, like), train.rows, train.targets)
+    while isinstance(like, ChangedSplit):
+        like = like.split
+    if isinstance(train, TensorSplit) and isinstance(like, TensorSplit):
+        return TensorSplit(train.inputs, train.targets, transform=like.transform)
+    if isinstance(train, ImageFiles) and isinstance(like, ImageFiles):
+        return ImageFiles(train.paths, train.targets, transform=like.transform, on_error=train.on_error)
+    return train
