@@ -19,7 +19,7 @@ from shortlist.datasets import TensorSplit
 from shortlist.datasets.glyphs import glyphs
 from shortlist.datasets.glyphs.dataset import standardize
 from shortlist.metrics import false_alarm_rate, novelty_auroc, novelty_power
-from shortlist.models import small_cnn
+from shortlist.models import ConvNet, small_cnn
 from shortlist.predictors import FeatureMeans, NoveltyDetector
 from shortlist.predictors.novelty import NoveltyRule
 
@@ -27,7 +27,7 @@ STRANGE = ("Armenian", "Canadian Aboriginal", "Georgian", "Lao")
 LEVEL = 0.05
 
 
-def train(inputs: Tensor, target: Tensor, num_classes: int, epochs: int) -> nn.Module:
+def train(inputs: Tensor, target: Tensor, num_classes: int, epochs: int) -> ConvNet:
     """Train the network with cross-entropy."""
     network = small_cnn(num_classes, in_channels=1)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -44,7 +44,7 @@ def train(inputs: Tensor, target: Tensor, num_classes: int, epochs: int) -> nn.M
 
 
 @torch.inference_mode()
-def outputs(network: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
+def outputs(network: ConvNet, inputs: Tensor) -> dict[str, Tensor]:
     """Return the scores and features of rows."""
     features = torch.cat([network.features(standardize(part)) for part in inputs.split(1000)])
     return {"scores": network.head(features), "features": features}
