@@ -29,16 +29,17 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
 def _fraction(x: float, a: float, b: float) -> float:
     """Evaluate the continued fraction from its first term on, until the value stays."""
-    value, numerators, denominator, m = 1.0, 1.0, 0.0, 0
-    while True:
+    value = numerator = 1.0
+    denominator = change = 0.0
+    m = 0
+    while abs(change - 1) > 1e-15 and m < 10**6:
         for term in _terms(x, a, b, m):
             denominator = 1 / _not_zero(1 + term * denominator)
-            numerators = _not_zero(1 + term / numerators)
-            change = numerators * denominator
+            numerator = _not_zero(1 + term / numerator)
+            change = numerator * denominator
             value *= change
-        if abs(change - 1) < 1e-15 or m > 10**6:
-            return 1 / value
         m += 1
+    return 1 / value
 
 
 def _terms(x: float, a: float, b: float, m: int) -> tuple[float, float]:
