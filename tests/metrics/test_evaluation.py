@@ -355,3 +355,10 @@ def test_intervals_of_shares_without_spread_are_exact_ones():
     assert (
         metrics["sets.loose.size.micro"].low == metrics["sets.loose.size.micro"].high
     )  # no share: a constant
+
+
+@pytest.mark.errors
+def test_results_of_an_earlier_format_are_refused_by_name():
+    text = evaluate(*rows_of(), {}, TABLE, num_resamples=0).to_json()
+    with pytest.raises(ValueError, match="its format is 'shortlist results 1', not 'shortlist results 2'"):
+        Results.from_json(text.replace("shortlist results 2", "shortlist results 1"))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -230,3 +231,16 @@ def test_what_else_the_rows_served_for_is_kept_and_said(tmp_path):
     again = load(tmp_path / "one")
     assert again.report == predictor.report and again.promise == predictor.promise
     assert "These rows also chose the epoch, so that the promise is not exact." in again.promise.words()
+
+
+def test_the_table_of_the_docs_is_that_of_the_function():
+    page = (Path(__file__).parents[2] / "docs" / "predictors.md").read_text(encoding="utf-8")
+    lines = page.partition("## How many calibration rows")[2].partition("| ---: ")[2].splitlines()[1:9]
+    assert len(lines) == 8
+    for line in lines:
+        rows, *ranges = [cell.strip() for cell in line.strip("|").split("|")]
+        for coverage, said in zip((0.8, 0.9, 0.95, 0.99), ranges, strict=True):
+            low, high = coverage_range(int(rows.replace(",", "")), coverage)
+            every = "all classes in every set"
+            assert said == (every if low == 1 else f"{100 * low:.1f} to {100 * high:.1f}")
+    assert rows_for(0.9, within=0.02) == 866 and rows_for(0.9, within=0.01) == 3457

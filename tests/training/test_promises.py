@@ -1,6 +1,7 @@
 """Promises from a recipe to the finished model, and the rows that only calibrate."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -72,6 +73,8 @@ def test_verbs_say_the_promise(shared, tmp_path):
     )
     assert said.endswith(f"conformal: {words}")
     assert "conformal: A list made like this" in invoke("compare", shared.path)
+    again = shutil.copytree(shared.path, tmp_path / "again")
+    assert "80 times in 100, over all rows together. It was calibrated on 200" in invoke("calibrate", again)
 
 
 def test_rows_that_only_calibrate(separate):
@@ -97,8 +100,6 @@ def test_rows_that_only_calibrate(separate):
 
 
 def test_a_calibration_anew_forgets_what_was_measured_before(separate, tmp_path):
-    import shutil
-
     run = Run(shutil.copytree(separate.path, tmp_path / "again"))
     changed = make_recipe(run.recipe.model_dump(), ["predictors.conformal.coverage=0.6"])
     calibrate_again(run, changed)

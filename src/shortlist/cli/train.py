@@ -181,6 +181,8 @@ def calibrate(
             said += f", coverage {report.coverage:.4f}"
         if report is not None and report.fallback_classes:
             said += f", {len(report.fallback_classes)} classes fell back"
+        if predictor.promise.asked is not None:
+            said += f". {predictor.promise.words()}"
         console.print(f"{name}: {said}", soft_wrap=True)
 
 
