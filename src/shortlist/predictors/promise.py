@@ -210,7 +210,8 @@ class Promise:
             text += f" ({_down(found.low, digits)} to {_up(found.high, digits)})"
         said = [f"{text}, with {found.mean_size:.1f} classes on average."]
         if self.is_below:
-            said.append("That is below the promise: chance alone does not explain it.")
+            where = "For some class it" if self.about == "each class" else "That"
+            said.append(f"{where} is below the promise: chance alone does not explain it.")
         elif self.level is not None and found.coverage < self.level and found.p_value is not None:
             said.append("Chance among the calibration rows and these rows explains the difference.")
         return said

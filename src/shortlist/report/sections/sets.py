@@ -39,7 +39,7 @@ def _set_table(view: ExperimentView, key: str) -> Table:
         caption += " (always of the same size)"
     if found.promise is not None and found.promise.asked is not None:
         columns.append(("classes below", f"{start}.under_covered", True))
-        caption += f"; {found.promise.brief()} %"
+        caption += f"; {found.promise.brief()}"
     return _with_rows(method_table(caption, methods, columns, view.leaders), methods, key)
 
 
