@@ -23,6 +23,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.coverage_law import chance_of_hits, conformal_rank
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Marginal
+from shortlist.taxonomy import Taxonomy
 
 
 @pytest.mark.parametrize("a", [0.1, 1, 7.5, 77, 5000, 1e6])
@@ -123,8 +124,10 @@ def test_below_the_promise_is_said_of_one_kept_promise_in_forty():
 
 
 def test_every_predictor_and_rule_tells_its_promise():
+    tree = Taxonomy(("a", "b", "all classes"), ("class", "class", "root"), (2, 2, -1))
+    first = {"topk": [3], "average_k": [3], "taxonomy_nodes": [tree]}
     for name, make in PREDICTORS.items():
-        predictor = make(3) if name in ("topk", "average_k") else make()
+        predictor = make(*first.get(name, []))
         promise = predictor.promise
         assert promise.asked == getattr(predictor, "coverage", None)
         assert promise.size == getattr(predictor, "k", None)

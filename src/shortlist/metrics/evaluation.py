@@ -279,7 +279,7 @@ def _by_level(rows: RowNumbers, name: str, predictor: Any) -> dict[str, Any]:
         return {}
     sums = rows.nodes[name]
     shares = dict(zip(predictor.taxonomy.level_names, node_shares(sums).tolist(), strict=True))
-    return {"nodes": shares, "mean_level": _estimate(mean_level(sums)).value}
+    return {"nodes": shares, "mean_level": estimate(mean_level(sums)).value}
 
 
 def _size_quantiles(sizes: Tensor) -> dict[str, int]:
