@@ -128,19 +128,8 @@ class Model:
             classifier_name(network, classifier)
         told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
-        model = Model(
-            network,
-            class_table,
-            preprocessing,
-            score_map,
-            predictors,
-            told,
-            novelty,
-            head,
-            classifier,
-            spec,
-            about,
-        )
+        parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
+        model = Model(*parts, head, classifier, spec, about)
         for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
         return model
