@@ -599,3 +599,30 @@ def test_directions():
     assert all(better.values())
     for name in ("nll", "balanced_error", "calibration_error", "sets.a.size.micro", "sets.a.empty_share"):
         assert not larger_is_better(name)
+
+
+def test_notes_tell_promises(tmp_path):
+    overrides = ("predictors.lac={name: conformal, coverage: 0.8}",)
+    for seed in (0, 1):
+        make_run(tmp_path / f"a-{seed}", seed=seed, overrides=overrides)
+    make_run(tmp_path / "b", overrides=(*overrides, "loss=focal"), skill=2.0)
+    found = compare_runs([tmp_path])
+    notes = compare_tables.footnotes(found)
+    (note,) = [note for note in notes if note.startswith("lac: ")]
+    assert "80 times in 100, over all rows together. It was calibrated on 400 rows: by their choice" in note
+    promises = [promise for row in found.rows for promise in row.promises["lac"]]
+    assert len(promises) == 3 and not any(promise.is_below for promise in promises)
+    reached = all(promise.measured.coverage >= 0.8 for promise in promises)
+    assert note.endswith("All reach the promise." if reached else "calibration and test rows explains it.")
+    plain = compare_tables.to_json(found)["rows"][0]["promises"]
+    assert set(plain) == {"lac"} and plain["lac"][0]["level"] == 0.8  # of top-K there is nothing to promise
+    only = compare_tables.footnotes(compare_runs([tmp_path], ["top1.micro"]))
+    assert not any(note.startswith("lac: ") for note in only)
+
+
+def test_coverage_by_parents_and_of_the_worst_class_can_be_compared(tmp_path):
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", overrides=("loss=focal",), skill=2.0)
+    found = compare_runs([tmp_path], ["sets.two.worst_class"])
+    assert found.metrics == ("sets.two.worst_class",)
+    assert found.best["sets.two.worst_class"].test == "no test: not a mean over test rows"

@@ -125,14 +125,14 @@ def test_sets_are_those_of_the_functions():
         assert list(got.group_size_quantiles["few"].values()) == want.tolist()
         index, coverage = worst_classes(sums.hits, sums.counts, num_worst=3)
         assert got.worst_classes == tuple(index.tolist())
-        assert got.worst_coverage == tuple(coverage.tolist())
+        assert [found.value for found in got.worst_coverage] == coverage.tolist()
         assert got.class_hits == tuple(sums.hits.tolist())
         assert got.class_sizes == tuple(sums.sizes.tolist())
     loose, tight = results.sets["loose"], results.sets["tight"]
     assert tight.empty_share.value > 0.1
-    assert (tight.promised, tight.under_covered, tight.shortfall) == (None, None, None)
+    assert (tight.promise, tight.under_covered, tight.shortfall) == (None, None, None)
     sums = set_sums(PREDICTORS["loose"](scores), target)
-    assert loose.promised == 0.9
+    assert loose.promise.level == loose.promise.asked == 0.9 and loose.promise.about == "rows"
     assert loose.under_covered == float(under_covered_share(sums.hits, sums.counts, coverage=0.9)) > 0
     assert loose.shortfall == float(coverage_shortfall(sums.hits, sums.counts, coverage=0.9))
 
@@ -332,13 +332,33 @@ def test_bad_input(tmp_path):
         Results.load(tmp_path / "broken.json")
 
 
-def test_intervals_of_constants_are_the_constant():
+def test_intervals_of_shares_without_spread_are_exact_ones():
     """Weights of a macro mean add up to one but for rounding: no accuracy above 1, no error below 0."""
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(C, (197,), generator=generator)
     scores = 9 * torch.nn.functional.one_hot(target, C).double()
     results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=200)
     metrics = results.metrics()
-    for name in ("top1.macro", "top1.few", "sets.loose.coverage.macro"):
-        assert metrics[name] == Estimate(1.0, 1.0, 1.0)
-    assert metrics["balanced_error"] == Estimate(0.0, 0.0, 0.0)
+    rows = np.array(results.class_rows)
+    of_few = rows[TABLE.groups().numpy() == 0]
+    for name, number in (
+        ("top1.micro", 197),
+        ("top1.macro", C**2 / (1 / rows).sum()),
+        ("top1.few", len(of_few) ** 2 / (1 / of_few).sum()),
+        ("sets.loose.coverage.macro", C**2 / (1 / rows).sum()),
+    ):
+        # all of n are hits: the lower end p has p^n = 0.025
+        assert (metrics[name].value, metrics[name].high) == (1.0, 1.0)
+        assert metrics[name].low == pytest.approx(0.025 ** (1 / number), abs=1e-12), name
+    assert metrics["balanced_error"] == Estimate(0.0, 0.0, 1 - metrics["top1.macro"].low)
+    assert metrics["sets.loose.empty_share"].high == pytest.approx(1 - 0.025 ** (1 / 197), abs=1e-12)
+    assert (
+        metrics["sets.loose.size.micro"].low == metrics["sets.loose.size.micro"].high
+    )  # no share: a constant
+
+
+@pytest.mark.errors
+def test_results_of_an_earlier_format_are_refused_by_name():
+    text = evaluate(*rows_of(), {}, TABLE, num_resamples=0).to_json()
+    with pytest.raises(ValueError, match="its format is 'shortlist results 1', not 'shortlist results 2'"):
+        Results.from_json(text.replace("shortlist results 2", "shortlist results 1"))

@@ -66,7 +66,7 @@ def test_evaluate_reports_levels_of_predictors_with_a_taxonomy():
     results = evaluate(scores, target, predictors, TABLE, num_resamples=0)
     sums = node_sums(predictors["node80"](scores), target, TREE)
     found = results.sets["node80"]
-    assert found.promised == 0.8
+    assert found.promise.level == 0.8 and found.promise.about == "node"
     assert found.nodes == dict(zip(TREE.level_names, node_shares(sums).tolist(), strict=True))
     assert sum(found.nodes.values()) == pytest.approx(1)
     assert found.mean_level == pytest.approx(float(mean_level(sums)))

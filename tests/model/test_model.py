@@ -372,7 +372,7 @@ def test_the_folder_has_what_it_should(saved):
     names = {name for name in files_of(saved) if not name.startswith("predictors/")}
     assert names == {"model.json", "network.safetensors", "class_table.json", "score_map.json"}
     content = json.loads((saved / "model.json").read_text())
-    assert content["format"] == "shortlist model 3" and content["predictors"] == ["average2", "top2", "lac"]
+    assert content["format"] == "shortlist model 4" and content["predictors"] == ["average2", "top2", "lac"]
     assert content["about"] == {"name": "trees", "version": 3}
 
 
@@ -456,7 +456,7 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
     smaller.save(tmp_path / "smaller")
     changes = {
         "model.json": [
-            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 3'"),
+            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 4'"),
             ({"predictors": ["../../x"]}, r"got '../../x'"),
             ({"predictors": "average2"}, "predictors must be a list, got str"),
             ({"extra": 1}, "it must have about, classifier"),

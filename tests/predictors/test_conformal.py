@@ -15,14 +15,13 @@ from shortlist.predictors.conformity import (
     sets_within,
     true_class_scores,
 )
+from shortlist.predictors.coverage_law import conformal_rank, rows_needed
 from shortlist.predictors.thresholds import (
     ClassConditional,
     Clustered,
     Interpolated,
-    conformal_rank,
     conformal_threshold,
     grouped_thresholds,
-    rows_needed,
 )
 
 PRIORS = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05], dtype=torch.float64)

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
 from shortlist.compare.comparison import Best, compare_runs
+from shortlist.compare.promises import kept_words
 from shortlist.metrics import Estimate, aggregate
+from shortlist.predictors import Measured, Promise
 from shortlist.preprocessing import to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
@@ -542,15 +544,47 @@ def test_sentences_about_sets(runs):
         "Most often by noised_topk, then cross_entropy. The difference may be chance (+10.0 points, p = 0.2, "
         "a test): this does not settle which is better."
     )
-    assert sentences["conformal_80"].startswith("promises that 80 % of the sets hold the true class. ")
+    promises = [run.results.sets["conformal_80"].promise for m in experiment.methods for run in m.runs]
+    assert sentences["conformal_80"].startswith(promises[0].with_measured(None).words())
+    assert "80 times in 100, over all rows together" in sentences["conformal_80"]
+    assert f"calibrated on {promises[0].rows} rows: by their choice alone" in sentences["conformal_80"]
     for name, text in sentences.items():
         for each in experiment.methods:
             size = each.metrics[f"sets.{name}.size.micro"].value
             assert f"{each.label} {100 * each.metrics[f'sets.{name}.coverage.micro'].value:.1f} %" in text
             assert f"with {size:.2f} classes" in text
-    low = [m for m in experiment.methods if m.metrics["sets.conformal_80.coverage.micro"].value < 0.8]
+    low = [promise for promise in promises if promise.measured.coverage < 0.8]
     assert ("All reach the promise" in sentences["conformal_80"]) == (not low)
-    assert ("Below the promise" in sentences["conformal_80"]) == bool(low)
+    below = [promise for promise in promises if promise.measured.p_value < 0.025]
+    assert ("Below the promise" in sentences["conformal_80"]) == bool(below)
+
+
+def test_words_about_kept_and_broken_promises():
+    def promise(coverage, p_value, level=0.9):
+        plain = Promise("rows", level=level, asked=level, rows=84, has_law=True)
+        return plain.with_measured(Measured(1000, coverage, 0.8, 0.99, 3.0, p_value))
+
+    good, chance, bad = promise(0.91, 0.6), promise(0.87, 0.2), promise(0.7, 1e-9)
+    assert kept_words({"a": [good]}) == "The promise was reached."
+    assert kept_words({"a": [good], "b": [good]}) == "All reach the promise."
+    explained = "Where the promise is missed, chance among calibration and test rows explains it."
+    assert kept_words({"a": [good], "b": [chance]}) == explained
+    assert kept_words({"a": [good], "b": [chance, bad, bad], "c": [bad]}) == (
+        "Below the promise, by more than chance explains: b (2 of 3 runs), c."
+    )
+    assert kept_words({"a": [promise(0.7, None)]}).startswith("No law is known")
+    assert kept_words({"a": [Promise("probabilities", asked=0.9)]}) == ""
+
+
+def test_the_worst_class_is_shown_with_its_rows(tmp_path):
+    simple_run(tmp_path / "a")
+    html, _ = make_page([tmp_path / "a"], pictures=False)
+    (experiment,) = experiments(read_runs([tmp_path / "a"])[0])
+    run = experiment.first
+    for sets in run.results.sets.values():
+        worst, name = sets.worst_coverage[0], run.class_table.names[sets.worst_classes[0]]
+        rows = f"{sets.worst_rows[0]} row{'' if sets.worst_rows[0] == 1 else 's'}"
+        assert f"{100 * worst.low:.1f} to {100 * worst.high:.1f} ({name}, {rows})" in html
 
 
 def test_the_datas_own_probabilities_are_no_method(tmp_path):

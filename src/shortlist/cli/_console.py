@@ -22,6 +22,7 @@ __all__ = [
     "metrics_table",
     "print_json",
     "progress_report",
+    "promise_lines",
     "use_one_thread",
     "warnings_as_lines",
 ]
@@ -116,9 +117,19 @@ def metrics_table(results: Results, title: str) -> Table:
         table.add_row(f"top-{k}", *_values(averages), f"{k}")
     table.add_section()
     for name, sets in results.sets.items():
-        label = name + (f", promised {100 * sets.promised:g}" if sets.promised else "")
-        table.add_row(label, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
+        brief = "" if sets.promise is None or sets.promise.asked is None else f", {sets.promise.brief()}"
+        table.add_row(name + brief, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
     return table
+
+
+def promise_lines(results: Results) -> list[str]:
+    """Say what each predictor with a coverage promises, from how many rows, and what came of it."""
+    promises = {name: sets.promise for name, sets in results.sets.items()}
+    return [
+        f"{name}: {promise.words()}"
+        for name, promise in promises.items()
+        if promise is not None and promise.asked is not None
+    ]
 
 
 def _caption(results: Results) -> str:

@@ -59,8 +59,9 @@ def predict(
         look_here_for_code()
         own = network_by_name(model, network)
     with progress_report() as report, warnings_as_lines():
+        loaded = Model.load(model, network=own)
         counts = predict_files(
-            Model.load(model, network=own),
+            loaded,
             inputs,
             out,
             predictor=predictor,
@@ -73,6 +74,8 @@ def predict(
     typer.echo(
         f"{counts.items} items, {counts.average_size:.2f} classes in a set on average{unreadable}: {out}"
     )
+    name = predictor or next(iter(loaded.predictors))
+    typer.echo(f"{name}: {loaded.promises[name].words()}")
 
 
 def predict_files(

@@ -110,13 +110,15 @@ def train(
 
 
 def _print_results(run: "Run", *, as_json: bool) -> None:
-    from shortlist.cli._console import metrics_table, print_json
+    from shortlist.cli._console import metrics_table, print_json, promise_lines
 
     results, words = run.results(), run.score_map.words()
     if as_json:
         print_json({"run": str(run.path), "scores": words, "results": json.loads(results.to_json())})
         return
     Console().print(metrics_table(results, f"Test rows of {run.path}"))
+    for line in promise_lines(results):
+        Console().print(line, soft_wrap=True, highlight=False)
     Console().print(words, soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
 
@@ -179,6 +181,8 @@ def calibrate(
             said += f", coverage {report.coverage:.4f}"
         if report is not None and report.fallback_classes:
             said += f", {len(report.fallback_classes)} classes fell back"
+        if predictor.promise.asked is not None:
+            said += f". {predictor.promise.words()}"
         console.print(f"{name}: {said}", soft_wrap=True)
 
 
@@ -188,7 +192,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images."""
-    from shortlist.cli._console import metrics_table, use_one_thread, warnings_as_lines
+    from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -203,3 +207,5 @@ def evaluate(
         print(results.to_json())
     else:
         Console().print(metrics_table(results, f"{part} rows of {run_folder}"))
+        for line in promise_lines(results):
+            Console().print(line, soft_wrap=True, highlight=False)

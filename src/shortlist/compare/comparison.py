@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shortlist.compare.paired import LEVEL, Difference, Question, differences_to, tell_apart
+from shortlist.compare.promises import promises_of
 from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate
 from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
+from shortlist.predictors import Promise
 from shortlist.recipes.content import recipe_hash
 from shortlist.runs.groups import Group, group_runs, read_runs
 
@@ -17,13 +19,17 @@ __all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
 
 @dataclass(frozen=True)
 class Row:
-    """A group's metrics: means over seeds with t-intervals, or a single run's with intervals over rows."""
+    """A group's metrics: means over seeds with t-intervals, or a single run's with intervals over rows.
+
+    ``promises`` has, by predictor that promises coverage or was asked for some, the promise of each run.
+    """
 
     label: str
     runs: tuple[str, ...]
     seeds: tuple[int, ...]
     recipe_hash: str
     metrics: Mapping[str, Estimate]
+    promises: Mapping[str, Sequence[Promise]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ def compare_groups(
 
 def _row(group: Group) -> Row:
     paths, seeds = (tuple(str(run.path) for run in group.runs), tuple(run.recipe.seed for run in group.runs))
-    return Row(group.label, paths, seeds, recipe_hash(group.runs[0].recipe, seed=False), group.metrics)
+    own = recipe_hash(group.runs[0].recipe, seed=False)
+    return Row(group.label, paths, seeds, own, group.metrics, promises_of(group))
 
 
 def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -189,4 +196,4 @@ def _sign(name: str) -> int:
 def _promises(name: str, groups: Sequence[Group]) -> bool:
     predictor = predictor_of(name)
     sets = [group.runs[0].results.sets.get(predictor) for group in groups if predictor is not None]
-    return any(one is not None and one.promised is not None for one in sets)
+    return any(one is not None and one.under_covered is not None for one in sets)

@@ -6,8 +6,9 @@ from typing import Any
 
 from shortlist.compare.comparison import Comparison
 from shortlist.compare.paired import Difference
+from shortlist.compare.promises import promise_notes
 from shortlist.metrics import Estimate
-from shortlist.metrics.names import format_metric, is_share
+from shortlist.metrics.names import format_metric, is_share, predictor_of
 
 __all__ = ["footnotes", "to_json", "to_latex", "to_markdown", "to_rich", "wide_console"]
 
@@ -80,6 +81,7 @@ def footnotes(comparison: Comparison) -> list[str]:
             sign = "bold" if best.significant else "not significant"
             order = f"{', '.join(best.rows)} before {best.second}"
             notes.append(f"{name}: {order}, p = {best.p_value:.2g}, {best.test}: {sign}")
+    notes += promise_notes({row.label: row.promises for row in comparison.rows}, _predictors(comparison))
     found = [one for column in comparison.differences.values() for one in column.values()]
     if found:
         tests = dict.fromkeys(one.test for one in found)
@@ -92,6 +94,12 @@ def footnotes(comparison: Comparison) -> list[str]:
             f"for the {max(tested)} method{'' if max(tested) == 1 else 's'} of a column ({'; '.join(tests)})"
         )
     return notes + [f"left out: {reason}" for reason in comparison.left_out.values()]
+
+
+def _predictors(comparison: Comparison) -> list[str]:
+    """Return the predictors of whose sets a metric is shown."""
+    found = [predictor_of(name) for name in comparison.metrics]
+    return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
@@ -185,6 +193,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         rows.append(
             {"label": row.label, "runs": list(row.runs), "seeds": list(row.seeds)}
             | {"recipe_hash": row.recipe_hash, "metrics": metrics}
+            | {"promises": {key: [one.to_dict() for one in found] for key, found in row.promises.items()}}
         )
     best = {name: asdict(found) for name, found in comparison.best.items()}
     content = {"metrics": list(comparison.metrics), "rows": rows}

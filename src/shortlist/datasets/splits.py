@@ -1,7 +1,7 @@
 """The form of every data set: three parts and a class table."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -26,12 +26,16 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Splits:
-    """The training, validation and test parts of a data set, and its class table."""
+    """The training, validation and test parts of a data set, and its class table.
+
+    ``calibration`` has validation rows that were kept apart to calibrate predictors, if there are any.
+    """
 
     train: Split
     val: Split
     test: Split
     class_table: ClassTable
+    calibration: Split | None = field(default=None, kw_only=True)
 
 
 class TensorSplit(Dataset):

@@ -162,8 +162,6 @@ def demo_words(runs: dict[str, Run]) -> list[str]:
         "right class "
         + compare_sets((noisy, "top5"), (noised, "top5")).verdict
         + " than with cross-entropy.",
-        "A promise: conformal sets promise 90 % and hold the right class of "
-        f"{format_percent(conformal.coverage.micro.value)} % of the images, "
-        f"with {conformal.size.micro.value:.1f} classes on average.",
+        f"A promise of conformal sets. {conformal.promise.words() if conformal.promise else ''}",
     ]
     return words

@@ -49,6 +49,7 @@ from shortlist.metrics.sets import (
     size_histogram,
     size_quantiles,
 )
+from shortlist.metrics.shares import clopper_pearson, effective_rows
 
 __all__ = [
     "STRANGER",
@@ -75,7 +76,9 @@ __all__ = [
     "balanced_error",
     "calibration_error",
     "calibration_sums",
+    "clopper_pearson",
     "coverage_shortfall",
+    "effective_rows",
     "error_of_bins",
     "evaluate",
     "exchangeability_test",

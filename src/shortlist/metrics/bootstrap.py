@@ -7,25 +7,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "Resamples", "interval", "resample", "resample_each"]
+__all__ = ["Columns", "Resamples", "interval", "parent_weights", "resample", "resample_each"]
 
 _BLOCK = 2**19  # row weights held in one go
 
 
 class Resamples(NamedTuple):
-    """The means of m columns in b resamples: over rows (b, m), over classes (b, m) and by group (b, g, m)."""
+    """The means of m columns in b resamples: over rows (b, m), over classes (b, m) and by group (b, g, m).
+
+    ``parents`` (b, l, m): for each of l levels, over the parents of their classes' means.
+    """
 
     micro: Tensor
     macro: Tensor
     groups: Tensor
+    parents: Tensor
 
 
 class Columns(NamedTuple):
-    """Columns (n, m) in float64, and the group of each class (c,); >= ``num_groups`` is of no group."""
+    """Columns (n, m) in float64, and the group of each class (c,); >= ``num_groups`` is of no group.
+
+    ``parents`` has the parent of each class (c,) at some levels.
+    """
 
     values: Tensor
     groups: Tensor
     num_groups: int
+    parents: Sequence[Tensor] = ()
 
 
 def resample(
@@ -36,6 +44,7 @@ def resample(
     num_classes: int,
     num_groups: int,
     num_resamples: int,
+    parents: Sequence[Tensor] = (),
     generator: torch.Generator | None = None,
 ) -> Resamples:
     """Compute the means of the columns of ``values`` over rows drawn with replacement.
@@ -51,9 +60,10 @@ def resample(
         num_classes: Number of classes c.
         num_groups: Number of groups g.
         num_resamples: Number of resamples b.
+        parents: For each of l levels, the parent of each class (c,).
         generator: Random generator of the draws.
     """
-    asked = [Columns(values, groups, num_groups)]
+    asked = [Columns(values, groups, num_groups, parents)]
     return resample_each(
         asked, target, num_classes=num_classes, num_resamples=num_resamples, generator=generator
     )[0]
@@ -93,14 +103,32 @@ def resample_each(
             means.macro[some] = weights @ one.values / present.sum(1, keepdim=True)
             of_groups = (weights @ by_group).view(b, one.num_groups, one.values.shape[1])
             means.groups[some] = of_groups / (present @ in_group.double())[:, :, None]
+            for level, parent in enumerate(one.parents):
+                means.parents[some, level] = weights * parent_weights(present, parent)[:, target] @ one.values
     return [_clamped(means, one.values) for means, one in zip(found, asked, strict=True)]
+
+
+def parent_weights(present: Tensor, parent: Tensor) -> Tensor:
+    """Return the weight of each class (..., c) where the parents of present classes count the same.
+
+    Args:
+        present: Whether each class has rows (..., c), as 0 and 1 in float64.
+        parent: The parent of each class (c,), as a number.
+
+    Example:
+        >>> parent_weights(torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 1, 2])).tolist()
+        [0.25, 0.25, 0.5, 0.0]
+    """
+    number = int(parent.max()) + 1 if len(parent) else 0
+    classes = present.new_zeros(*present.shape[:-1], number).index_add_(-1, parent, present)
+    parents = (classes > 0).sum(-1, keepdim=True)
+    return present / (classes[..., parent].clamp_min(1) * parents)
 
 
 def _room(one: Columns, num_resamples: int) -> Resamples:
     m = one.values.shape[1]
-    return Resamples(
-        *(one.values.new_empty(num_resamples, *shape) for shape in ((m,), (m,), (one.num_groups, m)))
-    )
+    shapes = ((m,), (m,), (one.num_groups, m), (len(one.parents), m))
+    return Resamples(*(one.values.new_empty(num_resamples, *shape) for shape in shapes))
 
 
 def _clamped(means: Resamples, values: Tensor) -> Resamples:

@@ -1,8 +1,6 @@
 """Compute all metrics of scores and of every predictor's sets in one call, with intervals."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,18 +8,17 @@ from torch import Tensor
 
 from shortlist._checks import check_count, check_scores, check_target
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.metrics.bootstrap import Resamples, interval, resample
+from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
 from shortlist.metrics.class_means import (
-    average_classes,
     coverage_shortfall,
     under_covered_share,
     worst_classes,
 )
 from shortlist.metrics.nodes import mean_level, node_shares
+from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
 from shortlist.metrics.results import (
-    Averages,
     Estimate,
     GroupRows,
     ReliabilityBins,
@@ -31,10 +28,11 @@ from shortlist.metrics.results import (
 )
 from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles
+from shortlist.metrics.shares import clopper_pearson
+from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
 
 __all__ = ["evaluate"]
 
-_LEVEL = 0.95
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -62,16 +60,19 @@ def evaluate(
 
     The scores are looked at in blocks of rows, so that little memory is needed beside them: a predictor is
     called on some rows at a time. Intervals are percentiles over resamples of the rows, the same for all
-    metrics; a class that a resample lacks has no part in its macro means.
+    metrics; a class that a resample lacks has no part in its macro means. A share that no resample changes,
+    such as 5 hits in 5 rows, has the interval of Clopper and Pearson instead.
 
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
             made one after the other, where all would be too many to hold.
         target: Class indices (n,).
-        predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If a predictor has an
-            attribute ``coverage``, this is its promise, and the share of under-covered classes is computed.
+        predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
+            ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
+            about all rows, the results say what came of it, and the share of under-covered classes.
             If it has an attribute ``taxonomy``, its answers are also counted by level.
-        class_table: Table of the classes. With training counts, there are metrics by group.
+        class_table: Table of the classes. With training counts, there are metrics by group; with parents, the
+            coverage by genus or any other level.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
             ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
@@ -120,7 +121,10 @@ def evaluate(
         shown=shown,
     )
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    table = _tabulate(_columns(rows, ks, ties, c), rows.target, groups, c, num_resamples, generator)
+    parents = {level: class_table.parent_index(level)[0] for level in class_table.parents}
+    columns = _columns(rows, ks, ties, c)
+    classes = Classes(c, groups, parents)
+    table = tabulate(columns, rows.target, classes, num_resamples=num_resamples, generator=generator)
     return Results(
         rows=len(rows.target),
         ignored_rows=len(target) - len(rows.target),
@@ -129,20 +133,14 @@ def evaluate(
         absent_classes=int((table.counts == 0).sum()),
         ties=ties,
         activation=activation,
-        level=_LEVEL,
+        level=LEVEL,
         num_resamples=num_resamples,
         groups=_group_rows(groups, table.counts),
         class_rows=tuple(table.counts.tolist()),
         scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
         sets={
             name: _set_results(
-                rows,
-                table,
-                name,
-                groups,
-                _promise(name, predictor),
-                num_worst,
-                _by_level(rows, name, predictor),
+                rows, table, name, groups, predictor, num_worst, _by_level(rows, name, predictor)
             )
             for name, predictor in predictors.items()
         },
@@ -167,19 +165,6 @@ def _check_options(
     return tuple(k for k in dict.fromkeys(check_ks(ks, None)) if k <= c)
 
 
-def _promise(name: str, predictor: Predictor) -> float | None:
-    """Return the coverage that a predictor promises, if it does."""
-    coverage = getattr(predictor, "coverage", None)
-    if coverage is None:
-        return None
-    try:
-        return float(coverage)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"predictors[{name!r}].coverage must be a number or None, got {coverage!r}"
-        ) from error
-
-
 def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[str, Tensor]:
     """Return every metric that is a mean over rows, by name, as one number for each row (n,)."""
     every = sorted({1, *ks})
@@ -193,65 +178,6 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
     return columns
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Sums by class (c,), averages with intervals, and resampled means over rows (b,), by name."""
-
-    counts: Tensor
-    sums: Mapping[str, Tensor]
-    averages: Mapping[str, Averages]
-    draws: Mapping[str, Tensor]
-
-
-def _tabulate(
-    columns: Mapping[str, Tensor],
-    target: Tensor,
-    groups: Tensor | None,
-    c: int,
-    num_resamples: int,
-    generator: torch.Generator,
-) -> _Table:
-    """Compute the averages of all columns, and their intervals."""
-    values = torch.stack([column.double() for column in columns.values()], dim=1)
-    sums = values.new_zeros(c, values.shape[1]).index_add_(0, target, values).T
-    counts = torch.bincount(target, minlength=c)
-    names = () if groups is None else GROUPS
-    groups = torch.full((c,), len(GROUPS)) if groups is None else groups
-    by_group = average_classes(sums, counts, average="group", groups=groups)
-    means = [
-        Resamples(average_classes(sums, counts), average_classes(sums, counts, average="macro"), by_group.T)
-    ]
-    draws: dict[str, Tensor] = {}
-    if num_resamples:
-        found = resample(
-            values,
-            target,
-            groups,
-            num_classes=c,
-            num_groups=len(names),
-            num_resamples=num_resamples,
-            generator=generator,
-        )
-        ends = [interval(part, _LEVEL) for part in found]
-        means += [Resamples(*(end[side] for end in ends)) for side in (0, 1)]
-        draws = dict(zip(columns, found.micro.T, strict=True))
-    averages = {
-        name: Averages(
-            _estimate(*(part.micro[i] for part in means)),
-            _estimate(*(part.macro[i] for part in means)),
-            {group: _estimate(*(part.groups[g, i] for part in means)) for g, group in enumerate(names)},
-        )
-        for i, name in enumerate(columns)
-    }
-    return _Table(counts, dict(zip(columns, sums, strict=True)), averages, draws)
-
-
-def _estimate(
-    value: Tensor | float, low: Tensor | float = math.nan, high: Tensor | float = math.nan
-) -> Estimate:
-    return Estimate(*(None if math.isnan(number) else float(number) for number in (value, low, high)))
-
-
 def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
     """Count the classes, the classes with rows, and the rows of each group."""
     if groups is None:
@@ -263,7 +189,7 @@ def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
 
 
 def _score_results(
-    rows: RowNumbers, table: _Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
+    rows: RowNumbers, table: Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
 ) -> ScoreResults:
     top1 = table.averages["top 1"].macro
     error = Estimate(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
@@ -287,48 +213,60 @@ def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins
     sums = sums_of_bins(rows.confidence, rows.right, known, bins)
     counts = sums.counts.double()
     shares = [
-        tuple(_estimate(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
+        tuple(estimate(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
     ]
     error = error_of_bins(sums.counts, sums.correct, sums.confidence)
-    return _estimate(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
+    return estimate(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
 
 
-def _nll(table: _Table) -> Estimate:
+def _nll(table: Table) -> Estimate:
     """Return the mean negative log-likelihood over the rows where it is known."""
     value = table.sums["nll"].sum() / table.sums["known"].sum()
     if not table.draws:
-        return _estimate(value)
-    return _estimate(value, *interval(table.draws["nll"] / table.draws["known"], _LEVEL))
+        return estimate(value)
+    return estimate(value, *interval(table.draws["nll"] / table.draws["known"], LEVEL))
 
 
 def _set_results(
     rows: RowNumbers,
-    table: _Table,
+    table: Table,
     name: str,
     groups: Tensor | None,
-    promised: float | None,
+    predictor: Predictor,
     num_worst: int,
     by_level: dict[str, Any],
 ) -> SetResults:
     hits, counts, sizes = table.sums[f"hit {name}"], table.counts, rows.sizes[name]
+    coverage, size = table.averages[f"hit {name}"], table.averages[f"size {name}"]
+    promise = promise_of(name, predictor)
+    if promise is not None:
+        calibration = getattr(getattr(predictor, "report", None), "class_rows", ())
+        by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration)
+        promise = measure_promise(promise, by_class, macro=coverage.macro, mean_size=size.micro.value or 0.0)
+    asked = None if promise is None else promise.asked
     by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}
     worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
     below = (None, None)
-    if promised is not None:
+    if asked is not None:
         measures = (under_covered_share, coverage_shortfall)
-        below = [float(measure(hits, counts, coverage=promised)) for measure in measures]
+        below = [float(measure(hits, counts, coverage=asked)) for measure in measures]
     return SetResults(
-        coverage=table.averages[f"hit {name}"],
-        size=table.averages[f"size {name}"],
+        coverage=coverage,
+        coverage_by=table.by_parent[f"hit {name}"],
+        size=size,
         empty_share=table.averages[f"empty {name}"].micro,
         size_quantiles=_size_quantiles(sizes),
         group_size_quantiles={g: _size_quantiles(some) for g, some in by_group.items() if len(some)},
         size_histogram=tuple(torch.bincount(sizes).tolist()),
-        promised=promised,
+        promise=promise,
         under_covered=below[0],
         shortfall=below[1],
         worst_classes=tuple(worst.tolist()),
-        worst_coverage=tuple(of_worst.tolist()),
+        worst_coverage=tuple(
+            Estimate(share, *clopper_pearson(float(hits[index]), float(counts[index]), level=LEVEL))
+            for index, share in zip(worst.tolist(), of_worst.tolist(), strict=True)
+        ),
+        worst_rows=tuple(counts[worst].tolist()),
         class_hits=_numbers(hits),
         class_sizes=_numbers(table.sums[f"size {name}"]),
         **by_level,
@@ -341,7 +279,7 @@ def _by_level(rows: RowNumbers, name: str, predictor: Any) -> dict[str, Any]:
         return {}
     sums = rows.nodes[name]
     shares = dict(zip(predictor.taxonomy.level_names, node_shares(sums).tolist(), strict=True))
-    return {"nodes": shares, "mean_level": _estimate(mean_level(sums)).value}
+    return {"nodes": shares, "mean_level": estimate(mean_level(sums)).value}
 
 
 def _size_quantiles(sizes: Tensor) -> dict[str, int]:

@@ -21,7 +21,7 @@ __all__ = [
 
 _AVERAGES = ("micro", "macro", "few", "medium", "many")
 _PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
-_OF_SETS = ("empty_share", "under_covered", "shortfall")
+_OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall")
 
 
 def default_metrics() -> list[str]:
@@ -35,7 +35,8 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
-    if name not in known:
+    by_level = re.fullmatch(r"sets\.(.+)\.coverage_by\.[^.]+", name)  # any level that a class table has
+    if name not in known and (by_level is None or by_level[1] not in predictors):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
@@ -51,7 +52,7 @@ def larger_is_better(name: str) -> bool:
         >>> larger_is_better("top5.macro"), larger_is_better("nll")
         (True, False)
     """
-    small = {"balanced_error", "calibration_error", "nll", *_OF_SETS}
+    small = {"balanced_error", "calibration_error", "nll", *_OF_SETS} - {"worst_class"}
     return name.rpartition(".")[2] not in small and size_of(name) != name
 
 
@@ -73,7 +74,7 @@ def predictor_of(name: str) -> str | None:
         >>> predictor_of("sets.average_5.empty_share")
         'average_5'
     """
-    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{'|'.join(_OF_SETS)})", name)
+    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|coverage_by\.[^.]+|{'|'.join(_OF_SETS)})", name)
     return found[1] if found else None
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from shortlist._files import read_text, write_text
 from shortlist._json import parse_json, strict_json
+from shortlist.predictors import Promise
 
 __all__ = ["Averages", "Estimate", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
 
-_FORMAT = "shortlist results 1"
+_FORMAT = "shortlist results 2"
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,20 @@ class SetResults:
 
     Args:
         coverage: Share of rows whose set contains the true class.
+        coverage_by: By level of the class table's parents, such as "genus": the mean over parents of the mean
+            over their classes.
         size: Number of classes in a set; macro and by group of the true class.
         empty_share: Share of rows with an empty set.
         size_quantiles: Quantiles of the size, by share of rows ("0.5").
         group_size_quantiles: Quantiles of the size for the rows of each group of classes that has any.
         size_histogram: Number of sets with 0, 1, 2, ... classes, up to the largest that occurs.
-        promised: Coverage that the predictor promises, if it does.
-        under_covered: Share of the classes with rows whose coverage is below the promised one.
-        shortfall: Mean over the classes with rows of how far they are below the promised coverage.
+        promise: What the predictor promises, and what came of it on these rows; ``None`` if it does not say.
+        under_covered: Share of the classes with rows whose coverage is below the one that was asked for.
+        shortfall: Mean over the classes with rows of how far they are below it.
         worst_classes: The classes with the lowest coverage, lowest first.
-        worst_coverage: Coverages of these classes.
+        worst_coverage: Coverages of these classes, each with the interval of Clopper and Pearson for its rows
+            alone: that of one class, as if it had not been chosen for being low.
+        worst_rows: Number of rows of each of these classes.
         class_hits: Number of rows of each class whose set contains the class.
         class_sizes: Sum of the set sizes of the rows of each class.
         nodes: For a predictor of nodes of a taxonomy, the mean number of nodes of an answer on each level,
@@ -98,16 +103,18 @@ class SetResults:
     """
 
     coverage: Averages
+    coverage_by: Mapping[str, Estimate]
     size: Averages
     empty_share: Estimate
     size_quantiles: Mapping[str, int]
     group_size_quantiles: Mapping[str, Mapping[str, int]]
     size_histogram: tuple[int, ...]
-    promised: float | None
+    promise: Promise | None
     under_covered: float | None
     shortfall: float | None
     worst_classes: tuple[int, ...]
-    worst_coverage: tuple[float, ...]
+    worst_coverage: tuple[Estimate, ...]
+    worst_rows: tuple[int, ...]
     class_hits: tuple[int, ...]
     class_sizes: tuple[int, ...]
     nodes: Mapping[str, float] | None = None
@@ -158,8 +165,10 @@ class Results:
         for predictor, sets in self.sets.items():
             start = f"sets.{predictor}"
             named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
+            named |= {f"{start}.coverage_by.{level}": found for level, found in sets.coverage_by.items()}
+            named[f"{start}.worst_class"] = sets.worst_coverage[0]
             named[f"{start}.empty_share"] = sets.empty_share
-            if sets.promised is not None:
+            if sets.under_covered is not None:
                 named[f"{start}.under_covered"] = Estimate(sets.under_covered)
                 named[f"{start}.shortfall"] = Estimate(sets.shortfall)
         return named
@@ -173,8 +182,9 @@ class Results:
         """Read what :meth:`to_json` wrote."""
         try:
             content = _numbers(parse_json(text))
-            if content.pop("format") != _FORMAT:
-                raise KeyError("format")
+            found = content.pop("format")
+            if found != _FORMAT:
+                raise ValueError(f"its format is {found!r}, not {_FORMAT!r}: evaluate anew")
             content["groups"] = {name: GroupRows(**group) for name, group in content["groups"].items()}
             content["scores"] = _score_results(content["scores"])
             content["sets"] = {name: _set_results(sets) for name, sets in content["sets"].items()}
@@ -227,4 +237,8 @@ def _set_results(content: dict[str, Any]) -> SetResults:
     for name in ("coverage", "size"):
         content[name] = _averages(content[name])
     content["empty_share"] = Estimate(**content["empty_share"])
+    content["coverage_by"] = {level: Estimate(**found) for level, found in content["coverage_by"].items()}
+    content["worst_coverage"] = tuple(Estimate(**found) for found in content["worst_coverage"])
+    if content["promise"] is not None:
+        content["promise"] = Promise.from_dict(content["promise"])
     return SetResults(**content)

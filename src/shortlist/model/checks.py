@@ -6,10 +6,10 @@ from typing import Any
 
 from shortlist.model.files import check_predictor_names
 from shortlist.models.spec import NetworkSpec
-from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.scores import ScoreMap
 
-__all__ = ["check_sizes", "plain_values"]
+__all__ = ["all_promises", "check_sizes", "plain_values"]
 
 
 def check_sizes(
@@ -35,6 +35,17 @@ def check_sizes(
     for name, size in sizes.items():
         if size != num_classes:
             raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
+
+
+def all_promises(
+    predictors: Mapping[str, SetPredictor], promises: Mapping[str, Promise]
+) -> dict[str, Promise]:
+    """Return the promise of each predictor: the given one, or what the predictor itself tells."""
+    told = {name: predictor.promise for name, predictor in predictors.items()}
+    if unknown := [name for name in promises if name not in told]:
+        known = ", ".join(told) or "none"
+        raise ValueError(f"promises must be of the predictors ({known}), got {unknown[0]!r}")
+    return told | dict(promises)
 
 
 def plain_values(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Files of a finished model: one folder, with each part in its own file.
 
-``model.json`` (format, network, preprocessing, names of the predictors), ``network.safetensors``,
-``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states, and ``novelty.json``
-with its state if there is a detector of strangers. ``model.json`` is the manifest too: it is written last,
-with size and hash of each file, and what is read is checked against it.
+``model.json`` (format, network, preprocessing, names and promises of the predictors),
+``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
+and ``novelty.json`` with its state if there is a detector of strangers. ``model.json`` is the manifest too:
+it is written last, with size and hash of each file, and what is read is checked against it.
 """
 
 import json
@@ -19,7 +19,15 @@ from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
 from shortlist._manifest import check_file, read_run_manifest, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
-from shortlist.predictors import NoveltyDetector, SetPredictor, load, load_novelty, save, save_novelty
+from shortlist.predictors import (
+    NoveltyDetector,
+    Promise,
+    SetPredictor,
+    load,
+    load_novelty,
+    save,
+    save_novelty,
+)
 from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
 
@@ -34,16 +42,18 @@ __all__ = [
     "read_network",
     "read_novelty",
     "read_predictors",
+    "read_promises",
     "read_score_map",
     "reading",
     "write_calibration",
     "write_class_table",
     "write_description",
     "write_network",
+    "write_promises",
 ]
 
-FORMAT = "shortlist model 3"
-_KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "novelty", "about"}
+FORMAT = "shortlist model 4"
+_KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 _PARTS = (*_TRAINED, "score_map.json")
 
@@ -137,17 +147,22 @@ def write_description(
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """Read ``model.json``: network, preprocessing, head, classifier, predictors, novelty, about."""
+    """Read ``model.json``: network, preprocessing, head, classifier, predictors, promises, novelty, about."""
     path = Path(folder) / "model.json"
     with reading(path):
         content = _read_content(path)
         del content["files"]
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
-        for key, kind in (("predictors", list), ("novelty", bool), ("about", dict)):
+        for key, kind in (("predictors", list), ("promises", dict), ("novelty", bool), ("about", dict)):
             if not isinstance(content[key], kind):
                 raise ValueError(f"{key} must be a {kind.__name__}, got {type(content[key]).__name__}")
         check_predictor_names(content["predictors"])
+        if set(content["promises"]) != set(content["predictors"]):
+            raise ValueError(
+                f"promises must be of its predictors ({', '.join(content['predictors'])}), got those of "
+                f"{', '.join(content['promises']) or 'none'}"
+            )
     return content
 
 
@@ -200,6 +215,7 @@ def write_calibration(
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None = None,
     description: Mapping[str, Any] | None = None,
+    promises: Mapping[str, Promise] | None = None,
 ) -> None:
     """Write the score map and the predictors in place of those that were there, then ``model.json``.
 
@@ -210,6 +226,8 @@ def write_calibration(
         predictors: All predictors, by name.
         novelty: Detector of strangers; the model has none if ``None``.
         description: What else ``model.json`` says; what it says now if ``None``.
+        promises: By name of the predictor, its promise with what was measured; what the predictor itself
+            tells if ``None``.
     """
     check_predictor_names(predictors)
     folder, known = Path(folder), {}
@@ -221,13 +239,37 @@ def write_calibration(
         save(predictor, _predictor_path(folder, name))
     if novelty is not None:
         save_novelty(novelty, folder / "novelty.json")
-    parts = {"head": head, "predictors": list(predictors), "novelty": novelty is not None}
+    own = {name: predictor.promise for name, predictor in predictors.items()}
+    told = _plain_promises(own if promises is None else promises)
+    parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
     write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}
     # of predictors and detectors that are gone, or whose writer was killed
     for path in [*(folder / "predictors").glob("*"), *folder.glob("novelty.*")]:
         if path.is_file() and path not in kept:
             path.unlink()
+
+
+def write_promises(folder: str | Path, promises: Mapping[str, Promise]) -> bool:
+    """Write to ``model.json`` what predictors promise and what came of it; return whether that was news."""
+    folder = Path(folder)
+    description = read_description(folder)
+    told = {**description["promises"], **_plain_promises(promises)}
+    if told == description["promises"]:
+        return False
+    write_description(folder, {**description, "promises": told}, known=read_manifest(folder))
+    return True
+
+
+def read_promises(folder: str | Path) -> dict[str, Promise]:
+    """Read what each predictor promises, with what was measured."""
+    content = read_description(folder)["promises"]
+    with reading(Path(folder) / "model.json"):
+        return {name: Promise.from_dict(found) for name, found in content.items()}
+
+
+def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
+    return {name: promise.to_dict() for name, promise in promises.items()}
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:

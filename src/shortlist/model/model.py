@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
-from shortlist.model.checks import check_sizes, plain_values
+from shortlist.model.checks import all_promises, check_sizes, plain_values
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
@@ -22,7 +22,14 @@ from shortlist.model.network import network_by_name, network_of
 from shortlist.models.classifiers import classifier_input, classifier_name
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec, in_channels_last
-from shortlist.predictors import Candidate, NoveltyDetector, SetPredictor, TaxonomyNodes, to_lists
+from shortlist.predictors import (
+    Candidate,
+    NoveltyDetector,
+    Promise,
+    SetPredictor,
+    TaxonomyNodes,
+    to_lists,
+)
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 
@@ -42,6 +49,8 @@ class Model:
         preprocessing: Rule from an image to an input; ``None`` if the inputs are not images.
         score_map: Map from the network's output to log-posteriors.
         predictors: Predictors by name; the first one is used if none is named.
+        promises: By name of the predictor, what its lists promise, and what was measured on held-out rows, if
+            that was done; ``promises[name].words()`` says it in sentences.
         novelty: Detector of inputs that belong to none of the classes; ``None`` if there is none.
         head: Head to predict from, for a network of two heads.
         classifier: Dotted name of the network's classifier; ``None`` to find it.
@@ -63,6 +72,7 @@ class Model:
     preprocessing: Preprocessing | None
     score_map: ScoreMap
     predictors: dict[str, SetPredictor]
+    promises: dict[str, Promise]
     novelty: NoveltyDetector | None
     head: HeadChoice
     classifier: str | None
@@ -77,6 +87,7 @@ class Model:
         preprocessing: Preprocessing | None = None,
         score_map: ScoreMap | None = None,
         predictors: Mapping[str, SetPredictor] | None = None,
+        promises: Mapping[str, Promise] | None = None,
         novelty: NoveltyDetector | None = None,
         head: HeadChoice = "set",
         classifier: str | None = None,
@@ -98,6 +109,8 @@ class Model:
                 is not known: they are left as they are, and probabilities and short lists are refused.
             predictors: Predictors by name, calibrated on scores that went through the map (see
                 :meth:`scores`).
+            promises: By name of a predictor, its promise with what was measured, as in the results of
+                :func:`~shortlist.metrics.evaluate`. Of others it is what the predictor tells.
             novelty: Detector of strangers, calibrated on such scores, or on :meth:`features`.
             head: Head to predict from, for a network of two heads: ``"set"`` or ``"proposal"``.
             classifier: Dotted name of the classifier, whose input are the :meth:`features`.
@@ -113,10 +126,10 @@ class Model:
         check_sizes(len(class_table), score_map, predictors, novelty, spec)
         if classifier is not None:
             classifier_name(network, classifier)
+        told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
-        model = Model(
-            network, class_table, preprocessing, score_map, predictors, novelty, head, classifier, spec, about
-        )
+        parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
+        model = Model(*parts, head, classifier, spec, about)
         for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
         return model
@@ -264,7 +277,7 @@ class Model:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
             parts = (self.head, self.score_map, self.predictors, self.novelty)
-            files.write_calibration(new, *parts, self._description())
+            files.write_calibration(new, *parts, self._description(), self.promises)
 
     @staticmethod
     def load(
@@ -298,6 +311,7 @@ class Model:
                 preprocessing=preprocessing,
                 score_map=score_map,
                 predictors=predictors,
+                promises=files.read_promises(folder),
                 novelty=files.read_novelty(folder),
                 head=content["head"],
                 classifier=content["classifier"],
@@ -339,6 +353,7 @@ class Model:
             "head": self.head,
             "classifier": self.classifier,
             "predictors": list(self.predictors),
+            "promises": {},
             "novelty": self.novelty is not None,
             "about": self.about,
         }

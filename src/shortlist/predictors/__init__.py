@@ -7,10 +7,12 @@ from shortlist.predictors._novelty_limits import NoveltyReport
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.coverage_law import coverage_range, rows_for
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.promise import Measured, Promise
 from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, save_novelty
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
@@ -26,20 +28,24 @@ __all__ = [
     "Candidate",
     "Conformal",
     "FeatureMeans",
+    "Measured",
     "Node",
     "NoveltyDetector",
     "NoveltyReport",
     "PointwiseError",
+    "Promise",
     "RowsOutOfOrderError",
     "SetPredictor",
     "ShrinkingThreshold",
     "TaxonomyNodes",
     "TopK",
     "conformity",
+    "coverage_range",
     "load",
     "load_novelty",
     "make",
     "p_values",
+    "rows_for",
     "save",
     "save_novelty",
     "sizes",

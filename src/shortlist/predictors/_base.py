@@ -18,6 +18,7 @@ from shortlist.predictors._activation import (
 )
 from shortlist.predictors._compare import where_at_least
 from shortlist.predictors._pending import KeepsPending
+from shortlist.predictors.promise import Promise
 
 __all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
 
@@ -38,6 +39,9 @@ class CalibrationReport:
         coverage: Share of these rows whose set contains the true class, where it is known.
         ties: Number of values equal to the threshold; 0 if it lies between two different values.
         fallback_classes: Classes with too few rows for a threshold of their own.
+        class_rows: Number of rows that set the threshold of each class, if each has its own; 0 for those that
+            fall back.
+        rows_also: What else the rows served for, such as "chose the epoch"; see :class:`Promise`.
     """
 
     rows: int
@@ -45,10 +49,19 @@ class CalibrationReport:
     coverage: float | None = None
     ties: int = 0
     fallback_classes: tuple[int, ...] = ()
+    class_rows: tuple[int, ...] = ()
+    rows_also: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists for JSON."""
-        return asdict(self) | {"fallback_classes": list(self.fallback_classes)}
+        lists = {"fallback_classes": list(self.fallback_classes), "class_rows": list(self.class_rows)}
+        return asdict(self) | lists
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "CalibrationReport":
+        """Make the report that :meth:`to_dict` described."""
+        tuples = {name: tuple(content[name]) for name in ("fallback_classes", "class_rows")}
+        return CalibrationReport(**{**content, **tuples})
 
 
 def chunk_rows(num_classes: int) -> int:
@@ -119,6 +132,11 @@ class SetPredictor(KeepsPending, ABC):
         self._classes_known = self._made_for  # the same number where a device need not be asked
         self.calibrated = not self.needs_calibration
         self.report: CalibrationReport | None = None
+
+    @property
+    def promise(self) -> Promise:
+        """What the sets promise, and from how many calibration rows: nothing, unless a predictor says it."""
+        return Promise()
 
     @abstractmethod
     def options(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from shortlist._checks import check_choice, check_count, check_number, check_sco
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
+from shortlist.predictors.promise import Promise
 
 __all__ = ["AverageK"]
 
@@ -79,6 +80,11 @@ class AverageK(SetPredictor):
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._seen = LargestValues()
         self._first_floor = -math.inf
+
+    @property
+    def promise(self) -> Promise:
+        """Nothing about the true class; the mean size, from so many calibration rows."""
+        return Promise("size", size=self.k, rows=None if self.report is None else self.report.rows)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values."""

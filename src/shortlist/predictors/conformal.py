@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +21,9 @@ from shortlist.predictors.conformity import (
     sets_within,
     true_class_scores,
 )
-from shortlist.predictors.thresholds import THRESHOLD_RULES, ThresholdRule, conformal_rank
+from shortlist.predictors.coverage_law import conformal_rank
+from shortlist.predictors.promise import Promise
+from shortlist.predictors.thresholds import THRESHOLD_RULES, ThresholdRule
 
 __all__ = ["Conformal"]
 
@@ -88,6 +90,22 @@ class Conformal(SetPredictor):
         self.randomized, self.generator = randomized, generator
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._rows = ScoredRows()
+
+    @property
+    def promise(self) -> Promise:
+        """What the rule promises at this coverage, and from how many calibration rows."""
+        level = None if self.rule.about == "nothing" else self.rule.promised(self.coverage)
+        promise = Promise(self.rule.about, level=level, asked=self.coverage, has_law=self.rule.has_law)
+        if self.report is None:
+            return promise
+        own = sorted(rows for rows in self.report.class_rows if rows)
+        return replace(
+            promise,
+            rows=self.report.rows,
+            class_rows=(own[0], own[len(own) // 2]) if own else None,
+            left_out=len(self.report.fallback_classes) if self.rule.excludes_fallback else 0,
+            rows_also=self.report.rows_also,
+        )
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""
@@ -168,6 +186,7 @@ class Conformal(SetPredictor):
             coverage=float((scores <= at).double().mean()),
             ties=self._count_ties(scores, values),
             fallback_classes=found.fallback_classes,
+            class_rows=() if found.class_rows is None else tuple(found.class_rows.tolist()),
         )
         self._rows = ScoredRows()
         self._warn(self.report)

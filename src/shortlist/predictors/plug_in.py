@@ -15,6 +15,7 @@ from shortlist.predictors._exact import exact_sum, first_reaching, from_units, t
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors._order import Places, prefix_sets
 from shortlist.predictors._window import MANY, find_window
+from shortlist.predictors.promise import Promise
 
 __all__ = ["AverageError", "PointwiseError"]
 
@@ -41,6 +42,11 @@ class PointwiseError(SetPredictor):
     def __init__(self, *, coverage: float = 0.9, activation: Activation = "softmax") -> None:
         super().__init__(activation=activation)
         self.coverage = _check(coverage, activation)
+
+    @property
+    def promise(self) -> Promise:
+        """No promise: the coverage that was asked for comes if the probabilities are right."""
+        return Promise("probabilities", asked=self.coverage)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""
@@ -85,6 +91,12 @@ class AverageError(SetPredictor):
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._window: tuple[float, float] | None = None  # what the threshold lies between, if that is known
         self._seen = LargestValues()
+
+    @property
+    def promise(self) -> Promise:
+        """No promise: the coverage that was asked for comes if the probabilities are right."""
+        rows = None if self.report is None else self.report.rows
+        return Promise("probabilities", asked=self.coverage, rows=rows)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""

@@ -23,7 +23,7 @@ from shortlist.taxonomy import Taxonomy
 
 __all__ = ["PREDICTORS", "load", "load_novelty", "make", "save", "save_novelty"]
 
-_FORMAT = "shortlist predictor 1"
+_FORMAT = "shortlist predictor 2"
 _NOVELTY_FORMAT = "shortlist novelty detector 1"
 
 PREDICTORS: dict[str, type[SetPredictor]] = {
@@ -122,9 +122,7 @@ def load(path: str | Path) -> SetPredictor:
     predictor.load_state_dict(tensors)
     predictor.calibrated = bool(content["calibrated"])
     if content["report"] is not None:
-        report = content["report"]
-        report["fallback_classes"] = tuple(report["fallback_classes"])
-        predictor.report = CalibrationReport(**report)
+        predictor.report = CalibrationReport.from_dict(content["report"])
     return predictor
 
 

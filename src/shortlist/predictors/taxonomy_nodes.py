@@ -15,8 +15,10 @@ from shortlist.predictors._base import CalibrationReport, SetPredictor, sets_in_
 from shortlist.predictors._few_nodes import grow
 from shortlist.predictors._scored_rows import ScoredRows
 from shortlist.predictors._tree import Tree, climb, first_largest, nodes_hold, tensors_of
+from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.lists import Node, to_nodes
-from shortlist.predictors.thresholds import Marginal, conformal_rank
+from shortlist.predictors.promise import Promise
+from shortlist.predictors.thresholds import Marginal
 from shortlist.taxonomy import Taxonomy
 
 __all__ = ["TaxonomyNodes"]
@@ -94,6 +96,19 @@ class TaxonomyNodes(SetPredictor):
             self.register_buffer(name, tensor)
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._rows = ScoredRows()
+
+    @property
+    def promise(self) -> Promise:
+        """That the answer holds the true class, over all rows together, from so many calibration rows."""
+        report = self.report
+        return Promise(
+            "node",
+            level=self.coverage,
+            asked=self.coverage,
+            rows=None if report is None else report.rows,
+            has_law=True,
+            rows_also="" if report is None else report.rows_also,
+        )
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""

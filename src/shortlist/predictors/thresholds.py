@@ -4,7 +4,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,8 @@ from torch import Tensor
 from shortlist._checks import check_choice, check_count, check_number
 from shortlist.predictors._base import CalibrationWarning
 from shortlist.predictors._clusters import weighted_k_means
+from shortlist.predictors.coverage_law import conformal_rank, rows_needed
+from shortlist.predictors.promise import About
 
 __all__ = [
     "THRESHOLD_RULES",
@@ -22,26 +24,11 @@ __all__ = [
     "Marginal",
     "ThresholdRule",
     "Thresholds",
-    "conformal_rank",
     "conformal_threshold",
     "grouped_thresholds",
-    "rows_needed",
 ]
 
 Fallback = Literal["marginal", "full"]
-
-
-def conformal_rank(rows: int, coverage: float) -> int:
-    """Return which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
-    return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
-
-
-def rows_needed(coverage: float) -> int:
-    """Return the smallest number of rows that gives a finite threshold."""
-    rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
-    while conformal_rank(rows, coverage) > rows:
-        rows += 1
-    return rows
 
 
 def conformal_threshold(scores: Float[Tensor, " n"], *, coverage: float) -> Float[Tensor, ""]:
@@ -77,14 +64,37 @@ def grouped_thresholds(
 
 
 class Thresholds(NamedTuple):
-    """Thresholds, a scalar or (c,), and the classes that have none of their own."""
+    """Thresholds, a scalar or (c,), and the classes that have none of their own.
+
+    ``class_rows`` is the number of rows that set each class's own threshold (c,), 0 for those that have none;
+    ``None`` if there is one threshold for all.
+    """
 
     values: Tensor
     fallback_classes: tuple[int, ...] = ()
+    class_rows: Tensor | None = None
 
 
 class ThresholdRule(ABC):
-    """A rule that sets thresholds. It decides for which rows the promised coverage holds."""
+    """A rule that sets thresholds. It decides what the promised coverage is about.
+
+    A rule that declares nothing promises nothing. ``about`` is what its promise is about, see
+    :class:`~shortlist.predictors.promise.Promise`; ``has_law`` says whether the coverage given the
+    calibration rows follows the Beta law of
+    :func:`~shortlist.predictors.coverage_law.coverage_range`, with the rows of all classes or of each one.
+    """
+
+    about: ClassVar[About] = "nothing"
+    has_law: ClassVar[bool] = False
+
+    def promised(self, coverage: float) -> float:
+        """Return the coverage that is promised where this one is asked for."""
+        return coverage
+
+    @property
+    def excludes_fallback(self) -> bool:
+        """Whether the promise does not extend to the classes that fall back."""
+        return True
 
     @abstractmethod
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
@@ -94,6 +104,9 @@ class ThresholdRule(ABC):
 @dataclass(frozen=True)
 class Marginal(ThresholdRule):
     """One threshold: the promised coverage holds over all rows together."""
+
+    about: ClassVar[About] = "rows"
+    has_law: ClassVar[bool] = True
 
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
         """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
@@ -116,24 +129,38 @@ class ClassConditional(ThresholdRule):
     every set, which keeps the promise.
     """
 
+    about: ClassVar[About] = "each class"
+    has_law: ClassVar[bool] = True
     fallback: Fallback = "marginal"
 
     def __post_init__(self) -> None:
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
+    @property
+    def excludes_fallback(self) -> bool:
+        """Whether the promise does not extend to the classes that fall back."""
+        return self.fallback == "marginal"
+
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
         """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
-        return _per_class(scores, target, num_classes, coverage, self.fallback)
+        found = _per_class(scores, target, num_classes, coverage, self.fallback)
+        counts = target.bincount(minlength=num_classes)
+        counts[list(found.fallback_classes)] = 0
+        return found._replace(class_rows=counts)
 
 
 @dataclass(frozen=True)
 class Interpolated(ThresholdRule):
     """A threshold between the class's own (``weight=1``) and the marginal one (``weight=0``).
 
+    A row that is missed is missed by the class's own threshold or by the marginal one. So the coverage over
+    all rows is at least ``1 - 2a`` where ``1 - a`` is asked for, and no more is promised.
+
     References:
         T. Ding, J. Fermanian, J. Salmon, "Conformal prediction for long-tailed classification", 2025.
     """
 
+    about: ClassVar[About] = "rows"
     weight: float = 0.5
     fallback: Fallback = "marginal"
 
@@ -141,9 +168,18 @@ class Interpolated(ThresholdRule):
         object.__setattr__(self, "weight", check_number("weight", self.weight, low=0.0, below=1 + 1e-12))
         check_choice("fallback", self.fallback, ("marginal", "full"))
 
+    def promised(self, coverage: float) -> float:
+        """Return the coverage that is promised where this one is asked for."""
+        return max(0.0, round(2 * coverage - 1, 12))
+
+    @property
+    def excludes_fallback(self) -> bool:
+        """Whether the promise does not extend to the classes that fall back: it is about all rows."""
+        return False
+
     def __call__(self, scores: Tensor, target: Tensor, num_classes: int, coverage: float) -> Thresholds:
         """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
-        own, few = _per_class(scores, target, num_classes, coverage, self.fallback)
+        own, few, _ = _per_class(scores, target, num_classes, coverage, self.fallback)
         marginal = Marginal()(scores, target, num_classes, coverage).values
         mixed = torch.lerp(marginal.expand_as(own), own, self.weight)  # of two equal ones, the same
         # 0 * inf is not a number: an infinite threshold counts only where it has weight
@@ -168,6 +204,8 @@ class Clustered(ThresholdRule):
         with many classes", NeurIPS 2023.
     """
 
+    about: ClassVar[About] = "each cluster"
+    has_law: ClassVar[bool] = True
     num_clusters: int | None = None
     share: float | None = None
     seed: int = 0
@@ -184,7 +222,8 @@ class Clustered(ThresholdRule):
         counts = target.bincount(minlength=num_classes)
         usable = counts >= rows_needed(coverage)
         if not bool(usable.any()):
-            return Thresholds(marginal.repeat(num_classes), tuple(range(num_classes)))
+            none = torch.zeros_like(counts)
+            return Thresholds(marginal.repeat(num_classes), tuple(range(num_classes)), none)
         m = int(usable.sum())
         share = m / (75 + m) if self.share is None else self.share
         smallest = int(counts[usable].min())
@@ -198,7 +237,10 @@ class Clustered(ThresholdRule):
         rest = ~first & (cluster[target] >= 0)
         quantile = grouped_thresholds(scores[rest], cluster[target[rest]], num_clusters, coverage=coverage)
         own = quantile[cluster.clamp_min(0)].where(cluster >= 0, math.inf)
-        return _with_fallback(own, marginal, "marginal")
+        found = _with_fallback(own, marginal, "marginal")
+        rows = cluster[target[rest]].bincount(minlength=num_clusters)[cluster.clamp_min(0)]
+        rows[list(found.fallback_classes)] = 0
+        return found._replace(class_rows=rows)
 
 
 def _in_one_order(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

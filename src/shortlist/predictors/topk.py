@@ -10,6 +10,7 @@ from shortlist._checks import check_k, promote
 from shortlist.ops.selection import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor
+from shortlist.predictors.promise import Promise
 
 __all__ = ["TopK"]
 
@@ -51,6 +52,11 @@ class TopK(SetPredictor):
         super().__init__(activation=activation, priors=priors, scores_priors=scores_priors, tau=tau)
         check_k(k, None if priors is None else len(priors), up_to=True)
         self.k = k
+
+    @property
+    def promise(self) -> Promise:
+        """Nothing about the true class; the size of each set."""
+        return Promise("nothing", size=self.k)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""

@@ -12,6 +12,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
 from shortlist.datasets.noise import redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
+from shortlist.datasets.splits import have_same_rows
 from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
 from shortlist.models.heads import ScaledHead
 from shortlist.models.spec import HeadName, NetworkSpec, build_network
@@ -59,6 +60,8 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     if section.val_is_test:
         data = replace(data, val=data.test)
     _check_rows(data)
+    if recipe.calibration.rows == "separate":
+        data = _with_calibration_rows(recipe, data)
     return _with_changed_rows(recipe, data)
 
 
@@ -91,6 +94,30 @@ def _with_changed_rows(recipe: Recipe, data: Splits) -> Splits:
     counts = targets.bincount(minlength=len(data.class_table))
     train = ChangedSplit(data.train, rows, targets)
     return replace(data, train=train, class_table=data.class_table.with_counts(counts))
+
+
+def _with_calibration_rows(recipe: Recipe, data: Splits) -> Splits:
+    """Keep apart some validation rows that only calibrate.
+
+    They are drawn without looking at their classes: rows drawn evenly from each class would not be like new
+    rows.
+    """
+    if have_same_rows(data.val, data.test):
+        raise ValueError(
+            "calibration.rows must not be separate: the validation rows are the test rows, so that there are "
+            "no others to calibrate on"
+        )
+    rows = len(data.val)
+    kept = round(recipe.calibration.fraction * rows)
+    if not 0 < kept < rows:
+        raise ValueError(
+            f"calibration.fraction must leave rows on both sides of {rows} validation rows, got "
+            f"{recipe.calibration.fraction:g}"
+        )
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(recipe.seed))
+    parts = [some.sort().values for some in (order[kept:], order[:kept])]
+    val, calibration = (ChangedSplit(data.val, some, data.val.targets[some]) for some in parts)
+    return replace(data, val=val, calibration=calibration)
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:

@@ -54,6 +54,7 @@ class Recipe(s.Section):
     second_stage: s.SecondStageSection | None = None
     selection: s.SelectionSection = s.SelectionSection()
     adjust: s.AdjustSection = s.AdjustSection()
+    calibration: s.CalibrationSection = s.CalibrationSection()
     predictors: dict[Annotated[str, Field(pattern=_FILE_NAME)], s.PredictorSection] = Field(
         default_factory=dict
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
 
 __all__ = [
+    "also_used_for",
     "check_score_rules",
     "declared_maps",
     "fits_class_shifts",
@@ -63,6 +64,27 @@ def fits_class_shifts(recipe: "Recipe") -> bool:
         return recipe.adjust.class_shifts
     head = "set" if needed_head(recipe.loss.name) == "two_head" else None
     return meaning_of_loss(_loss(recipe), head).free_levels
+
+
+def also_used_for(recipe: "Recipe", declared: ScoreMap) -> str:
+    """Say what the rows that calibrate the predictors served for before, as in "chose the epoch".
+
+    Args:
+        recipe: The recipe.
+        declared: Map that the loss declares for the head to predict from.
+    """
+    if recipe.calibration.rows == "separate":
+        return ""
+    adjust, several = recipe.adjust, recipe.epochs > 1 or recipe.steps is not None
+    chosen = recipe.selection.metric not in ("loss", "last") and several
+    fitted = is_fitted(recipe, declared) or "fit" in (adjust.temperature, adjust.tau)
+    uses = {
+        "chose the epoch": chosen,
+        "chose the head": adjust.predict_from == "choose",
+        "fitted the score map": fitted and adjust.tau != "cross_fit",
+    }
+    said = [words for words, used in uses.items() if used]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
 
 
 def check_score_rules(recipe: "Recipe") -> None:
@@ -149,6 +171,8 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
             f"selection.metric must not be {recipe.selection.metric}: {why}. Write selection.metric: last, "
             f"or loss for the least training loss"
         )
+    if recipe.calibration.rows == "separate":
+        yield f"calibration.rows must not be separate: {why}"
     for key, section in recipe.predictors.items():
         if PREDICTORS[section.name].needs_calibration:
             yield (

@@ -21,6 +21,7 @@ from shortlist.recipes.transforms import TRANSFORMS
 __all__ = [
     "LOSS_SECTIONS",
     "AdjustSection",
+    "CalibrationSection",
     "DataSection",
     "HeadSection",
     "ModelSection",
@@ -222,6 +223,24 @@ class AdjustSection(Section):
     tau: float | Literal["fit", "cross_fit"] | None = None
     # of a two-head model, the head to predict from; "choose" takes the better one on the validation rows
     predict_from: Literal["set", "proposal", "choose"] = "set"
+
+
+class CalibrationSection(Section):
+    """The rows that calibrate the predictors: all validation rows, or some that serve for nothing else.
+
+    With ``shared`` rows, those that choose the epoch and fit the score map also calibrate, and the promises
+    of the predictors are not exact. With ``separate`` rows, a random share of the validation rows only
+    calibrates, and the others choose and fit.
+    """
+
+    rows: Literal["shared", "separate"] = "shared"
+    fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the validation rows that only calibrate
+
+    @model_validator(mode="after")
+    def _check(self) -> "CalibrationSection":
+        if self.rows == "shared" and "fraction" in self.model_fields_set and self.fraction != 0.5:
+            raise ValueError(f"fraction goes with rows: separate, got rows: {self.rows}")
+        return self
 
 
 class PredictorSection(NamedSection):

@@ -69,7 +69,8 @@ def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
 def describe_model(run: Run) -> None:
     """Write the description of the finished model of a run without a network, before it is calibrated."""
     nothing = {"network": None, "preprocessing": None, "head": "set", "classifier": None}
-    write_description(run.model_path, {**nothing, "predictors": [], "novelty": False, "about": {}})
+    uncalibrated = {"predictors": [], "promises": {}, "novelty": False}
+    write_description(run.model_path, {**nothing, **uncalibrated, "about": {}})
 
 
 def last_stage(recipe: Recipe) -> str:

@@ -20,8 +20,14 @@ from shortlist._json import read_json
 from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import read_class_table, read_description, read_predictors, read_score_map
-from shortlist.predictors import SetPredictor
+from shortlist.model.files import (
+    read_class_table,
+    read_description,
+    read_predictors,
+    read_score_map,
+    write_promises,
+)
+from shortlist.predictors import Promise, SetPredictor
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 from shortlist.runs.score_blocks import ScoreBlocks
@@ -208,6 +214,11 @@ class Run:
         results.save(self.path / name)
         self._record(name)
 
+    def save_promises(self, promises: Mapping[str, Promise]) -> None:
+        """Give the finished model what came of the promises of its predictors on held-out rows."""
+        if write_promises(self.model_path, promises):
+            self._record("model/model.json")
+
     def has_results(self, part: str = "test") -> bool:
         """Return whether the results of a part are saved."""
         name = _results_file(part)
@@ -331,6 +342,11 @@ class Run:
             return content
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
+
+    @property
+    def calibration_part(self) -> str:
+        """Name of the part whose scores calibrate the predictors: ``calibration`` or ``val``."""
+        return "calibration" if self.recipe.calibration.rows == "separate" else "val"
 
     def score_shape(self, part: str) -> tuple[int, ...]:
         """Return the numbers of rows and classes of a part's scores, from the header of the file."""

@@ -1,6 +1,7 @@
 """Score whole parts of the data, and make the score map, predictors and results from the scores."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,7 +17,7 @@ from shortlist.models.spec import in_channels_last
 from shortlist.predictors import NoveltyDetector, SetPredictor
 from shortlist.recipes.build import build_loss, build_predictor
 from shortlist.recipes.recipe import Recipe, save_recipe
-from shortlist.recipes.score_rules import declared_maps
+from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.features import means_and_features
 from shortlist.runs.macro_check import warn_where_priors_hurt
@@ -32,6 +33,8 @@ __all__ = [
     "evaluate_run",
     "make_model",
     "score_run",
+    "scored_parts",
+    "without_measured",
 ]
 
 Progress = Callable[[str, int, int], None]
@@ -50,7 +53,7 @@ def score_run(
 ) -> None:
     """Save the scores of the validation and test rows, as the network gives them."""
     norms = class_norms(network, recipe.head.classifier)
-    for part, split in (("val", data.val), ("test", data.test)):
+    for part, split in scored_parts(data).items():
         tell = None if progress is None else partial(progress, f"scoring {part}")
         scores, target = _score_split(network, recipe, split, tell)
         for output in scores.values():
@@ -91,6 +94,12 @@ def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> No
     write_calibration(run.model_path, *calibration, description_of(run, recipe, data))
 
 
+def scored_parts(data: Splits) -> dict[str, Split]:
+    """Return the parts of a data set whose scores a run keeps, by name."""
+    apart = {} if data.calibration is None else {"calibration": data.calibration}
+    return {"val": data.val, **apart, "test": data.test}
+
+
 def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
     """Return the loss with the class weights that it had at the best epoch."""
     loss = build_loss(recipe, data)
@@ -106,6 +115,9 @@ def calibrate_run(
     """Fit the score map of a run, calibrate all its predictors on its validation scores, and save both.
 
     A recipe with ``novelty`` gets a detector of strangers, too.
+
+    With ``calibration.rows: separate`` the map is fitted on the validation rows that choose, and the
+    predictors are calibrated on the others, to which nothing was fitted.
 
     Nothing is changed on disk if one of them fails. Predictors that the recipe no longer has are removed:
     they were calibrated on scores that may have been mapped otherwise. ``network`` is the run's trained one,
@@ -151,12 +163,16 @@ def _calibrate(
         score_map = found[head]
     else:
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
-    scores, target = run.load_scores("val", head)
+    scores, target = run.load_scores(run.calibration_part, head)
     scores, class_table = score_map(scores), run.class_table
+    also = also_used_for(recipe, run.load_declared()[head])
     predictors = {}
     for key in recipe.predictors:
-        predictors[key] = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
-        predictors[key](scores[:1])  # what cannot be used is not kept
+        predictor = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
+        predictor(scores[:1])  # what cannot be used is not kept
+        if predictor.report is not None:
+            predictor.report = replace(predictor.report, rows_also=also)
+        predictors[key] = predictor
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
     return head, score_map, predictors, _novelty(run, recipe, scores, target, network)
 
@@ -170,7 +186,7 @@ def _novelty(
     options, num_classes = recipe.novelty.model_dump(), scores.shape[1]
     if recipe.novelty.strangeness != "distance":
         return NoveltyDetector(**options, num_classes=num_classes).calibrate(target, scores=scores)
-    means, features, target = means_and_features(run, recipe, "val", network=network)
+    means, features, target = means_and_features(run, recipe, run.calibration_part, network=network)
     detector = NoveltyDetector(**options, num_classes=num_classes, means=means)
     return detector.calibrate(target, features=features)
 
@@ -190,8 +206,25 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
-    """Compute the metrics of a run on a part of the data; those of the test part go to ``results.json``."""
+    """Compute the metrics of a run on a part of the data; those of the test part go to ``results.json``.
+
+    What came of the promises on the test rows goes to the finished model too. On validation rows nothing
+    comes of them: these rows calibrated, or chose.
+    """
     scores, target = run.score_blocks(part)
     results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
-    run.save_results(results, part)
+    if part == "test" and not validation_is_test(run.recipe):
+        run.save_promises({name: sets.promise for name, sets in results.sets.items() if sets.promise})
+    else:
+        results = without_measured(results)
+    run.save_results(results, part)  # last: where it is there, all is
     return results
+
+
+def without_measured(results: Results) -> Results:
+    """Return results of rows that are not held out, without what came of promises on them."""
+    sets = {
+        name: one if one.promise is None else replace(one, promise=one.promise.with_measured(None))
+        for name, one in results.sets.items()
+    }
+    return replace(results, sets=sets)

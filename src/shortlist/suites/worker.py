@@ -25,7 +25,7 @@ from shortlist.recipes.code import check_code, code_in_recipe
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.network import describe_model, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import calibrate_run, evaluate_run
+from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts, without_measured
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.suites.plan import Task
 from shortlist.suites.suite import SuiteError
@@ -151,7 +151,8 @@ def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None
 
 def _link(source: Run, folder: Path) -> None:
     """Give a new run the scores and the network of another; the model's manifest comes with its files."""
-    scores = [f"scores/{name}" for name in ("val.safetensors", "test.safetensors", "declared.json")]
+    parts = [part for part in ("val", "calibration", "test") if source.has_scores(part)]
+    scores = [*(f"scores/{part}.safetensors" for part in parts), "scores/declared.json"]
     for name in ["model/model.json", *scores]:
         _link_file(source.checked(name), folder / name)
     for name in ("epochs.csv", "model/class_table.json", "model/network.safetensors"):
@@ -170,9 +171,10 @@ def _link_file(source: Path, dest: Path) -> None:
 def _save_posterior(run: Run, recipe: Recipe) -> None:
     data: Any = build_data(recipe)
     data.class_table.save(run.model_path / "class_table.json")
-    for part in ("val", "test"):
-        split = getattr(data, part)
-        run.save_scores(part, {"set": data.log_posterior(split.inputs).float()}, split.targets)
+    parts: dict[str, Any] = scored_parts(data)
+    for part, split in parts.items():
+        inputs = split.batch(torch.arange(len(split)))[0]
+        run.save_scores(part, {"set": data.log_posterior(inputs).float()}, split.targets)
     run.save_declared({"set": ScoreMap(len(data.priors), contains=PriorRecord.given(data.priors))})
     describe_model(run)
 
@@ -184,6 +186,7 @@ def validation_results(run: Run) -> Results:
     scores, target = run.score_blocks("val")
     # nobody looks at intervals here
     results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
+    results = without_measured(results)
     run.save_results(results, "val")
     return results
 

@@ -55,6 +55,11 @@ def _hits(method: Group, key: str) -> list[int]:
 
 
 def _promise(method: Group) -> float | None:
-    """Find the coverage that the predictors promise, if it is the same for all."""
-    promises = {sets.promised for run in method.runs for sets in run.results.sets.values()} - {None}
+    """Find the coverage that the predictors promise, if it is the same for all and about all rows."""
+    promises = {
+        sets.promise.level
+        for run in method.runs
+        for sets in run.results.sets.values()
+        if sets.promise is not None and sets.promise.about == "rows"
+    }
     return promises.pop() if len(promises) == 1 else None

@@ -1,11 +1,12 @@
 """Coverage and size of the sets of each predictor."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from shortlist.metrics.names import format_percent
 from shortlist.report.columns import Column, method_table
-from shortlist.report.parts import Table
+from shortlist.report.parts import Cell, Table
 from shortlist.report.views import ExperimentView
+from shortlist.report.words import count
 from shortlist.runs.groups import Group
 
 __all__ = ["measure_sets"]
@@ -18,12 +19,15 @@ def measure_sets(view: ExperimentView) -> list[Table] | None:
 
 def _set_table(view: ExperimentView, key: str) -> Table:
     experiment, start = view.experiment, f"sets.{key}"
+    found = experiment.first.results.sets[key]
     methods = [m for m in experiment.methods if f"{start}.size.micro" in m.metrics]
     groups = [name for name, group in experiment.first.results.groups.items() if group.present]
     columns: list[Column] = [
         ("coverage", f"{start}.coverage.micro", True),
         ("macro", f"{start}.coverage.macro", True),
+        *((f"by {level}", f"{start}.coverage_by.{level}", True) for level in found.coverage_by),
         *((group, f"{start}.coverage.{group}", True) for group in groups),
+        ("worst class", f"{start}.worst_class", True),
     ]
     caption = f"{key}: share of sets that hold the true class, in percent"
     if _sizes_differ(methods, key):
@@ -33,11 +37,24 @@ def _set_table(view: ExperimentView, key: str) -> Table:
         columns.append(("empty", f"{start}.empty_share", True))
     else:
         caption += " (always of the same size)"
-    promised = experiment.first.results.sets[key].promised
-    if promised is not None:
-        columns.append(("classes below promise", f"{start}.under_covered", True))
-        caption += f"; promised {format_percent(promised, 0)} %"
-    return method_table(caption, methods, columns, view.leaders)
+    if found.promise is not None and found.promise.asked is not None:
+        columns.append(("classes below", f"{start}.under_covered", True))
+        caption += f"; {found.promise.brief()}"
+    return _with_rows(method_table(caption, methods, columns, view.leaders), methods, key)
+
+
+def _with_rows(table: Table, methods: Sequence[Group], key: str) -> Table:
+    """Add to the worst class of a method with one run its name and its number of rows."""
+    place = list(table.heads).index("worst class")
+    rows = [list(row) for row in table.rows]
+    for row, method in zip(rows, methods, strict=True):
+        if len(method.runs) == 1:
+            sets, cell = method.runs[0].results.sets[key], row[place]
+            assert isinstance(cell, Cell)
+            name = method.runs[0].class_table.names[sets.worst_classes[0]]
+            of = f"{name}, {count(sets.worst_rows[0], 'row')}"
+            row[place] = replace(cell, interval=f"{cell.interval} ({of})")
+    return replace(table, rows=rows)
 
 
 def _sizes_differ(methods: Sequence[Group], key: str) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shortlist.compare.comparison import Best
-from shortlist.metrics import Estimate
+from shortlist.compare.promises import kept_words, promises_of, shared_promise
 from shortlist.metrics.names import format_percent, format_points
-from shortlist.report.parts import interval_ends
+from shortlist.predictors import Promise
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval
 from shortlist.runs.experiments import Experiment
@@ -146,17 +146,19 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
 
 def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
     first = methods[0].runs[0]
-    promised, section = first.results.sets[key].promised, first.recipe.predictors.get(key)
+    section = first.recipe.predictors.get(key)
     wanted = None if section is None else section.options.get("k")
-    if promised is not None:
-        text = f"{key}: promises that {format_percent(promised, 0)} % of the sets hold the true class. "
-    elif wanted is not None and section is not None and section.name == "average_k":
-        text = f"{key}: set to {wanted:g} classes on average. "
-    else:
-        text = f"{key}: "
+    promises = {method.label: promises_of(method).get(key, []) for method in methods}
+    promised = [promise for found in promises.values() for promise in found]
+    if promised:
+        kept = f" {kept_words(promises)}" if kept_words(promises) else ""
+        shared = shared_promise(promised)
+        rare = _for_rare_classes(key, methods, shared)
+        return f"{key}: {shared.words()} {_reached(key, methods)}{kept}{rare}"
+    text = f"{key}: "
+    if wanted is not None and section is not None and section.name == "average_k":
+        text += f"set to {wanted:g} classes on average. "
     text += _reached(key, methods)
-    if promised is not None:
-        return text + _kept(key, methods, promised)
     best, second = _ranked(methods, f"sets.{key}.coverage.micro")
     if test is None or second is None:
         return text
@@ -181,37 +183,15 @@ def _reached(key: str, methods: Sequence[Group]) -> str:
     return f"The true class is held in {held} of rows, with {mean} classes on average."
 
 
-def _kept(key: str, methods: Sequence[Group], promised: float) -> str:
-    """Say whether the promise was kept, over all rows and for the rarest classes."""
-    covered = [(m.label, m.metrics[f"sets.{key}.coverage.micro"]) for m in methods]
-    below = [label for label, metric in covered if (metric.value or 0.0) < promised]
-    clearly = [label for label, metric in covered if _below(metric, promised)]
-    if not below:
-        text = " The promise was reached." if len(methods) == 1 else " All reach the promise."
-    elif len(below) == 1:
-        text = f" Below the promise: {below[0]} "
-        text += "(by more than its interval allows)." if clearly else "(within its interval)."
-    else:
-        text = f" Below the promise: {', '.join(below)}, "
-        text += f"{len(clearly) or 'none'} of them by more than the interval allows."
-    return text + _for_rare_classes(key, methods)
-
-
-def _for_rare_classes(key: str, methods: Sequence[Group]) -> str:
+def _for_rare_classes(key: str, methods: Sequence[Group], promise: Promise) -> str:
     few = [m.metrics.get(f"sets.{key}.coverage.few") for m in methods]
     values = [metric.value for metric in few if metric is not None and metric.value is not None]
     if not values:
         return ""
     spread = " to ".join(format_percent(value) for value in sorted({min(values), max(values)}))
     text = f" For classes with few training rows the mean over classes is {spread} %"
-    section = methods[0].runs[0].recipe.predictors.get(key)
-    marginal = section is not None and section.options.get("threshold") in (None, "marginal")
-    return text + (": the promise is about all rows together, not about each class." if marginal else ".")
-
-
-def _below(metric: Estimate, promised: float) -> bool:
-    ends = interval_ends(metric)
-    return ends is not None and ends[1] < promised
+    about_rows = promise.about == "rows"
+    return text + (": the promise is about all rows together, not about each class." if about_rows else ".")
 
 
 def _size(value: float | None) -> str:

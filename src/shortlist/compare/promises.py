@@ -1,0 +1,70 @@
+"""The promises of groups of runs, in a sentence for each predictor."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from shortlist.predictors import Promise
+from shortlist.runs.groups import Group
+
+__all__ = ["kept_words", "promise_notes", "promises_of", "shared_promise"]
+
+
+def promises_of(group: Group) -> dict[str, list[Promise]]:
+    """Return, by predictor, the promise of each run of a group; of those that were asked for coverage."""
+    found: dict[str, list[Promise]] = {}
+    for run in group.runs:
+        for key, sets in run.results.sets.items():
+            if sets.promise is not None and sets.promise.asked is not None:
+                found.setdefault(key, []).append(sets.promise)
+    return found
+
+
+def shared_promise(promises: Sequence[Promise]) -> Promise:
+    """Return what several promises have in common: one of them without what was measured.
+
+    If they differ, it says as much about the calibration rows as the one with the fewest.
+    """
+    plain = [replace(promise, measured=None) for promise in promises]
+    return min(plain, key=lambda promise: promise.rows or 0)
+
+
+def kept_words(by_label: Mapping[str, Sequence[Promise]]) -> str:
+    """Say which methods are below their promise, and nothing where none has promised.
+
+    A method is named only if chance among calibration and test rows together does not explain one of its
+    runs.
+    """
+    if not any(promise.level is not None for found in by_label.values() for promise in found):
+        return ""
+    below = {label: sum(promise.is_below for promise in found) for label, found in by_label.items()}
+    named = [
+        label if len(by_label[label]) == 1 else f"{label} ({number} of {len(by_label[label])} runs)"
+        for label, number in below.items()
+        if number
+    ]
+    if named:
+        return f"Below the promise, by more than chance explains: {', '.join(named)}."
+    known = any(promise.measured and promise.measured.p_value is not None for promise in _all(by_label))
+    if not known:
+        return "No law is known that would tell chance from a broken promise."
+    level = max(promise.level or 0.0 for promise in _all(by_label))
+    if all(promise.measured and promise.measured.coverage >= level for promise in _all(by_label)):
+        return "All reach the promise." if len(by_label) > 1 else "The promise was reached."
+    return "Where the promise is missed, chance among calibration and test rows explains it."
+
+
+def promise_notes(
+    rows: Mapping[str, Mapping[str, Sequence[Promise]]], predictors: Iterable[str]
+) -> list[str]:
+    """Return a note about the promise of each predictor, over the rows of a table by their labels."""
+    notes = []
+    for key in predictors:
+        by_label = {label: promises[key] for label, promises in rows.items() if key in promises}
+        if by_label:
+            shared = shared_promise(list(_all(by_label)))
+            notes.append(f"{key}: {shared.words()} {kept_words(by_label)}".rstrip())
+    return notes
+
+
+def _all(by_label: Mapping[str, Sequence[Promise]]) -> Iterable[Promise]:
+    return (promise for found in by_label.values() for promise in found)

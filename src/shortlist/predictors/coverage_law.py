@@ -1,0 +1,110 @@
+"""How much coverage varies from one set of calibration rows to the next, and how many rows are enough."""
+
+import math
+from statistics import NormalDist
+
+from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
+from shortlist._checks import check_count, check_number
+
+__all__ = ["chance_of_hits", "conformal_rank", "coverage_range", "rows_for", "rows_needed"]
+
+
+def conformal_rank(rows: int, coverage: float) -> int:
+    """Return which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
+    return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
+
+
+def rows_needed(coverage: float) -> int:
+    """Return the smallest number of rows that gives a finite threshold."""
+    rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
+    while conformal_rank(rows, coverage) > rows:
+        rows += 1
+    return rows
+
+
+def coverage_range(rows: int, coverage: float, *, level: float = 0.95) -> tuple[float, float]:
+    r"""Return the range in which the coverage of new rows lies for most sets of calibration rows.
+
+    A conformal threshold is the k-th smallest of n calibration scores, :math:`k = \lceil (n + 1)(1 - a)
+    \rceil`. With these rows given, the coverage of new rows follows Beta(k, n + 1 - k) if scores have no
+    ties. With ties it is larger, never smaller. Its mean is at least :math:`1 - a`: that is the promise.
+
+    Args:
+        rows: Number n of calibration rows.
+        coverage: Promised coverage :math:`1 - a`, in (0, 1).
+        level: Share of the sets of calibration rows whose coverage is in the range, with equal shares below
+            and above it.
+
+    Returns:
+        Both ends; (1, 1) if there are too few rows, so that every set holds all classes.
+
+    Example:
+        >>> low, high = coverage_range(84, 0.9)
+        >>> round(low, 3), round(high, 3)
+        (0.836, 0.958)
+    """
+    check_count("rows", rows)
+    coverage = check_number("coverage", coverage, above=0.0, below=1.0)
+    level = check_number("level", level, above=0.0, below=1.0)
+    k = conformal_rank(rows, coverage)
+    if k > rows:
+        return 1.0, 1.0
+    low, high = (beta_quantile(q, k, rows + 1 - k) for q in ((1 - level) / 2, (1 + level) / 2))
+    return low, high
+
+
+def rows_for(coverage: float, *, within: float, level: float = 0.95) -> int:
+    """Return the fewest calibration rows whose :func:`coverage_range` is within so much of the promise.
+
+    Args:
+        coverage: Promised coverage, in (0, 1).
+        within: Largest distance of either end of the range from ``coverage``, in (0, 1).
+        level: Level of the range.
+
+    Example:
+        >>> rows_for(0.9, within=0.05)
+        136
+    """
+    coverage = check_number("coverage", coverage, above=0.0, below=1.0)
+    within = check_number("within", within, above=0.0, below=1.0)
+    level = check_number("level", level, above=0.0, below=1.0)
+    tail = (1 - level) / 2
+    # half of what a normal law would need is too few: no need to try these
+    few = 0.5 * (NormalDist().inv_cdf(1 - tail) / within) ** 2 * coverage * (1 - coverage)
+    rows = max(rows_needed(coverage), int(few))
+    while not _is_within(rows, coverage, within, tail):
+        rows += 1
+    return rows
+
+
+def _is_within(rows: int, coverage: float, within: float, tail: float) -> bool:
+    k = conformal_rank(rows, coverage)
+    if k > rows:
+        return False
+    below = beta_cdf(coverage - within, k, rows + 1 - k)
+    return below <= tail and beta_cdf(coverage + within, k, rows + 1 - k) >= 1 - tail
+
+
+def chance_of_hits(hits: int, new_rows: int, *, rows: int, coverage: float) -> float:
+    """Return the chance of so few hits, or fewer, if the promise holds.
+
+    The number of new rows whose set contains the true class is beta-binomial: the calibration rows draw the
+    coverage, the new rows draw from it. So both together are accounted for, exactly. With ties among the
+    scores the chance is smaller than this number.
+
+    Args:
+        hits: Number of new rows whose set contains the true class.
+        new_rows: Number of new rows.
+        rows: Number of calibration rows.
+        coverage: Promised coverage, in (0, 1).
+
+    Example:
+        >>> round(chance_of_hits(860, 1000, rows=84, coverage=0.9), 3)  # 86 of 100 for 90 promised
+        0.093
+        >>> chance_of_hits(860, 1000, rows=2000, coverage=0.9) < 0.001
+        True
+    """
+    k = conformal_rank(rows, coverage)
+    if k > rows:  # every set holds all classes
+        return float(hits >= new_rows)
+    return beta_binomial_cdf(hits, new_rows, k, rows + 1 - k)

@@ -1,0 +1,252 @@
+"""The law of coverage given the calibration rows, and what predictors promise."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from scipy import stats
+
+from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
+from shortlist.predictors import (
+    PREDICTORS,
+    AverageError,
+    AverageK,
+    Conformal,
+    Measured,
+    PointwiseError,
+    Promise,
+    TopK,
+    coverage_range,
+    rows_for,
+)
+from shortlist.predictors.coverage_law import chance_of_hits, conformal_rank
+from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Marginal
+from shortlist.taxonomy import Taxonomy
+
+
+@pytest.mark.parametrize("a", [0.1, 1, 7.5, 77, 5000, 1e6])
+@pytest.mark.parametrize("b", [0.1, 1, 8, 333.3, 1e5])
+def test_the_beta_law_is_that_of_scipy(a, b):
+    law = stats.beta(a, b)
+    for q in (1e-6, 0.025, 0.5, 0.975):
+        x = float(law.ppf(q))
+        assert beta_quantile(q, a, b) == pytest.approx(x, abs=1e-11)
+        assert beta_cdf(x, a, b) == pytest.approx(float(law.cdf(x)), abs=1e-8)
+    assert (beta_cdf(0.0, a, b), beta_cdf(1.0, a, b)) == (0.0, 1.0)
+
+
+def test_the_beta_binomial_law_is_that_of_scipy():
+    for rows, a, b in itertools.product((1, 9, 400, 5000), (1, 77, 1800), (1, 8, 201)):
+        for hits in {0, rows // 2, int(0.85 * rows), rows - 1, rows}:
+            want = float(stats.betabinom.cdf(hits, rows, a, b))
+            assert beta_binomial_cdf(hits, rows, a, b) == pytest.approx(want, rel=1e-7, abs=1e-13)
+    assert beta_binomial_cdf(-1, 5, 2, 3) == 0.0
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95, 0.99])
+def test_ranges_of_coverage(coverage):
+    for rows in (100, 1000, 10_000):
+        k = conformal_rank(rows, coverage)
+        want = stats.beta(k, rows + 1 - k).ppf([0.025, 0.975])
+        assert coverage_range(rows, coverage) == pytest.approx(want, abs=1e-10)
+    low, high = coverage_range(84, 0.9)
+    assert (int(100 * low), -int(-100 * high // 1)) == (83, 96)  # as the issue says
+    assert coverage_range(8, 0.9) == (1.0, 1.0)  # too few: all classes
+
+
+@pytest.mark.parametrize(
+    ("coverage", "within"), [(0.9, 0.05), (0.9, 0.021), (0.95, 0.03), (0.5, 0.1), (0.99, 0.3)]
+)
+def test_the_fewest_rows_within_a_distance(coverage, within):
+    def is_within(rows):
+        k = conformal_rank(rows, coverage)
+        if k > rows:
+            return False
+        low, high = stats.beta(k, rows + 1 - k).ppf([0.025, 0.975])
+        return coverage - low <= within and high - coverage <= within
+
+    assert rows_for(coverage, within=within) == next(rows for rows in itertools.count(1) if is_within(rows))
+
+
+@pytest.mark.errors
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="within must be > 0, got 0"):
+        rows_for(0.9, within=0)
+    with pytest.raises(ValueError, match="coverage must be < 1, got 1"):
+        coverage_range(10, 1.0)
+    with pytest.raises(ValueError, match="rows must be an integer >= 1, got 0"):
+        coverage_range(0, 0.9)
+    with pytest.raises(ValueError, match=r"about must be one of rows, .*, got 'luck'"):
+        Promise("luck")  # pyright: ignore
+    with pytest.raises(ValueError, match="level must be None for a promise about size"):
+        Promise("size", level=0.9)
+
+
+def calibrated(rule="marginal", *, rows=200, classes=5, coverage=0.9, seed=0, **more):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(rows, classes, generator=generator)
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    return Conformal(coverage=coverage, rule=rule, **more).calibrate(scores, target), target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [30, 84])
+def test_calibrations_draw_their_coverage_from_the_law(rows):
+    """4,000 calibrations on continuous scores, whose true coverage is known: the threshold itself."""
+    generator = torch.Generator().manual_seed(1)
+    uniform = torch.rand(4000, rows, generator=generator, dtype=torch.float64)
+    rule = Marginal()
+    target = torch.zeros(rows, dtype=torch.int64)
+    drawn = [float(rule(one, target, 1, 0.9).values) for one in uniform]
+    k = conformal_rank(rows, 0.9)
+    assert stats.kstest(drawn, stats.beta(k, rows + 1 - k).cdf).pvalue > 0.001
+    low, high = coverage_range(rows, 0.9)
+    inside = sum(low <= value <= high for value in drawn) / len(drawn)
+    assert abs(inside - 0.95) < 4 * (0.95 * 0.05 / 4000) ** 0.5
+
+
+@pytest.mark.slow
+def test_below_the_promise_is_said_of_one_kept_promise_in_forty():
+    """The chance of so few hits is below 2.5 % in at most 2.5 % of cases; an interval alone says far more."""
+    generator = torch.Generator().manual_seed(2)
+    rows, new, trials = 84, 400, 4000
+    scores = torch.rand(trials, rows, generator=generator, dtype=torch.float64)
+    k = conformal_rank(rows, 0.9)
+    thresholds = scores.kthvalue(k, dim=1).values
+    hits = (torch.rand(trials, new, generator=generator, dtype=torch.float64) <= thresholds[:, None]).sum(1)
+    chances = [chance_of_hits(int(one), new, rows=rows, coverage=0.9) for one in hits]
+    said = sum(chance < 0.025 for chance in chances) / trials
+    assert 0.01 < said <= 0.025 + 4 * (0.025 * 0.975 / trials) ** 0.5
+    alone = sum(float(stats.beta.ppf(0.975, int(one) + 1, new - int(one))) < 0.9 for one in hits) / trials
+    assert alone > 0.12  # a test that forgets the calibration rows
+
+
+def test_every_predictor_and_rule_tells_its_promise():
+    tree = Taxonomy(("a", "b", "all classes"), ("class", "class", "root"), (2, 2, -1))
+    first = {"topk": [3], "average_k": [3], "taxonomy_nodes": [tree]}
+    for name, make in PREDICTORS.items():
+        predictor = make(*first.get(name, []))
+        promise = predictor.promise
+        assert promise.asked == getattr(predictor, "coverage", None)
+        assert promise.size == getattr(predictor, "k", None)
+        assert Promise.from_dict(json.loads(json.dumps(promise.to_dict()))) == promise
+        assert promise.words().endswith(".")
+    assert all(rule.about != "nothing" for rule in THRESHOLD_RULES.values())
+
+
+def test_promises_without_coverage():
+    scores = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    assert TopK(3).promise.words() == "Each list holds 3 classes. Nothing is promised about the true class."
+    average = AverageK(2.5).calibrate(scores).promise
+    assert average == Promise("size", size=2.5, rows=50)
+    assert average.words() == (
+        "Lists made like this hold 2.5 classes on average. Nothing is promised about the true class. "
+        "It was calibrated on 50 rows."
+    )
+    for trusting in (PointwiseError(coverage=0.8), AverageError(coverage=0.8).calibrate(scores)):
+        promise = trusting.promise
+        assert (promise.level, promise.asked, promise.spread, promise.is_below) == (None, 0.8, None, False)
+        assert "80 times in 100 if the model's probabilities are right: that is no promise" in promise.words()
+        assert promise.brief() == "asked for 80"
+
+
+def test_the_marginal_promise_is_about_all_rows():
+    predictor, _ = calibrated(rows=84)
+    promise = predictor.promise
+    assert (promise.about, promise.level, promise.rows, promise.left_out) == ("rows", 0.9, 84, 0)
+    assert promise.spread == coverage_range(84, 0.9)
+    assert promise.words() == (
+        "A list made like this holds the true class 90 times in 100, over all rows together. "
+        "It was calibrated on 84 rows: by their choice alone it is between 83 and 96 (in 95 of 100 cases)."
+    )
+    many = Promise("rows", level=0.9, asked=0.9, rows=5000, has_law=True)
+    assert "between 89.1 and 90.9 " in many.words()  # rounded outwards
+    with pytest.warns(UserWarning, match="needs at least 9"):
+        few, _ = calibrated(rows=5)
+    assert few.promise.words().endswith("These are too few: every list holds all classes.")
+
+
+@pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
+def test_promises_about_classes_and_clusters():
+    predictor, target = calibrated("class_conditional", rows=300)
+    counts = target.bincount(minlength=5).tolist()
+    promise = predictor.promise
+    assert promise.about == "each class" and predictor.report.class_rows == tuple(counts)
+    assert promise.class_rows == (sorted(counts)[0], sorted(counts)[2])
+    assert promise.spread == coverage_range(min(counts), 0.9)
+    assert f"on 300 rows, {min(counts)} of the smallest class" in promise.words()
+    assert "whichever class it is" in promise.words()
+
+    few, target = calibrated("class_conditional", rows=40, classes=12)
+    enough = [n for n in target.bincount(minlength=12).tolist() if n >= 9]
+    assert few.promise.left_out == 12 - len(enough) == len(few.report.fallback_classes) > 0
+    assert f"{12 - len(enough)} classes have too few rows: the promise does not extend" in few.promise.words()
+    full, _ = calibrated(ClassConditional(fallback="full"), rows=40, classes=12)
+    assert full.promise.left_out == 0
+    none, _ = calibrated("class_conditional", rows=20, classes=12)
+    assert none.promise.class_rows is None and none.promise.spread is None
+
+    clustered, _ = calibrated("clustered", rows=2000)
+    assert clustered.promise.about == "each cluster" and clustered.promise.class_rows is not None
+    assert sum(set(clustered.report.class_rows)) < 2000  # the other rows found the clusters
+    between, _ = calibrated(Interpolated(weight=0.5), rows=300)
+    assert (between.promise.level, between.promise.asked) == (0.8, 0.9)  # the union of two misses
+    assert between.promise.spread is None
+    assert "80 times in 100, over all rows together (asked for were 90" in between.promise.words()
+    assert "How far the choice of these rows moves it is not known." in between.promise.words()
+
+
+def test_a_promise_of_the_average_class_has_a_bound_and_no_law():
+    promise = Promise("average class", level=0.9, asked=0.9, rows=500)
+    assert promise.spread is None and promise.brief() == "promised 90 for the average class"
+    low = promise.with_measured(Measured(1000, 0.7, 0.6, 0.8, 3.0))
+    assert not low.is_below and "below the promise" not in low.words()
+
+
+def test_below_the_promise_is_said_only_where_chance_does_not_explain_it():
+    promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
+
+    def measured(hits, rows):
+        chance = chance_of_hits(hits, rows, rows=84, coverage=0.9)
+        return promise.with_measured(Measured(rows, hits / rows, 0.8, 0.99, 2.61, chance))
+
+    assert "below" not in measured(1200, 1341).words()
+    near = measured(1167, 1341)  # 87.0: far outside of the interval of the test rows alone
+    assert not near.is_below and "Chance among the calibration rows and these rows explains" in near.words()
+    assert "Measured on 1,341 held-out rows: 87.0 times in 100" in near.words()
+    assert "with 2.6 classes on average" in near.words()
+    far = measured(1073, 1341)  # 80.0
+    assert far.is_below and "That is below the promise: chance alone does not explain it." in far.words()
+    of_classes = Promise("each class", level=0.9, asked=0.9, rows=84, class_rows=(20, 30), has_law=True)
+    words = of_classes.with_measured(far.measured).words()
+    assert "For some class it is below the promise" in words
+    assert "Measured on 30 held-out rows: 90 times in 100 (80 to 99)" in measured(27, 30).words()
+    assert Promise.from_dict(json.loads(json.dumps(far.to_dict()))) == far
+
+
+def test_what_else_the_rows_served_for_is_kept_and_said(tmp_path):
+    from dataclasses import replace
+
+    from shortlist.predictors import load, save
+
+    predictor, _ = calibrated("class_conditional", rows=300)
+    predictor.report = replace(predictor.report, rows_also="chose the epoch")
+    save(predictor, tmp_path / "one")
+    again = load(tmp_path / "one")
+    assert again.report == predictor.report and again.promise == predictor.promise
+    assert "These rows also chose the epoch, so that the promise is not exact." in again.promise.words()
+
+
+def test_the_table_of_the_docs_is_that_of_the_function():
+    page = (Path(__file__).parents[2] / "docs" / "predictors.md").read_text(encoding="utf-8")
+    lines = page.partition("## How many calibration rows")[2].partition("| ---: ")[2].splitlines()[1:9]
+    assert len(lines) == 8
+    for line in lines:
+        rows, *ranges = [cell.strip() for cell in line.strip("|").split("|")]
+        for coverage, said in zip((0.8, 0.9, 0.95, 0.99), ranges, strict=True):
+            low, high = coverage_range(int(rows.replace(",", "")), coverage)
+            every = "all classes in every set"
+            assert said == (every if low == 1 else f"{100 * low:.1f} to {100 * high:.1f}")
+    assert rows_for(0.9, within=0.02) == 866 and rows_for(0.9, within=0.01) == 3457
