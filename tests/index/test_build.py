@@ -186,6 +186,12 @@ def test_thumbnails_are_small_upright_and_without_metadata():
     assert Image.open(io.BytesIO(thumbnail(Image.new("L", (12, 20))))).size == (12, 20)
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_a_thumbnail_in_spite_of_damaged_exif():
+    odd = jpeg(0, exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01\x09\x09 nonsense")
+    assert Image.open(io.BytesIO(thumbnail(Image.open(io.BytesIO(odd))))).size == (40, 30)
+
+
 def test_the_upright_thumbnail_of_an_indexed_file(tmp_path):
     model, images = make_model(), tmp_path / "images"
     exif = Image.Exif()

@@ -156,6 +156,16 @@ def test_bad_questions(tmp_path):
 
 
 @pytest.mark.errors
+def test_texts_of_strangers(tmp_path):
+    rows = make_rows(3, 0)
+    texts = [b"[" * 5000, b"3", b"\xff"]
+    for number, text in enumerate(texts):
+        folder = start(tmp_path / f"index {number}", replace(rows, about=[text] * 3))
+        with pytest.raises(ImageIndexError, match="the text of an image cannot be read"):
+            ImageIndex.open(folder).similar(torch.randn(5), range(CLASSES), 3)
+
+
+@pytest.mark.errors
 def test_a_model_whose_features_are_others_is_refused(tmp_path):
     folder = start(tmp_path / "index", make_rows(10, 0), model=make_model(0))
     ImageIndex.open(folder, model=make_model(0))

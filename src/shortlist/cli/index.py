@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist.cli.train import AsJson, OwnNetwork
+
 __all__ = ["index"]
 
 
@@ -39,14 +41,8 @@ def index(
         bool,
         typer.Option("--compact", help="Only merge small parts of the index, and erase deleted images."),
     ] = False,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Function that makes the network. Needed if the network of the model is your own code.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    network: OwnNetwork = None,
+    as_json: AsJson = False,
 ) -> None:
     """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
 

@@ -25,6 +25,7 @@ from shortlist.model import Model
 
 __all__ = ["BuildCounts", "add_images", "build_index"]
 
+_KEYS = 10_000
 _CANDIDATES = 4  # times as many images as are kept are looked at, of a class with very many
 
 Progress = Callable[[int, int], None]
@@ -87,7 +88,7 @@ def build_index(
     check_count("segment_rows", segment_rows)
     added = left_out = unreadable = done = 0
     with IndexWriter.open(folder, model=model) as writer, ThreadPoolExecutor(os.cpu_count()) as pool:
-        keys = np.array(list(pool.map(source.key, range(len(source.classes)))), dtype=np.uint64)
+        keys = _keys(source, pool)
         new = ~np.isin(keys, writer.seen())
         done, total = int((~new).sum()), len(keys)
 
@@ -148,6 +149,13 @@ def add_images(
         if len(failed):
             raise ValueError(f"{len(failed)} of {len(rows)} images cannot be read, the first is {failed[0]}")
         return writer.append(found) if len(found) else []
+
+
+def _keys(source: Source, pool: ThreadPoolExecutor) -> np.ndarray:
+    """Return the key of each row; a pool takes in all that it is given, so it gets some at a time."""
+    rows = range(len(source.classes))
+    parts = (pool.map(source.key, rows[start : start + _KEYS]) for start in rows[::_KEYS])
+    return np.array([key for part in parts for key in part], dtype=np.uint64)
 
 
 def _chunks(classes: np.ndarray, new: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -234,8 +234,9 @@ def _best_of(piece: Piece, queries: Tensor, limit: int) -> list[tuple[float, byt
     segment, slot, dead = piece
     vectors, digests = segment.vectors(slot), segment.digests(slot)
     size = max(1, _BLOCK // vectors.shape[1])
-    products = torch.cat([block.float() @ queries.T for block in vectors.split(size)])
-    negative = -products.numpy().max(1)
+    with torch.inference_mode():
+        products = torch.cat([block.float() @ queries.T for block in vectors.split(size)])
+        negative = -products.numpy().max(1)
     negative[dead] = np.inf
     # rows are in the order of their digests, and a stable sort keeps it among equal ones
     order = np.argsort(negative, kind="stable")[: min(limit, len(vectors) - len(dead))]

@@ -20,6 +20,7 @@ __all__ = ["DELETED", "NAME", "OWN_FILE", "Manifest", "read_deleted", "read_mani
 NAME = "index.json"
 OWN_FILE = re.compile(r"(segment|deleted)-\d{6,}")
 FORMAT = "shortlist index 1"
+_MOST_CLASSES = 10_000_000
 DELETED = np.dtype([("class", "<i8"), ("digest", "S16"), ("purged", "?")])
 """One deleted image; it is purged if no segment holds it any more."""
 
@@ -88,6 +89,8 @@ def _check(manifest: Manifest) -> None:
         value = getattr(manifest, key)
         if type(value) is not kind or (kind is int and value < 0):
             raise ValueError(f"{key} must be of type {kind.__name__} and not negative, got {value!r}")
+    if manifest.num_classes > _MOST_CLASSES:
+        raise ValueError(f"num_classes must be <= {_MOST_CLASSES:,}, got {manifest.num_classes}")
     deleted = manifest.deleted
     if deleted is not None and (set(deleted) != {"name", "size", "sha256"} or deleted["size"] < 0):
         raise ValueError("deleted must have name, size and sha256")

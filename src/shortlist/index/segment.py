@@ -8,7 +8,6 @@ after the other. The head is checked when a segment is opened; everything else w
 time, so that only what is used is ever read.
 """
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -20,7 +19,9 @@ import torch
 from torch import Tensor
 
 from shortlist._files import check_regular, replacing
+from shortlist._json import parse_json
 from shortlist._manifest import record_files
+from shortlist._messages import one_line
 
 __all__ = ["ImageIndexError", "NewRows", "Segment", "SegmentRecord", "write_segment"]
 
@@ -213,6 +214,7 @@ class Segment:
             raise self._damaged("its head does not fit its rows")
         self._vectors = torch.from_numpy(self._section("vectors").view("<f2").reshape(-1, dimension))
         self._rows = self._section("rows").view(_ROW)
+        self._columns = {name: self._rows[name] for name in _ROW.names or ()}
         self._checked = np.zeros(record.classes, dtype=bool)
 
     def _section(self, name: str) -> np.ndarray:
@@ -247,7 +249,7 @@ class Segment:
     def digests(self, slot: int) -> np.ndarray:
         """Return the digests of the images of a class (m,), ascending."""
         self._check(slot)
-        return self._rows["digest"][self.starts[slot] : self.ends[slot]]
+        return self._columns["digest"][self.starts[slot] : self.ends[slot]]
 
     def find(self, slot: int, digest: bytes) -> int | None:
         """Return the place of an image among those of a class; ``None`` if it is not there."""
@@ -261,8 +263,11 @@ class Segment:
 
     def about(self, slot: int, place: int) -> dict[str, str]:
         """Return what is known about an image."""
-        content = json.loads(self.about_bytes(slot, place))
-        return {str(key): str(value) for key, value in content.items()}
+        try:
+            content = parse_json(self.about_bytes(slot, place))
+            return {str(key): str(value) for key, value in content.items()}
+        except (ValueError, AttributeError) as error:
+            raise self._damaged(f"the text of an image cannot be read: {one_line(error)}") from error
 
     def thumbnail(self, slot: int, place: int) -> bytes:
         """Return the JPEG of an image."""
@@ -271,10 +276,10 @@ class Segment:
     def _packed(self, name: str, slot: int, place: int) -> bytes:
         self._check(slot)
         row = int(self.starts[slot]) + place
-        ends = self._rows[f"{name}_end"]
+        ends = self._columns[f"{name}_end"]
         start, stop = int(ends[row - 1]) if row else 0, int(ends[row])
         found = self._section("thumbnails" if name == "thumbnail" else name)[max(0, start) : stop].tobytes()
-        if zlib.crc32(found) != self._rows[f"{name}_check"][row]:
+        if zlib.crc32(found) != self._columns[f"{name}_check"][row]:
             raise self._damaged(f"the {name} of an image of class {self.classes[slot]} has another checksum")
         return found
 

@@ -1,6 +1,7 @@
 """Thumbnails: small JPEG copies of images, without anything but pixels in them."""
 
 import io
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def thumbnail(image: "Image.Image") -> bytes:
     """
     from PIL import Image, ImageOps
 
-    image = ImageOps.exif_transpose(image)
+    with suppress(Exception):  # what a damaged note on the camera's position fails with, nobody knows
+        image = ImageOps.exif_transpose(image)
     image = image.convert("L" if image.mode == "L" else "RGB")
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
     image.info = {}  # of which the writer would take comments and color profiles
