@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from shortlist.predictors import AverageError, AverageK, Conformal, TaxonomyNodes, load, save
+from shortlist.predictors.thresholds import Macro
 from shortlist.taxonomy import Taxonomy
 
 TREE = Taxonomy(
@@ -23,7 +24,10 @@ CASES = {
     "clustered": lambda: Conformal(coverage=0.8, rule="clustered"),
     "one node": lambda: TaxonomyNodes(TREE, coverage=0.8),
     "few nodes": lambda: TaxonomyNodes(TREE, coverage=0.8, nodes=2),
+    "macro": lambda: Conformal(coverage=0.8, rule="macro", score="lac"),
+    "macro by genus": lambda: Conformal(coverage=0.8, rule=GENERA, priors=torch.arange(1, 9) / 36),
 }
+GENERA = Macro(groups=[0, 0, 0, 1, 1, 2, 2, 3], thresholds="single", classes="all")
 
 
 def rows(n=1000, c=8, dtype=torch.float64, *, step=None, seed=0):
