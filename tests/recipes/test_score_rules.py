@@ -163,10 +163,6 @@ LAST = {"metric": "last"}
             "predictors.sure.macro must be false for the score lac.* write rule: macro",
         ),
         (
-            {"predictors": {"sure": {"name": "conformal", "rule": "clustered", "macro": True}}},
-            "predictors.sure.macro must be false for the score lac",
-        ),
-        (
             {"predictors": {"sure": {"name": "conformal", "rule": {"name": "macro", "level": 3}}}},
             "predictors.sure.rule.level: Input should be a valid string, got 3",
         ),

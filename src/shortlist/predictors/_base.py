@@ -187,7 +187,7 @@ class SetPredictor(KeepsPrecision, ABC):
         """Check the target of some rows; return which of them count (n,), if not all do."""
         if self.takes_votes and isinstance(target, Tensor) and target.ndim == 2:
             check_votes(target, scores)
-            return target.any(1)
+            return None  # rows without votes add nothing
         if check_target(target, scores, ignore_index=-100):
             return None
         return target != -100

@@ -15,7 +15,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
 from shortlist.predictors._exact import exact_sum, from_units
 from shortlist.predictors._scored_rows import ScoredRows
-from shortlist.predictors._votes import scored_votes
+from shortlist.predictors._votes import Votes, find_votes, scored_votes
 from shortlist.predictors.conformity import (
     CONFORMITY_SCORES,
     ConformityScore,
@@ -44,7 +44,7 @@ class Conformal(SetPredictor):
         coverage: Promised share of sets that contain the true class, in (0, 1).
         score: ``"lac"``, ``"aps"``, ``"raps"``, ``"saps"``, ``"prevalence_adjusted"``, or an instance such as
             ``RAPS(penalty=0.02, k_reg=3)``; see :mod:`shortlist.predictors.conformity`. By default ``"lac"``,
-            or ``"prevalence_adjusted"`` with the rule ``"macro"``.
+            or ``"prevalence_adjusted"`` with priors or the rule ``"macro"``.
         rule: How the threshold is set: ``"marginal"``, ``"macro"``, ``"class_conditional"``, ``"clustered"``,
             ``"interpolated"``, or an instance such as ``Macro(classes="all")``; see
             :mod:`shortlist.predictors.thresholds`. By default ``"marginal"``, or ``"macro"`` with priors.
@@ -90,7 +90,8 @@ class Conformal(SetPredictor):
         rule = ("marginal" if priors is None else "macro") if rule is None else rule
         self.rule: ThresholdRule = _instance("rule", rule, THRESHOLD_RULES, ThresholdRule)
         macro = isinstance(self.rule, Macro)
-        chosen = ("prevalence_adjusted" if macro else "lac") if score is None else score
+        default = "lac" if priors is None and not macro else "prevalence_adjusted"
+        chosen = default if score is None else score
         self.score: ConformityScore = _instance("score", chosen, CONFORMITY_SCORES, ConformityScore)
         if self.score.weighted != (priors is not None):
             need = "must be given" if self.score.weighted else "must be None"
@@ -162,16 +163,25 @@ class Conformal(SetPredictor):
             self._check_uniform(uniform, (len(scores),))
         counted = self._check_rows(scores, target)
         assert target is not None  # as labels are needed
+        if target.ndim == 2:
+            self._add_votes(scores, find_votes(target), uniform)
+            return
         if counted is not None:
             scores, target = scores[counted], target[counted]
             uniform = None if uniform is None else uniform[counted]
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
         values = self._values(scores)
-        if target.ndim == 2:
-            self._rows.add(*scored_votes(self.score, values, target, uniform=uniform), rows=len(target))
-        else:
-            self._rows.add(true_class_scores(self.score, values, target, uniform=uniform), target)
+        self._rows.add(true_class_scores(self.score, values, target, uniform=uniform), target)
+
+    def _add_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> None:
+        """Add the votes of a batch of rows; those without votes get no draw, as if they were not there."""
+        counted = votes.per_row > 0
+        if uniform is None and self.randomized:
+            drawn = self._draw(scores[counted])
+            uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
+        found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
+        self._rows.add(found, votes.classes, votes.shares, rows=int(counted.sum()))
 
     def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
         counted = super()._counted(target, scores)

@@ -252,15 +252,13 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
 def _conformal_faults(key: str, section: PredictorSection) -> Iterator[str]:
     """Find conformal sets that lack the class priors, or have them and do not use them."""
     score, rule = (_named(section.options.get(part)) for part in ("score", "rule"))
-    about_classes = rule == "macro" or (rule is None and section.macro)
-    weighted = score == "prevalence_adjusted" or (score is None and about_classes)
+    weighted = score == "prevalence_adjusted" or (score is None and (section.macro or rule == "macro"))
     if weighted and not section.macro:
         why = "the score prevalence_adjusted" if score else "the rule macro without another score"
         yield f"predictors.{key}.macro must be true: {why} divides by the class priors. Or write score: lac"
     if section.macro and not weighted:
-        kept = score or "lac"
         yield (
-            f"predictors.{key}.macro must be false for the score {kept}, which has no use for class priors. "
+            f"predictors.{key}.macro must be false for the score {score}, which has no use for class priors. "
             f"For a promise about the average class write rule: macro"
         )
 
