@@ -24,6 +24,8 @@ PREDICTORS: dict[str, Callable[[], SetPredictor]] = {
     "AverageError(coverage=0.9)": lambda: AverageError(coverage=0.9),
     "Conformal(0.9, lac)": lambda: Conformal(coverage=0.9),
     "Conformal(0.9, aps)": lambda: Conformal(coverage=0.9, score="aps"),
+    "Conformal(0.9, macro)": lambda: Conformal(coverage=0.9, score="lac", rule="macro"),
+    "Conformal(0.9, votes)": lambda: Conformal(coverage=0.9),
 }
 ACTIONS = ("calibrate", "update", "predict")
 _GOAL = 2.0
@@ -37,6 +39,14 @@ def make_rows(n: int, c: int, spread: float) -> tuple[Tensor, Tensor]:
         rows.normal_(0.0, spread, generator=generator)
         classes.copy_(torch.multinomial(rows.softmax(1), 1, generator=generator).squeeze(1))
     return scores, target
+
+
+def make_votes(target: Tensor, c: int) -> Tensor:
+    """Votes (n, c): two for each row's class, one for another."""
+    votes = torch.zeros(len(target), c)
+    votes[torch.arange(len(target)), target] = 2
+    votes[torch.arange(len(target)), (target + 1) % c] += 1
+    return votes
 
 
 def act(predictor: SetPredictor, action: str, scores: Tensor, target: Tensor) -> None:
@@ -56,6 +66,8 @@ def measure_here(name: str, action: str, n: int, c: int, spread: float, repeats:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", CalibrationWarning)
     scores, target = make_rows(n, c, spread)
+    if name.endswith("votes)"):
+        target = make_votes(target, c)
     small = PREDICTORS[name]().calibrate(scores[:200], target[:200])  # with what the first call brings in
     small(scores[:2])
     before = _peak_megabytes()

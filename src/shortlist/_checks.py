@@ -24,6 +24,7 @@ __all__ = [
     "check_probabilities",
     "check_scores",
     "check_target",
+    "check_votes",
     "is_transformed",
     "promote",
     "refuse_second_derivative",
@@ -190,6 +191,15 @@ def check_probabilities(target: Tensor, scores: Tensor) -> None:
     off = (sums - 1).abs() > 1e-2  # bfloat16 rows add up to 1 only to about 2 digits
     if off.any():
         raise ValueError(f"probability targets must add up to 1 in each row, got {float(sums[off][0])}")
+
+
+def check_votes(votes: Tensor, scores: Tensor) -> None:
+    """Require votes (n, c) in a floating tensor; their values are looked at where they are used."""
+    if not votes.is_floating_point() or votes.shape != scores.shape:
+        raise ValueError(
+            f"target must be int64 classes (n,), or votes, floating and of the scores' shape "
+            f"{tuple(scores.shape)}, got {votes.dtype} {tuple(votes.shape)}"
+        )
 
 
 def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = None) -> float | None:

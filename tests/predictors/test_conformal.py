@@ -17,6 +17,7 @@ from shortlist.predictors.conformity import (
 )
 from shortlist.predictors.coverage_law import conformal_rank, rows_needed
 from shortlist.predictors.thresholds import (
+    THRESHOLD_RULES,
     ClassConditional,
     Clustered,
     Interpolated,
@@ -29,7 +30,7 @@ PRIORS = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05], dtype=torch.float64)
 
 def make(score, **options):
     priors = PRIORS if score == "prevalence_adjusted" else None
-    return Conformal(score=score, priors=priors, **options)
+    return Conformal(score=score, priors=priors, **{"rule": "marginal"} | options)
 
 
 def slow_score(name, probabilities, j):
@@ -118,7 +119,7 @@ def test_the_leading_places_are_enough_or_all_are_sorted(score, spread):
 
 
 @pytest.mark.parametrize("name", CONFORMITY_SCORES)
-@pytest.mark.parametrize("rule", ["marginal", "class_conditional", "clustered", "interpolated"])
+@pytest.mark.parametrize("rule", THRESHOLD_RULES)
 def test_streaming_and_merging_give_the_same_bits(name, rule):
     logits, target = torch.randn(2000, 6) * 2, torch.randint(6, (2000,))
     randomized = issubclass(CONFORMITY_SCORES[name], OrderedScore)
@@ -212,7 +213,7 @@ def test_class_conditional_thresholds_and_their_fallback():
     logits, target = rare_class_problem()
     scores = 1 - logits.softmax(1).gather(1, target[:, None]).squeeze(1)
     marginal = float(scores.sort().values[math.ceil(605 * 0.9) - 1])
-    with pytest.warns(CalibrationWarning, match=r"1 classes have too few rows.*\(5\)"):
+    with pytest.warns(CalibrationWarning, match=r"too few rows for thresholds.*: 1 class \(5\)"):
         predictor = Conformal(rule="class_conditional").calibrate(logits, target)
     assert predictor.report.fallback_classes == (5,)
     assert float(predictor.threshold[5]) == marginal
@@ -222,12 +223,6 @@ def test_class_conditional_thresholds_and_their_fallback():
     with pytest.warns(CalibrationWarning, match="too few rows"):
         full = Conformal(rule=ClassConditional(fallback="full")).calibrate(logits, target)
     assert full(logits)[:, 5].all()
-    with pytest.warns(CalibrationWarning, match="too few rows"):
-        mixed = Conformal(rule=Interpolated(weight=0.25)).calibrate(logits, target)
-    assert torch.allclose(mixed.threshold, 0.25 * predictor.threshold + 0.75 * marginal)
-    with pytest.warns(CalibrationWarning, match="too few rows"):
-        mixed = Conformal(rule=Interpolated(weight=0.0, fallback="full")).calibrate(logits, target)
-    assert torch.allclose(mixed.threshold, torch.full((6,), marginal))
 
 
 def test_thresholds_by_class_with_an_ordered_score():
@@ -329,7 +324,8 @@ def test_average_error_with_rows_in_the_worst_order():
             lambda: Conformal(score="prevalence_adjusted"),
             "priors must be given for the score 'prevalence_adj",
         ),
-        (lambda: Conformal(priors=PRIORS), "priors must be None for the score 'lac'"),
+        (lambda: Conformal(score="lac", priors=PRIORS), "priors must be None for the score 'lac'"),
+        (lambda: Conformal(rule="macro"), "priors must be given .* which the rule 'macro' has unless"),
         (lambda: Conformal(randomized=True), "nothing to randomize"),
         (lambda: Conformal().calibrate(torch.randn(20, 3)), "calibrated with labels: target must be given"),
         (lambda: Conformal().calibrate(torch.randn(20, 3), torch.full((20,), -100)), "at least 1 row"),
@@ -396,8 +392,8 @@ def test_draws_of_the_wrong_kind():
 def test_a_score_that_is_a_class_and_not_an_instance():
     with pytest.raises(ValueError, match="score must be a name or a ConformityScore, got"):
         Conformal(score=LAC)
-    with pytest.raises(ValueError, match="rule must be a name or a ThresholdRule, got None"):
-        Conformal(rule=None)
+    with pytest.raises(ValueError, match="rule must be a name or a ThresholdRule, got 3"):
+        Conformal(rule=3)
 
 
 @pytest.mark.parametrize("score", ["aps", "raps", "saps"])
@@ -422,14 +418,43 @@ def test_the_smallest_coverage_is_one_score():
     )
 
 
-def test_between_two_equal_thresholds_there_is_no_other():
-    """A class that falls back has the marginal threshold to the last digit: a score equal to it is inside."""
-    for seed in range(50):
-        generator = torch.Generator().manual_seed(seed)
-        scores, target = torch.rand(40, generator=generator), torch.zeros(40, dtype=torch.int64)
-        target[:3] = 1
-        marginal = scores.sort().values[math.ceil(41 * 0.9) - 1]
-        for weight in (0.1, 0.3, 0.5, 0.7):
-            assert Interpolated(weight=weight)(scores, target, 2, 0.9).values[1] == marginal
-        own = ClassConditional()(scores, target, 2, 0.9).values
-        assert torch.equal(Interpolated(weight=1.0)(scores, target, 2, 0.9).values, own)
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("name", CONFORMITY_SCORES)
+def test_interpolated_thresholds_take_the_largest_score_for_rare_classes(name, weight):
+    logits, target = rare_class_problem()
+    logits[torch.arange(604), target] += 2  # or some scores by rank would be equal: those of the last class
+    supremum = {"lac": 1, "aps": 1, "raps": 1 + 0.01, "saps": 1 + 5 * 0.1, "prevalence_adjusted": 0}[name]
+    marginal, full = make(name).calibrate(logits, target), ClassConditional(fallback="full")
+    with pytest.warns(CalibrationWarning, match="too few rows"):
+        own = make(name, rule=full).calibrate(logits, target)
+    with pytest.warns(
+        CalibrationWarning, match=r"1 class \(5\), for which the largest possible score stands"
+    ):
+        mixed = make(name, rule=Interpolated(weight=weight)).calibrate(logits, target)
+    own.threshold[5] = supremum
+    expected = weight * own.threshold + (1 - weight) * marginal.threshold
+    assert torch.allclose(mixed.threshold, expected, rtol=1e-5)
+    assert bool(mixed(logits)[:, 5].all()) == (weight == 1)
+
+
+def test_no_score_exceeds_its_supremum():
+    probs = torch.cat([torch.randn(200, 9).mul(4), torch.zeros(1, 9), 100 * torch.eye(9)]).softmax(1)
+    for kind in CONFORMITY_SCORES.values():
+        supremum = kind().supremum(9)
+        largest = float(class_scores(kind(), probs).max())
+        assert supremum - 0.1 <= largest <= supremum + 1e-5
+
+
+def test_interpolated_thresholds_with_too_few_rows_for_any():
+    scores, target = torch.tensor([0.5, 0.25]), torch.tensor([0, 1])
+    for weight, expected in ((0.0, math.inf), (0.5, math.inf), (1.0, 1.0)):
+        with pytest.warns(CalibrationWarning, match="needs at least 9"):
+            found = Interpolated(weight=weight)(scores, target, 2, 0.9, 1.0).values
+        assert found.tolist() == [expected, expected]
+
+
+@pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
+def test_interpolated_thresholds_of_values_that_are_no_probabilities():
+    logits, target = rare_class_problem()
+    found = Conformal(activation="none", rule=Interpolated(weight=1.0)).calibrate(logits, target)
+    assert float(found.threshold[5]) == float((1 - logits.gather(1, target[:, None])).max())

@@ -102,7 +102,8 @@ def test_class_conditional_and_prevalence_adjusted_sets_raise_macro_coverage():
     for name, options in {
         "marginal": {},
         "by class": {"rule": "class_conditional"},
-        "prevalence": {"score": "prevalence_adjusted", "priors": priors},
+        "prevalence": {"score": "prevalence_adjusted", "priors": priors, "rule": "marginal"},
+        "macro": {"priors": priors},
         "clustered": {"rule": "clustered"},
         "between": {"rule": "interpolated"},
     }.items():
@@ -111,5 +112,6 @@ def test_class_conditional_and_prevalence_adjusted_sets_raise_macro_coverage():
     assert results["marginal"][0] == pytest.approx(0.9, abs=0.01)
     assert results["prevalence"][0] == pytest.approx(0.9, abs=0.01)
     assert results["by class"][1] == pytest.approx(0.9, abs=0.015)
+    assert results["macro"][1] == pytest.approx(0.9, abs=0.015)
     for name in ("by class", "prevalence", "clustered", "between"):
         assert results[name][1] > results["marginal"][1] + 0.02

@@ -21,7 +21,7 @@ from shortlist.predictors import (
     save,
 )
 from shortlist.predictors.conformity import RAPS
-from shortlist.predictors.thresholds import Clustered, Interpolated
+from shortlist.predictors.thresholds import Clustered, Interpolated, Macro
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.taxonomy import Taxonomy
 
@@ -40,7 +40,11 @@ ALL = {
     "aps clustered": lambda: Conformal(score="aps", rule=Clustered(num_clusters=2, share=0.5)),
     "one node": lambda: TaxonomyNodes(TREE, coverage=0.8),
     "few nodes": lambda: TaxonomyNodes(TREE, coverage=0.8, nodes=2),
-    "prevalence": lambda: Conformal(score="prevalence_adjusted", priors=PRIORS),
+    "prevalence": lambda: Conformal(score="prevalence_adjusted", priors=PRIORS, rule="marginal"),
+    "macro": lambda: Conformal(priors=PRIORS, scores_priors=torch.full((6,), 1 / 6)),
+    "macro aps by genus": lambda: Conformal(
+        score="aps", rule=Macro(groups=[0, 0, 1, 1, 1, 2], level="genus")
+    ),
 }
 
 

@@ -398,6 +398,7 @@ def test_every_key_is_documented_with_its_default():
     plain = make_recipe({}).model_dump(mode="json")
     plain["reweighting"] = sections.ReweightingSection(after=0).model_dump()
     plain["second_stage"] = sections.SecondStageSection(name="weight_scaling").model_dump()
+    plain["novelty"] = sections.NoveltySection().model_dump()
     for key, shown in rows.items():
         place = plain
         for part in key.split("."):

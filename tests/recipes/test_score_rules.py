@@ -1,8 +1,14 @@
 """Every combination that would go wrong in silence is refused when the recipe is read, with a remedy."""
 
 import pytest
+import torch
 
+from shortlist import ClassTable
+from shortlist.predictors import Conformal
+from shortlist.predictors.thresholds import Macro
+from shortlist.recipes.build import build_predictor
 from shortlist.recipes.recipe import RecipeError, make_recipe
+from shortlist.scores import PriorRecord, ScoreMap
 
 MACRO = {"two": {"name": "topk", "k": 2, "macro": True}}
 TEST_ROWS = {"name": "cifar10_lt", "root": "x", "val_is_test": True}
@@ -145,6 +151,34 @@ LAST = {"metric": "last"}
             "predictors.two.tau is a power of the class priors: write macro: true with it",
         ),
         (
+            {"predictors": {"sure": {"name": "conformal", "rule": "macro"}}},
+            "predictors.sure.macro must be true: the rule macro without another score divides by the class",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "score": {"name": "prevalence_adjusted"}}}},
+            "predictors.sure.macro must be true: the score prevalence_adjusted divides by the class priors",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "score": "lac", "macro": True}}},
+            "predictors.sure.macro must be false for the score lac.* write rule: macro",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "rule": {"name": "macro", "level": 3}}}},
+            "predictors.sure.rule.level: Input should be a valid string, got 3",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "rule": {"name": "makro"}}}},
+            "predictors.sure.rule.name must be one of marginal, macro, .* did you mean 'macro'",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "score": {"name": "raps", "k": 3}}}},
+            "predictors.sure.score.k: unknown key",
+        ),
+        (
+            {"predictors": {"sure": {"name": "conformal", "score": {"name": "raps", "penalty": -1}}}},
+            "predictors.sure.score: penalty must be >= 0, got -1",
+        ),
+        (
             {"loss": "logit_adjusted", "predictors": {"sure": {"name": "average_error"}}},
             "predictors.sure must not be average_error: it trusts .* Write adjust.tau: 0",
         ),
@@ -213,3 +247,38 @@ def test_what_would_go_wrong_in_silence_is_refused(content, message):
 )
 def test_what_goes_together_is_taken(content):
     make_recipe(content)
+
+
+def test_macro_sets_of_a_recipe_are_about_the_average_class_or_genus():
+    table = ClassTable(names="abcd", counts=(40, 30, 20, 10), parents={"genus": ("x", "y", "x", "x")})
+    priors, even = PriorRecord.training(table.class_counts), PriorRecord.balanced(4)
+    recipe = make_recipe(
+        {
+            "predictors": {
+                "classes": {"name": "conformal", "macro": True},
+                "genera": {"name": "conformal", "macro": True, "rule": {"name": "macro", "level": "genus"}},
+                "plain": {"name": "conformal", "rule": {"name": "macro", "level": "genus"}, "score": "lac"},
+                "raps": {"name": "conformal", "score": {"name": "raps", "penalty": "1e-2", "k_reg": 3}},
+            }
+        }
+    )
+    assert recipe.predictors["raps"].options["score"] == {"name": "raps", "penalty": 0.01, "k_reg": 3}
+    for contains, shifted in ((priors, False), (even, True)):
+        score_map = ScoreMap(4, contains=contains)
+        built = {key: build_predictor(recipe, key, table, score_map) for key in recipe.predictors}
+        assert isinstance(built["classes"], Conformal) and built["classes"].rule == Macro()
+        genera = Macro(level="genus", groups=(0, 1, 0, 0))
+        assert isinstance(built["genera"], Conformal) and built["genera"].rule == genera
+        assert isinstance(built["plain"], Conformal) and built["plain"].rule == genera
+        assert (built["classes"].shift is not None) == shifted
+        weights = torch.tensor([2 / 3, 2.0, 2 / 3, 2 / 3]) / priors.priors
+        torch.testing.assert_close(built["genera"].weights, weights.float())
+    with pytest.raises(ValueError, match=r"level must be one of the table's \(genus\), got 'family'"):
+        family = make_recipe(
+            {
+                "predictors": {
+                    "sets": {"name": "conformal", "macro": True, "rule": {"name": "macro", "level": "family"}}
+                }
+            }
+        )
+        build_predictor(family, "sets", table, ScoreMap(4, contains=priors))

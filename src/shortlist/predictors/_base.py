@@ -8,7 +8,14 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_number, check_priors, check_scores, check_target
+from shortlist._checks import (
+    can_read_values,
+    check_number,
+    check_priors,
+    check_scores,
+    check_target,
+    check_votes,
+)
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -42,6 +49,7 @@ class CalibrationReport:
         class_rows: Number of rows that set the threshold of each class, if each has its own; 0 for those that
             fall back.
         rows_also: What else the rows served for, such as "chose the epoch"; see :class:`Promise`.
+        voted: Whether the rows had votes instead of classes.
     """
 
     rows: int
@@ -51,6 +59,7 @@ class CalibrationReport:
     fallback_classes: tuple[int, ...] = ()
     class_rows: tuple[int, ...] = ()
     rows_also: str = ""
+    voted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists for JSON."""
@@ -106,6 +115,7 @@ class SetPredictor(KeepsPending, ABC):
     from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
     # by argument, what may stand there by a name with options of its own
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    takes_votes: ClassVar[bool] = False  # whether the target may be votes (n, c)
     adds_probabilities: bool = False  # and so takes no other values, where they come without activation
     weights: Tensor | None
     shift: Tensor | None
@@ -158,7 +168,7 @@ class SetPredictor(KeepsPending, ABC):
         """
         check_scores(scores, name="scores")
         if target is not None:
-            check_target(target, scores, ignore_index=-100)
+            self._counted(target, scores)
         self.reset()
         step = self._rows_at_once(scores.shape[1])
         parts = scores.split(step)
@@ -188,7 +198,14 @@ class SetPredictor(KeepsPending, ABC):
         self._set_num_classes(scores.shape[1])
         if target is None and self.needs_target:
             raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
-        if target is None or check_target(target, scores, ignore_index=-100):
+        return None if target is None else self._counted(target, scores)
+
+    def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
+        """Check the target of some rows; return which of them count (n,), if not all do."""
+        if self.takes_votes and isinstance(target, Tensor) and target.ndim == 2:
+            check_votes(target, scores)
+            return None  # rows without votes add nothing
+        if check_target(target, scores, ignore_index=-100):
             return None
         return target != -100
 

@@ -13,7 +13,9 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_choice, check_number, check_scores, promote
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
+from shortlist.predictors._exact import exact_sum, from_units
 from shortlist.predictors._scored_rows import ScoredRows
+from shortlist.predictors._votes import Votes, find_votes, scored_votes
 from shortlist.predictors.conformity import (
     CONFORMITY_SCORES,
     ConformityScore,
@@ -23,7 +25,7 @@ from shortlist.predictors.conformity import (
 )
 from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.promise import Promise
-from shortlist.predictors.thresholds import THRESHOLD_RULES, ThresholdRule
+from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
 
 __all__ = ["Conformal"]
 
@@ -36,18 +38,25 @@ class Conformal(SetPredictor):
     is :math:`1 - a`: the threshold is the :math:`\lceil (n + 1)(1 - a) \rceil`-th smallest score, infinite
     when there are too few rows.
 
+    What the promise is about is the ``rule``: all rows together, as above (``"marginal"``), the average class
+    (``"macro"``), or each class (``"class_conditional"``). If ``priors`` are given, it is about the average
+    class unless a rule is named.
+
     Args:
         coverage: Promised share of sets that contain the true class, in (0, 1).
         score: ``"lac"``, ``"aps"``, ``"raps"``, ``"saps"``, ``"prevalence_adjusted"``, or an instance such as
-            ``RAPS(penalty=0.02, k_reg=3)``; see :mod:`shortlist.predictors.conformity`.
-        rule: How the threshold is set: ``"marginal"``, ``"class_conditional"``, ``"clustered"``,
-            ``"interpolated"``, or an instance such as ``Interpolated(weight=0.3)``; see
-            :mod:`shortlist.predictors.thresholds`.
+            ``RAPS(penalty=0.02, k_reg=3)``; see :mod:`shortlist.predictors.conformity`. By default ``"lac"``,
+            or ``"prevalence_adjusted"`` with priors or the rule ``"macro"``.
+        rule: How the threshold is set: ``"marginal"``, ``"macro"``, ``"class_conditional"``, ``"clustered"``,
+            ``"interpolated"``, or an instance such as ``Macro(classes="all")``; see
+            :mod:`shortlist.predictors.thresholds`. By default ``"marginal"``, or ``"macro"`` with priors.
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
+            With another importance of the classes than equal shares, this score is multiplied by it.
         scores_priors: Priors (c,) that the scores contain, if these are not ``priors``.
-        randomized: Whether to draw one uniform number for each row, so that scores with cumulative
-            probabilities reach the coverage and not more. The same row may then get another set the next
-            time.
+        randomized: Whether to draw one uniform number for each row, so that scores by rank have no ties: the
+            coverage is then exact, in the interval above, whatever the probabilities. If these are the true
+            ones, ``"aps"`` covers each row with exactly this probability. The same row may get another set
+            the next time.
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
         activation: How scores become probabilities.
 
@@ -62,14 +71,15 @@ class Conformal(SetPredictor):
     needs_target: ClassVar[bool] = True
     takes_priors: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
+    takes_votes: ClassVar[bool] = True
     threshold: Tensor
 
     def __init__(
         self,
         *,
         coverage: float = 0.9,
-        score: str | ConformityScore = "lac",
-        rule: str | ThresholdRule = "marginal",
+        score: str | ConformityScore | None = None,
+        rule: str | ThresholdRule | None = None,
         priors: Tensor | None = None,
         scores_priors: Tensor | None = None,
         randomized: bool = False,
@@ -79,11 +89,19 @@ class Conformal(SetPredictor):
         super().__init__(activation=activation, priors=priors, scores_priors=scores_priors)
         coverage = check_number("coverage", coverage, above=0.0, below=1.0)
         self.coverage = coverage
-        self.score: ConformityScore = _instance("score", score, CONFORMITY_SCORES, ConformityScore)
+        rule = ("marginal" if priors is None else "macro") if rule is None else rule
         self.rule: ThresholdRule = _instance("rule", rule, THRESHOLD_RULES, ThresholdRule)
+        macro = isinstance(self.rule, Macro)
+        default = "lac" if priors is None and not macro else "prevalence_adjusted"
+        chosen = default if score is None else score
+        self.score: ConformityScore = _instance("score", chosen, CONFORMITY_SCORES, ConformityScore)
         if self.score.weighted != (priors is not None):
             need = "must be given" if self.score.weighted else "must be None"
-            raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}")
+            hint = ", which the rule 'macro' has unless another is named" if score is None and macro else ""
+            raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}{hint}")
+        if self.weights is not None and isinstance(self.rule, Macro):  # equal shares change nothing
+            importance = self.rule.class_importance(torch.ones_like(self.weights, dtype=torch.bool))
+            self.weights = (self.weights * (importance * len(importance))).to(self.weights.dtype)
         self.adds_probabilities = isinstance(self.score, OrderedScore)
         if randomized and not self.adds_probabilities:
             raise ValueError("randomized must be False: this score has nothing to randomize, got True")
@@ -98,12 +116,14 @@ class Conformal(SetPredictor):
         promise = Promise(self.rule.about, level=level, asked=self.coverage, has_law=self.rule.has_law)
         if self.report is None:
             return promise
+        if self.report.voted:  # of votes no law is known
+            promise = replace(promise, about="vote", has_law=False)
         own = sorted(rows for rows in self.report.class_rows if rows)
         return replace(
             promise,
             rows=self.report.rows,
             class_rows=(own[0], own[len(own) // 2]) if own else None,
-            left_out=len(self.report.fallback_classes) if self.rule.excludes_fallback else 0,
+            left_out=self.report.class_rows.count(0) if self.rule.excludes_fallback else 0,
             rows_also=self.report.rows_also,
         )
 
@@ -141,6 +161,20 @@ class Conformal(SetPredictor):
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
+    def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "Conformal":
+        """Calibrate on all rows at once.
+
+        Args:
+            scores: Scores (n, c) of rows that the model was not trained on.
+            target: True classes (n,), int64, where -100 leaves a row out; or, if people disagree, their votes
+                (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows without
+                votes are left out. The promise is then about a random vote on a new row.
+
+        Returns:
+            The predictor itself.
+        """
+        return super().calibrate(scores, target)
+
     @torch.no_grad()
     def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
         """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
@@ -149,12 +183,35 @@ class Conformal(SetPredictor):
             self._check_uniform(uniform, (len(scores),))
         counted = self._check_rows(scores, target)
         assert target is not None  # as labels are needed
+        if target.ndim == 2:
+            self._add_votes(scores, find_votes(target), uniform)
+            return
         if counted is not None:
             scores, target = scores[counted], target[counted]
             uniform = None if uniform is None else uniform[counted]
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
-        self._rows.add(true_class_scores(self.score, self._values(scores), target, uniform=uniform), target)
+        values = self._values(scores)
+        self._rows.add(true_class_scores(self.score, values, target, uniform=uniform), target)
+
+    def _add_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> None:
+        """Add the votes of a batch of rows; those without votes get no draw, as if they were not there."""
+        counted = votes.per_row > 0
+        if uniform is None and self.randomized:
+            drawn = self._draw(scores[counted])
+            uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
+        found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
+        self._rows.add(found, votes.classes, votes.shares, rows=int(counted.sum()))
+
+    def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
+        counted = super()._counted(target, scores)
+        if target.ndim == 2 and not self.rule.takes_votes:
+            rule = _name(self.rule, THRESHOLD_RULES)
+            raise ValueError(
+                f"target must be classes (n,) for the rule {rule!r}: a row with votes for several classes "
+                "belongs to none of them. Votes are for the rule 'marginal'"
+            )
+        return counted
 
     def _check_uniform(self, uniform: Tensor, *shapes: tuple[int, ...]) -> None:
         """Require draws of one of the shapes."""
@@ -172,49 +229,50 @@ class Conformal(SetPredictor):
     def _settle(self) -> None:
         if not len(self._rows):
             raise ValueError("calibration needs at least 1 row that is not left out, got 0")
-        scores, target = self._rows.scores, self._rows.target
-        found = self.rule(scores, target, self._classes_known, self.coverage)
+        rows = self._rows
+        scores, target = rows.scores, rows.target
+        if rows.shares is not None:
+            found = Marginal().of_votes(scores, rows.shares, rows.rows, self.coverage)
+        else:
+            supremum = self.score.supremum(self._classes_known)
+            found = self.rule(scores, target, self._classes_known, self.coverage, supremum)
         values = found.values.to(scores.dtype)
         if isinstance(
             self.score, OrderedScore
         ):  # cumulative sums round differently in a sort and in a masked sum
             values = values + 8 * torch.finfo(values.dtype).eps * values.abs().clamp_min(1)
-        at = values[target] if values.ndim else values
+        within = scores <= (values[target] if values.ndim else values)
         self.threshold = values
         self.report = CalibrationReport(
-            rows=len(scores),
-            coverage=float((scores <= at).double().mean()),
-            ties=self._count_ties(scores, values),
+            rows=rows.rows,
+            coverage=_covered(within, rows.shares) / rows.rows,
+            ties=self._count_ties(within),
             fallback_classes=found.fallback_classes,
             class_rows=() if found.class_rows is None else tuple(found.class_rows.tolist()),
+            voted=rows.voted,
         )
         self._rows = ScoredRows()
-        self._warn(self.report)
+        self._warn(self.report, found.warning)
 
-    def _count_ties(self, scores: Tensor, threshold: Tensor) -> int:
+    def _count_ties(self, within: Tensor) -> int:
         """Count the calibration scores that equal a marginal threshold beyond its rank."""
-        if threshold.ndim or not bool(threshold.isfinite()):
+        if not isinstance(self.rule, Marginal) or self._rows.voted or not bool(self.threshold.isfinite()):
             return 0
-        return int((scores <= threshold).sum()) - conformal_rank(len(scores), self.coverage)
+        return int(within.sum()) - conformal_rank(len(within), self.coverage)
 
-    def _warn(self, report: CalibrationReport) -> None:
-        messages = []
+    def _warn(self, report: CalibrationReport, about_classes: str) -> None:
+        messages = [about_classes] if about_classes else []
         beyond = (report.coverage or 0.0) - self.coverage - 1 / (report.rows + 1)
         if report.ties and beyond > 0.005:
             messages.append(
                 f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
                 f"{report.coverage:.4g} for {self.coverage:g}"
             )
-        if report.fallback_classes:
-            few = report.fallback_classes
-            listed = ", ".join(map(str, few[:5])) + (", ..." if len(few) > 5 else "")
-            messages.append(f"{len(few)} classes have too few rows for thresholds of their own ({listed})")
         for message in messages:
             warnings.warn(f"Conformal: {message}", CalibrationWarning, stacklevel=4)
 
     def _join(self, other: "Conformal") -> None:
-        if len(other._rows):
-            self._rows.add(other._rows.scores, other._rows.target)
+        self._rows.join(other._rows)
 
     def _forget(self) -> None:
         self._rows = ScoredRows()
@@ -222,15 +280,16 @@ class Conformal(SetPredictor):
 
     def pending(self) -> dict[str, Tensor]:
         """Return the rows that were added and not yet finished, as tensors to save."""
-        if not len(self._rows):
-            return {}
-        return {"scores": self._rows.scores.clone(), "targets": self._rows.target.clone()}
+        return self._rows.state()
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """Restore the rows that :meth:`pending` returned."""
-        self._rows = ScoredRows()
-        if state:
-            self._rows.add(state["scores"], state["targets"])
+        self._rows = ScoredRows.of(state)
+
+
+def _covered(within: Tensor, shares: Tensor | None) -> float:
+    """Return how many rows, or how much of their votes, are within the threshold; without rounding."""
+    return float(within.sum()) if shares is None else from_units(exact_sum(shares[within]))
 
 
 def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) -> Any:

@@ -5,6 +5,7 @@ class. Its class stores the options and has the formula. :func:`true_class_score
 find the same numbers, and the sets that follow, without the scores of all classes where that is faster.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -48,6 +49,10 @@ class ValueScore(ABC):
     def __call__(self, probs: Tensor) -> Tensor:
         """Return the scores of classes with the given probabilities, in any shape."""
 
+    def supremum(self, num_classes: int) -> float:
+        """Return a bound that the scores of probabilities do not exceed, the smallest if it is known."""
+        return math.inf
+
 
 class OrderedScore(ABC):
     """A score that depends on the place of the class in the order of probabilities; smaller is better.
@@ -62,6 +67,10 @@ class OrderedScore(ABC):
     def __call__(self, at: Places) -> Tensor:
         """Return the scores of classes at the given places."""
 
+    def supremum(self, num_classes: int) -> float:
+        """Return a bound that the scores of probabilities do not exceed, the smallest if it is known."""
+        return math.inf
+
 
 ConformityScore = ValueScore | OrderedScore
 
@@ -74,6 +83,10 @@ class LAC(ValueScore):
         """Return the scores of classes with the given probabilities."""
         return 1 - probs
 
+    def supremum(self, num_classes: int) -> float:
+        """Return the largest possible score."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class PrevalenceAdjusted(ValueScore):
@@ -85,6 +98,10 @@ class PrevalenceAdjusted(ValueScore):
         """Return the scores of classes with the given probabilities."""
         return -probs
 
+    def supremum(self, num_classes: int) -> float:
+        """Return the largest possible score."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class APS(OrderedScore):
@@ -93,6 +110,10 @@ class APS(OrderedScore):
     def __call__(self, at: Places) -> Tensor:
         """Return the scores of classes at the given places."""
         return at.cumulative - (1 - at.uniform) * at.probability
+
+    def supremum(self, num_classes: int) -> float:
+        """Return the largest possible score."""
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,10 @@ class RAPS(OrderedScore):
         excess = (at.rank - self.k_reg).clamp_min(0)
         return at.cumulative - (1 - at.uniform) * at.probability + self.penalty * excess
 
+    def supremum(self, num_classes: int) -> float:
+        """Return the largest possible score."""
+        return 1 + self.penalty * max(0, num_classes - self.k_reg)
+
 
 @dataclass(frozen=True)
 class SAPS(OrderedScore):
@@ -125,6 +150,10 @@ class SAPS(OrderedScore):
         """Return the scores of classes at the given places."""
         first = at.rank == 1
         return (at.best + (at.rank - 2 + at.uniform) * self.step).where(~first, at.uniform * at.best)
+
+    def supremum(self, num_classes: int) -> float:
+        """Return the largest possible score."""
+        return 1 + self.step * (num_classes - 1)
 
 
 CONFORMITY_SCORES: dict[str, type[ConformityScore]] = {

@@ -6,12 +6,14 @@ from statistics import NormalDist
 from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
 from shortlist._checks import check_count, check_number
 
-__all__ = ["chance_of_hits", "conformal_rank", "coverage_range", "rows_for", "rows_needed"]
+__all__ = ["SLACK", "chance_of_hits", "conformal_rank", "coverage_range", "rows_for", "rows_needed"]
+
+SLACK = 1e-9  # in ranks: 100 * 0.29 is meant to be 29
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
     """Return which of the sorted calibration scores is the threshold: ``ceil((n + 1) coverage)``."""
-    return max(1, math.ceil((rows + 1) * coverage - 1e-9))  # 100 * 0.29 is meant to be 29
+    return max(1, math.ceil((rows + 1) * coverage - SLACK))
 
 
 def rows_needed(coverage: float) -> int:

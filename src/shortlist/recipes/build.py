@@ -251,10 +251,14 @@ def build_predictor(recipe: Recipe, key: str, class_table: ClassTable, score_map
     """Build one of the recipe's predictors, not yet calibrated, for the scores of a score map.
 
     ``macro`` ones get the training priors, and convert from the priors that the scores contain. Those of a
-    taxonomy get that of the class table, or of the chosen ``levels``.
+    taxonomy get that of the class table, or of the chosen ``levels``. A rule about a level of the class table
+    gets the classes' parents at this level.
     """
     section = recipe.predictors[key]
     options = dict(section.options)
+    rule = options.get("rule")
+    if isinstance(rule, dict) and rule.get("level") is not None:
+        options["rule"] = rule | {"groups": class_table.parent_index(rule["level"])[0].tolist()}
     if section.macro:
         training = PriorRecord.training(class_table.class_counts)
         if score_map.now is None:

@@ -129,7 +129,8 @@ class Recipe(s.Section):
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
             kind = PREDICTORS[predictor.name]
-            _check_options(f"predictors.{key}", predictor, kind, kind.from_code | {"taxonomy"})
+            given = kind.from_code | {"taxonomy"}
+            _check_options(f"predictors.{key}", predictor, kind, given, parts=kind.parts)
         return self
 
     @model_validator(mode="after")
@@ -170,16 +171,43 @@ def _check_options(
     function: Any,
     provided: frozenset[str],
     passed_to: Any = None,
+    parts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Check a section's options, and give them the types that are asked for (1e-3 is text in YAML)."""
-    model = _options_model(path, function, provided, passed_to)
+    """Check a section's options, and give them the types that are asked for (1e-3 is text in YAML).
+
+    ``parts`` are options that may have a name and options of their own, and what these names stand for.
+    """
+    options, checked = dict(section.options), {}
+    for key, registry in (parts or {}).items():
+        if isinstance(options.get(key), Mapping):
+            checked[key] = _checked_part(f"{path}.{key}", options.pop(key), registry)
+    checked |= _checked(path, options, _options_model(path, function, provided, passed_to))
+    for option, value in checked.items():
+        assert section.__pydantic_extra__ is not None  # it has the options
+        section.__pydantic_extra__[option] = value
+
+
+def _checked(path: str, options: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return options of the types that a model asks for."""
     try:
-        checked = model.model_validate(section.options)
+        checked = model.model_validate(options)
     except ValidationError as error:
         raise ValueError("; ".join(_lines(error, model, path))) from error
-    for option in section.options:
-        assert section.__pydantic_extra__ is not None  # it has the options
-        section.__pydantic_extra__[option] = getattr(checked, option)
+    return {option: getattr(checked, option) for option in options}
+
+
+def _checked_part(path: str, content: Mapping[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name and options of a part of a section, such as the score of a conformal predictor."""
+    options = dict(content)
+    name = str(options.pop("name", None))
+    if name not in registry:
+        raise ValueError(_unknown(path, name, registry))
+    options = _checked(path, options, _options_model(path, registry[name], frozenset(), None))
+    try:
+        registry[name](**options)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return {"name": name, **options}
 
 
 def _unknown(path: str, name: str, known: Any) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from shortlist.predictors import PREDICTORS
 from shortlist.priors import class_balanced_weights
 from shortlist.recipes.loss_use import make_loss, needed_head
+from shortlist.recipes.sections import PredictorSection
 from shortlist.scores import HEADS, PriorRecord, ScoreMap, maps_of_loss, meaning_of_loss
 
 if TYPE_CHECKING:
@@ -256,6 +257,8 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
             yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
         if section.levels is not None and not PREDICTORS[section.name].takes_taxonomy:
             yield f"predictors.{key}.levels must be left out: {section.name} takes no taxonomy"
+        if section.name == "conformal":
+            yield from _conformal_faults(key, section)
         if "tau" in section.options and not section.macro:
             yield f"predictors.{key}.tau is a power of the class priors: write macro: true with it"
         if section.name in ("pointwise_error", "average_error") and not as_training:
@@ -270,3 +273,22 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
                 f"got {activation!r}; sigmoid is for the scores of assume_negative, expected_positive, role "
                 f"and the set head of average_k, left as they are by adjust.temperature: 1"
             )
+
+
+def _conformal_faults(key: str, section: PredictorSection) -> Iterator[str]:
+    """Find conformal sets that lack the class priors, or have them and do not use them."""
+    score, rule = (_named(section.options.get(part)) for part in ("score", "rule"))
+    weighted = score == "prevalence_adjusted" or (score is None and (section.macro or rule == "macro"))
+    if weighted and not section.macro:
+        why = "the score prevalence_adjusted" if score else "the rule macro without another score"
+        yield f"predictors.{key}.macro must be true: {why} divides by the class priors. Or write score: lac"
+    if section.macro and not weighted:
+        yield (
+            f"predictors.{key}.macro must be false for the score {score}, which has no use for class priors. "
+            f"For a promise about the average class write rule: macro"
+        )
+
+
+def _named(part: object) -> str | None:
+    """Return the name of a score or rule that is given by it, or by a mapping with it."""
+    return part.get("name") if isinstance(part, dict) else part if isinstance(part, str) else None
