@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shortlist.model.files import check_predictor_names
+from shortlist.model.summary import CalibrationSummary
 from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.scores import ScoreMap
@@ -18,11 +19,14 @@ def check_sizes(
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None,
     spec: NetworkSpec | None,
+    summary: CalibrationSummary | None = None,
 ) -> None:
     """Require parts with the same number of classes, and predictors that are calibrated."""
     sizes = {"score_map": score_map.num_classes}
     if spec is not None:
         sizes["spec"] = spec.num_classes
+    if summary is not None:
+        sizes["summary"] = summary.num_classes
     check_predictor_names(predictors)
     for name, predictor in predictors.items():
         if not predictor.calibrated:

@@ -2,8 +2,9 @@
 
 ``model.json`` (format, network, preprocessing, names and promises of the predictors),
 ``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
-and ``novelty.json`` with its state if there is a detector of strangers. ``model.json`` is the manifest too:
-it is written last, with size and hash of each file, and what is read is checked against it.
+``novelty.json`` with its state if there is a detector of strangers, and ``summary.safetensors`` if something
+is kept of the calibration rows. ``model.json`` is the manifest too: it is written last, with size and hash of
+each file, and what is read is checked against it.
 """
 
 import json
@@ -19,6 +20,7 @@ from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
 from shortlist._manifest import check_file, read_run_manifest, read_sealed, record_files, write_sealed
 from shortlist.class_table import ClassTable
+from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
     NoveltyDetector,
     Promise,
@@ -44,6 +46,7 @@ __all__ = [
     "read_predictors",
     "read_promises",
     "read_score_map",
+    "read_summary",
     "reading",
     "write_calibration",
     "write_class_table",
@@ -55,7 +58,8 @@ __all__ = [
 FORMAT = "shortlist model 4"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
-_PARTS = (*_TRAINED, "score_map.json")
+_SUMMARY = "summary.safetensors"
+_PARTS = (*_TRAINED, "score_map.json", _SUMMARY)
 
 
 class ModelError(ValueError):
@@ -214,6 +218,7 @@ def write_calibration(
     score_map: ScoreMap,
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None = None,
+    summary: CalibrationSummary | None = None,
     description: Mapping[str, Any] | None = None,
     promises: Mapping[str, Promise] | None = None,
 ) -> None:
@@ -225,6 +230,7 @@ def write_calibration(
         score_map: From the network's scores to those that the predictors take.
         predictors: All predictors, by name.
         novelty: Detector of strangers; the model has none if ``None``.
+        summary: What is kept of the calibration rows; nothing if ``None``.
         description: What else ``model.json`` says; what it says now if ``None``.
         promises: By name of the predictor, its promise with what was measured; what the predictor itself
             tells if ``None``.
@@ -239,6 +245,7 @@ def write_calibration(
         save(predictor, _predictor_path(folder, name))
     if novelty is not None:
         save_novelty(novelty, folder / "novelty.json")
+    _write_summary(folder, summary)
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises(own if promises is None else promises)
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
@@ -270,6 +277,27 @@ def read_promises(folder: str | Path) -> dict[str, Promise]:
 
 def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
     return {name: promise.to_dict() for name, promise in promises.items()}
+
+
+def _write_summary(folder: Path, summary: CalibrationSummary | None) -> None:
+    from safetensors.torch import save_file
+
+    if summary is None:
+        (folder / _SUMMARY).unlink(missing_ok=True)
+        return
+    with replacing(folder / _SUMMARY) as temporary:
+        save_file(summary.to_tensors(), temporary)
+
+
+def read_summary(folder: str | Path) -> CalibrationSummary | None:
+    """Read ``summary.safetensors``; ``None`` if the model has none."""
+    from safetensors.torch import load_file
+
+    path = Path(folder) / _SUMMARY
+    if not path.is_file() and _SUMMARY not in read_manifest(Path(folder)):
+        return None
+    with reading(path):
+        return CalibrationSummary.from_tensors(load_file(_checked(path)))
 
 
 def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:

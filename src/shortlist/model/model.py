@@ -19,7 +19,8 @@ from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
 from shortlist.model.network import network_by_name, network_of
-from shortlist.models.classifiers import classifier_input, classifier_name
+from shortlist.model.summary import CalibrationSummary
+from shortlist.models.classifiers import classifier_input, classifier_name, output_and_features
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec, in_channels_last
 from shortlist.predictors import (
@@ -56,6 +57,7 @@ class Model:
         classifier: Dotted name of the network's classifier; ``None`` to find it.
         spec: Specification of the network; ``None`` if there is none.
         about: Plain values about the model, such as name, version and date.
+        summary: What is kept of the calibration rows; ``None`` if nothing is.
 
     Example:
         >>> from shortlist.predictors import TopK
@@ -78,6 +80,7 @@ class Model:
     classifier: str | None
     spec: NetworkSpec | None
     about: dict[str, Any]
+    summary: CalibrationSummary | None = None
 
     @staticmethod
     def from_parts(
@@ -93,6 +96,7 @@ class Model:
         classifier: str | None = None,
         spec: NetworkSpec | None = None,
         about: Mapping[str, Any] | None = None,
+        summary: CalibrationSummary | None = None,
     ) -> "Model":
         """Make a model from its parts.
 
@@ -116,6 +120,8 @@ class Model:
             classifier: Dotted name of the classifier, whose input are the :meth:`features`.
             spec: Specification to build the network again. Without it, :meth:`load` needs the network.
             about: Plain values about the model, for people.
+            summary: What is kept of the calibration rows, by :meth:`CalibrationSummary.of_rows`: sets of any
+                coverage and any average size can be made from it.
 
         Raises:
             ValueError: If the parts do not go together.
@@ -123,13 +129,13 @@ class Model:
         score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
-        check_sizes(len(class_table), score_map, predictors, novelty, spec)
+        check_sizes(len(class_table), score_map, predictors, novelty, spec, summary)
         if classifier is not None:
             classifier_name(network, classifier)
         told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
         parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
-        model = Model(*parts, head, classifier, spec, about)
+        model = Model(*parts, head, classifier, spec, about, summary)
         for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
         return model
@@ -164,10 +170,14 @@ class Model:
     def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
         """Compute the scores (n, c), float32, of prepared inputs (n, ...), by network and score map."""
         with torch.inference_mode():
-            scores = head_scores(self.network(self._input(batch)), self.head)
-            if self.spec is None or self.spec.runs_code:
-                return self.score_map(scores)  # somebody's own network may keep the scores it gives
-            return self.score_map.map_(scores)
+            return self._mapped(self.network(self._input(batch)))
+
+    def _mapped(self, output: Any) -> Tensor:
+        """Return the mapped scores of what the network gave."""
+        scores = head_scores(output, self.head)
+        if self.spec is None or self.spec.runs_code:
+            return self.score_map(scores)  # somebody's own network may keep the scores it gives
+        return self.score_map.map_(scores)
 
     def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Compute class probabilities (n, c), for rows with the class frequencies of the training rows.
@@ -189,6 +199,12 @@ class Model:
         """Compute the features (n, d) of prepared inputs (n, ...), which the classifier takes."""
         with torch.inference_mode():
             return promote(classifier_input(self.network, self._input(batch), name=self.classifier))
+
+    def scores_and_features(self, batch: Tensor) -> tuple[Float[Tensor, "n c"], Tensor]:
+        """Compute what :meth:`scores` and :meth:`features` give, by one pass through the network."""
+        with torch.inference_mode():
+            found = output_and_features(self.network, self._input(batch), name=self.classifier)
+            return self._mapped(found[0]), promote(found[1])
 
     def sets(self, scores: Float[Tensor, "n c"], predictor: str | None = None) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (the first by default)."""
@@ -276,7 +292,7 @@ class Model:
         with files.new_folder(folder) as new:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
-            parts = (self.head, self.score_map, self.predictors, self.novelty)
+            parts = (self.head, self.score_map, self.predictors, self.novelty, self.summary)
             files.write_calibration(new, *parts, self._description(), self.promises)
 
     @staticmethod
@@ -317,6 +333,7 @@ class Model:
                 classifier=content["classifier"],
                 spec=spec,
                 about=content["about"],
+                summary=files.read_summary(folder),
             )
         except ValueError as error:
             raise ModelError(f"{folder} holds parts that do not go together: {error}") from error

@@ -2,14 +2,21 @@
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["class_norms", "classifier_input", "classifier_name", "freeze_features", "replace_classifier"]
+__all__ = [
+    "class_norms",
+    "classifier_input",
+    "classifier_name",
+    "freeze_features",
+    "output_and_features",
+    "replace_classifier",
+]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -147,6 +154,14 @@ def classifier_input(model: nn.Module, inputs: Tensor, *, name: str | None = Non
         inputs: Inputs of the network (n, ...).
         name: Dotted name of the classifier, found as by :func:`replace_classifier` if ``None``.
     """
+    return output_and_features(model, inputs, name=name)[1]
+
+
+def output_and_features(model: nn.Module, inputs: Tensor, *, name: str | None = None) -> tuple[Any, Tensor]:
+    """Run a network, and return its output and the features (n, d) that its classifier took.
+
+    The arguments are those of :func:`classifier_input`.
+    """
     seen: list[Tensor] = []
     thread = get_ident()
 
@@ -156,12 +171,12 @@ def classifier_input(model: nn.Module, inputs: Tensor, *, name: str | None = Non
 
     hook = model.get_submodule(classifier_name(model, name)).register_forward_pre_hook(keep)
     try:
-        model(inputs)
+        output = model(inputs)
     finally:
         hook.remove()
     if len(seen) != 1:
         raise ValueError(f"classifier must be the name of a module that runs once, it ran {len(seen)}x")
-    return seen[0]
+    return output, seen[0]
 
 
 def classifier_name(model: nn.Module, name: str | None = None) -> str:

@@ -9,6 +9,7 @@ from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.coverage_law import coverage_range, rows_for
 from shortlist.predictors.feature_means import FeatureMeans
+from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
@@ -28,6 +29,7 @@ __all__ = [
     "Candidate",
     "Conformal",
     "FeatureMeans",
+    "Ladder",
     "Measured",
     "Node",
     "NoveltyDetector",

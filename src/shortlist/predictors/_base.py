@@ -27,7 +27,15 @@ from shortlist.predictors._compare import where_at_least
 from shortlist.predictors._pending import KeepsPending
 from shortlist.predictors.promise import Promise
 
-__all__ = ["CalibrationReport", "CalibrationWarning", "SetPredictor", "chunk_rows", "sets_in_chunks"]
+__all__ = [
+    "CalibrationReport",
+    "CalibrationWarning",
+    "SetPredictor",
+    "chunk_rows",
+    "class_weights",
+    "prior_conversion",
+    "sets_in_chunks",
+]
 
 P = TypeVar("P", bound="SetPredictor")
 
@@ -135,8 +143,8 @@ class SetPredictor(KeepsPending, ABC):
         tau = check_number("tau", tau)
         self.activation: Activation = activation
         self.tau = tau
-        self.register_buffer("weights", None if priors is None else _inverse_priors(priors, tau))
-        self.register_buffer("shift", _conversion(priors, scores_priors, activation))
+        self.register_buffer("weights", None if priors is None else class_weights(priors, tau))
+        self.register_buffer("shift", prior_conversion(priors, scores_priors, activation))
         self._made_for = num_classes if priors is None else len(priors)  # classes, 0 for any number
         self.register_buffer("num_classes", torch.tensor(self._made_for))
         self._classes_known = self._made_for  # the same number where a device need not be asked
@@ -301,7 +309,7 @@ class SetPredictor(KeepsPending, ABC):
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
 
 
-def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
+def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
     """Return the offset (c,) that converts scores from their own priors to the priors of the rows."""
     if scores_priors is None:
         return None
@@ -314,7 +322,7 @@ def _conversion(priors: Tensor | None, scores_priors: Tensor | None, activation:
     return shift.to(torch.float64 if scores_priors.dtype == torch.float64 else torch.float32)
 
 
-def _inverse_priors(priors: Tensor, tau: float) -> Tensor:
+def class_weights(priors: Tensor, tau: float) -> Tensor:
     """Return weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
     check_priors("priors", priors)
     # half precision ends at 65504, below the weight of a class that is one in a million

@@ -11,6 +11,7 @@ from shortlist.datasets import Split, Splits
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.metrics import Results, evaluate
 from shortlist.model.files import write_calibration, write_network
+from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
@@ -150,8 +151,8 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
 
 def _calibrate(
     run: Run, recipe: Recipe, network: nn.Module | None
-) -> tuple[str, ScoreMap, dict[str, SetPredictor], NoveltyDetector | None]:
-    """Return the head to predict from, its score map, and the calibrated predictors and detector."""
+) -> tuple[str, ScoreMap, dict[str, SetPredictor], NoveltyDetector | None, CalibrationSummary | None]:
+    """Return the head to predict from, its score map, predictors, detector, and a summary of the rows."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head, network) for head in run.load_declared()}
@@ -174,7 +175,9 @@ def _calibrate(
             predictor.report = replace(predictor.report, rows_also=also)
         predictors[key] = predictor
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
-    return head, score_map, predictors, _novelty(run, recipe, scores, target, network)
+    novelty = _novelty(run, recipe, scores, target, network)
+    summary = CalibrationSummary.of_rows(scores, target, score_map, class_table)
+    return head, score_map, predictors, novelty, summary
 
 
 def _novelty(
