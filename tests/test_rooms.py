@@ -14,14 +14,18 @@ GROUND = (
 # each room may import those before it, never those after it
 ROOMS = (
     *("ops", "losses", "models", "scores", "predictors", "metrics", "datasets", "curation", "model"),
-    *("recipes", "runs", "index", "training", "compare", "suites", "report", "demo", "cli"),
+    *("recipes", "runs", "index", "serve", "training", "compare", "suites", "report", "demo", "cli"),
 )
 # what only some rooms may know of
 ONLY_IN = {
     "lightning": ("training",),
     "typer": ("cli",),
     "matplotlib": ("datasets", "curation", "demo"),
-    "jinja2": ("report",),
+    "jinja2": ("report", "serve"),
+    "fastapi": ("serve",),
+    "starlette": ("serve",),
+    "uvicorn": ("serve",),
+    "python_multipart": ("serve",),
 }
 
 

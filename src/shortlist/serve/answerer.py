@@ -1,0 +1,296 @@
+"""The answerer: from prepared photos to lists with their promise. It knows no HTTP and keeps no state."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.model import Model
+from shortlist.predictors import Ladder, TopK
+from shortlist.scores import PriorRecord
+from shortlist.serve.exchange import Answer, Choice, EntersAt, Listed, Query, RelatedImage
+from shortlist.serve.lineage import Lineage
+from shortlist.serve.promises import SEVERAL, SOME_CLASSES, promise_of
+
+__all__ = ["LONG", "Answerer", "SimilarImages"]
+
+LONG = 20  # a set of more classes says that the model does not know
+
+
+class SimilarImages(Protocol):
+    """What the answerer needs of an index of known images; see :class:`shortlist.index.ImageIndex`."""
+
+    def similar(self, features: Tensor, classes: Sequence[int], limit: int) -> Sequence[Sequence[Any]]:
+        """Return the images of each class that are most like photos with these features (n, d)."""
+        ...
+
+
+class Answerer:
+    """A pure function from queries to answers, for a finished model and, if there is one, an index.
+
+    Args:
+        model: Model whose scores have a known meaning.
+        index: Index of known images, for the images beside each candidate.
+
+    Raises:
+        UnknownPriorError: If nobody knows what the scores of the model mean.
+    """
+
+    def __init__(self, model: Model, index: SimilarImages | None = None) -> None:
+        model.probabilities(torch.zeros(1, len(model.classes)))  # refused where there are none
+        self.model, self.index = model, index
+        self._lineage = Lineage(model.classes)
+        self._priors = _priors(model)
+        rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
+        self._rare = rare.bool().tolist()
+
+    def check(self, choice: Choice, *, images: int = 1) -> Choice:
+        """Return the choice with nothing left open.
+
+        Raises:
+            ValueError: If this model cannot make such sets; the message names the argument.
+        """
+        given = [
+            name for name in ("predictor", "top", "average", "coverage") if getattr(choice, name) is not None
+        ]
+        if len(given) > 1:
+            raise ValueError(
+                f"at most one of predictor, top, average and coverage must be given, got {given}"
+            )
+        if not given and not choice.macro and self.model.predictors:
+            choice = replace(choice, predictor=next(iter(self.model.predictors)))
+        elif not given:
+            choice = replace(choice, top=min(5, len(self.model.classes)))
+        if choice.predictor is not None:
+            self._check_named(choice, images)
+        else:
+            self._check_any(choice)
+        return choice
+
+    def _check_named(self, choice: Choice, images: int) -> None:
+        name, predictors = choice.predictor, self.model.predictors
+        if name not in predictors:
+            known = ", ".join(predictors) or "none: the model has no predictors"
+            raise ValueError(f"predictor must be one of the model's ({known}), got {name!r}")
+        if choice.macro:
+            raise ValueError(
+                "macro goes with top, average or coverage: a predictor has its own priors or none"
+            )
+        if images > 1 and predictors[name].activation != "softmax":
+            raise ValueError(
+                f"predictor must be one for probabilities that sum to 1 if there are several images, "
+                f"got {name!r}"
+            )
+
+    def _check_any(self, choice: Choice) -> None:
+        if choice.macro and self._priors is None:
+            raise ValueError("macro must be false: the model does not know how often each class occurs")
+        if choice.top is not None:
+            if not 1 <= choice.top <= len(self.model.classes):
+                raise ValueError(f"top must be from 1 to {len(self.model.classes)}, got {choice.top}")
+            return
+        ladder = self._ladder(choice)
+        if ladder is None:
+            what = "coverage" if choice.coverage is not None else "average"
+            raise ValueError(
+                f"{what} must not be given: the model kept nothing of its calibration rows. Choose one of "
+                f"its predictors ({', '.join(self.model.predictors) or 'none'}) or top"
+            )
+        if choice.coverage is not None:
+            ladder.coverage_rank(choice.coverage)
+        elif choice.average is not None:
+            if not 1 <= choice.average <= ladder.max_size:
+                raise ValueError(f"average must be from 1 to {ladder.max_size:g}, got {choice.average:g}")
+
+    def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Answer queries, with one pass of all their images through the network.
+
+        Raises:
+            ValueError: If a choice does not go with the model; see :meth:`check`.
+        """
+        if not queries:
+            return []
+        choices = [self.check(query.choice, images=len(query.images)) for query in queries]
+        batch = torch.cat([query.images for query in queries])
+        features = None
+        if self.index is not None and any(query.related_images for query in queries):
+            scores, features = self.model.scores_and_features(batch)
+        else:
+            scores = self.model.scores(batch)
+        counts = [len(query.images) for query in queries]
+        with torch.inference_mode():
+            fused = torch.cat([_fused(part) for part in scores.split(counts)])
+            fused = _restricted(fused, queries)
+            probabilities = self.model.probabilities(fused).cpu().numpy()
+            decided = self._decide(fused, choices)
+        parts = [None] * len(queries) if features is None else features.split(counts)
+        return [
+            self._answer(query, choice, row, probabilities[i], parts[i])
+            for i, (query, choice, row) in enumerate(zip(queries, choices, decided, strict=True))
+        ]
+
+    def _decide(self, scores: Tensor, choices: Sequence[Choice]) -> list["_Row"]:
+        """Make the sets of all rows; those with the same choice together."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, choice in enumerate(choices):
+            groups.setdefault(choice, []).append(number)
+        rows: list[_Row | None] = [None] * len(choices)
+        for numbers in groups.values():
+            choice = choices[numbers[0]]
+            made = self._decide_alike(scores if len(groups) == 1 else scores[numbers], choice)
+            for number, row in zip(numbers, made, strict=True):
+                rows[number] = row
+        return [row for row in rows if row is not None]
+
+    def _decide_alike(self, scores: Tensor, choice: Choice) -> list["_Row"]:
+        ladder = self._ladder(choice)
+        entries = None if ladder is None else ladder.entries(scores)
+        possible = scores.isfinite().cpu().numpy()
+        if choice.predictor is not None:
+            sets = self.model.sets(scores, choice.predictor).cpu().numpy()
+        elif choice.top is not None:
+            sets = self._top(choice)(scores).cpu().numpy()
+        elif choice.coverage is not None:
+            assert ladder is not None and entries is not None  # by the check
+            sets = entries.rank < ladder.coverage_rank(choice.coverage)
+        else:
+            assert ladder is not None and entries is not None and choice.average is not None
+            sets = entries.budget <= ladder.size_budget(choice.average)
+        order = scores
+        if choice.macro and self._priors is not None:
+            order = scores - self._priors[1].log().to(scores)
+        order = order.cpu().numpy()
+        rows = []
+        for i in range(len(scores)):
+            rank = None if entries is None else entries.rank[i]
+            budget = None if entries is None else entries.budget[i]
+            rows.append(_Row(order[i], sets[i] & possible[i], possible[i], rank, budget))
+        return rows
+
+    def _top(self, choice: Choice) -> TopK:
+        assert choice.top is not None
+        if not choice.macro or self._priors is None:
+            return TopK(choice.top)
+        training, own = self._priors
+        return TopK(choice.top, priors=training.float(), scores_priors=own.float()).to(self.model.device)
+
+    def _ladder(self, choice: Choice) -> Ladder | None:
+        summary = self.model.summary
+        if summary is None:
+            return None
+        macro = choice.macro
+        if choice.predictor is not None:
+            macro = self.model.predictors[choice.predictor].weights is not None
+        return summary.macro if macro else summary.plain
+
+    def _answer(
+        self, query: Query, choice: Choice, row: "_Row", probabilities: np.ndarray, features: Tensor | None
+    ) -> Answer:
+        ladder = self._ladder(choice)
+        listed, places = row.listed(query.limit)
+        related: Sequence[Sequence[Any]] = [()] * len(listed)
+        if features is not None and query.related_images and self.index is not None:
+            related = self.index.similar(features, listed, query.related_images)
+        candidates = tuple(
+            self._candidate(index, place, row, probabilities, ladder, images)
+            for index, place, images in zip(listed, places, related, strict=True)
+        )
+        members = np.flatnonzero(row.inside)
+        mass = float(probabilities[members].sum())
+        sure = 0 < len(members) <= max(LONG, choice.top or 0) and mass >= 0.5
+        why_not = SOME_CLASSES if query.classes is not None else SEVERAL if len(query.images) > 1 else None
+        return Answer(
+            status="ok" if sure else "not_confident",
+            candidates=candidates,
+            set_size=len(members),
+            set_probability=min(mass, 1.0),
+            choice=choice,
+            promise=promise_of(self.model, choice, ladder, why_not=why_not),
+            common_ancestor=self._lineage.common_ancestor(members.tolist()),
+            renormalized=query.classes is not None,
+        )
+
+    def _candidate(
+        self,
+        index: int,
+        place: int,
+        row: "_Row",
+        probabilities: np.ndarray,
+        ladder: Ladder | None,
+        images: Sequence[Any],
+    ) -> Listed:
+        table = self.model.classes
+        return Listed(
+            index=index,
+            id=table.ids[index],
+            name=table.names[index],
+            parents=self._lineage.parents_of(index),
+            probability=float(probabilities[index]),
+            in_set=bool(row.inside[index]),
+            rare=self._rare[index],
+            enters_at=row.enters_at(index, place, ladder),
+            related_images=tuple(_related(image) for image in images),
+        )
+
+
+class _Row:
+    """The set of one row, and from where on each class is in."""
+
+    def __init__(
+        self,
+        order: np.ndarray,
+        inside: np.ndarray,
+        possible: np.ndarray,
+        rank: np.ndarray | None,
+        budget: np.ndarray | None,
+    ) -> None:
+        self.order, self.inside, self.possible, self.rank, self.budget = order, inside, possible, rank, budget
+
+    def listed(self, limit: int) -> tuple[list[int], list[int]]:
+        """Return the classes to list, the best first, and their places: the set first, then the next best."""
+        in_order = np.argsort(-self.order, kind="stable")[: int(self.possible.sum())]
+        members = self.inside[in_order]
+        kept = members & (np.cumsum(members) <= limit)
+        others = ~members & (np.cumsum(~members) <= limit - int(kept.sum()))
+        places = np.flatnonzero(kept | others)
+        return in_order[places].tolist(), (places + 1).tolist()
+
+    def enters_at(self, index: int, place: int, ladder: Ladder | None) -> EntersAt:
+        if ladder is None or self.rank is None or self.budget is None:
+            return EntersAt(place, None, None)
+        known = self.budget[index] < len(ladder.pooled)
+        average = float(self.budget[index] / ladder.rows) if known else None
+        return EntersAt(place, float(self.rank[index] / (ladder.rows + 1)), average)
+
+
+def _priors(model: Model) -> tuple[Tensor, Tensor] | None:
+    """Return the priors of the training rows, and those that the scores contain; ``None`` if unknown."""
+    if model.score_map.now is None or not model.classes.counts or min(model.classes.counts) < 1:
+        return None
+    return PriorRecord.training(model.classes.class_counts).priors, model.score_map.now.priors
+
+
+def _fused(scores: Tensor) -> Tensor:
+    """Return one row of scores for all images of an object: the mean of their log-posteriors."""
+    return scores if len(scores) == 1 else scores.log_softmax(1).mean(0, keepdim=True)
+
+
+def _restricted(scores: Tensor, queries: Sequence[Query]) -> Tensor:
+    """Rule out the classes that a query leaves out; the softmax then sums to 1 over the others."""
+    if all(query.classes is None for query in queries):
+        return scores
+    scores = scores.clone()
+    for row, query in zip(scores, queries, strict=True):
+        if query.classes is not None:
+            outside = torch.ones_like(row, dtype=torch.bool)
+            outside[list(query.classes)] = False
+            row[outside] = -torch.inf
+    return scores
+
+
+def _related(image: Any) -> RelatedImage:
+    about = {name: getattr(image, name) for name in ("author", "license", "source", "date", "organ")}
+    return RelatedImage(id=str(image.id), similarity=float(image.similarity), **about)

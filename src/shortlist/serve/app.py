@@ -1,0 +1,107 @@
+"""The application: routes around a service, with its refusals as JSON."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+
+from shortlist.serve.guard import Guard
+from shortlist.serve.page import page_routes
+from shortlist.serve.plantnet import error_form, plantnet_routes
+from shortlist.serve.refusals import Refusal
+from shortlist.serve.service import Service
+from shortlist.serve.v1 import v1_routes
+
+__all__ = ["make_app"]
+
+_WORDS = {
+    404: ("not_found", "There is nothing at this address."),
+    405: ("wrong_method", "This address is not for this method."),
+}
+
+
+def make_app(
+    service: Service, *, origins: Sequence[str] = (), hosts: Collection[str] | None = None
+) -> FastAPI:
+    """Make the application of a service.
+
+    Args:
+        service: What answers.
+        origins: Origins of other pages that may use the server (CORS); none by default.
+        hosts: Names by which the server may be called; any if ``None``.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            service.close()
+
+    app = FastAPI(
+        title="shortlist",
+        description="Send photos of one object, and get the short list of classes that it may be.",
+        version=_version(),
+        lifespan=lifespan,
+        docs_url=None,  # a page with files from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for routes in (v1_routes(service), plantnet_routes(service), page_routes(service)):
+        app.include_router(routes)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _failed)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["content-type", "x-api-key", "authorization"],
+            expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
+        )
+    app.add_middleware(Guard, metrics=service.metrics, hosts=hosts, other_origins=bool(origins))
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("shortlist")
+    except PackageNotFoundError:  # run from its source
+        return "0"
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    if request.url.path.startswith("/v2/"):
+        return error_form(error)
+    return JSONResponse(error.to_dict(), status_code=error.status, headers=error.headers)
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = str(first["loc"][-1]) if first["loc"] else "the request"
+    return _refused(request, Refusal(422, "bad_parameter", f"{place[:80]}: {str(first['msg'])[:300]}."))
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, words = _WORDS.get(error.status_code, ("refused", "The request is refused."))
+    response = _refused(request, Refusal(error.status_code, code, words))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return _refused(
+        request, Refusal(500, "internal", "Something went wrong in the server. It is in its log.")
+    )

@@ -1,0 +1,165 @@
+"""The model card: what the model is, what it can do, and how well it does it."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shortlist.class_table import GROUPS
+from shortlist.metrics import Averages, Results
+from shortlist.model import Model
+from shortlist.model.files import model_folder
+from shortlist.predictors import Ladder
+from shortlist.serve.exchange import Choice
+from shortlist.serve.limits import MAX_IMAGES, Limits
+from shortlist.serve.promises import promise_of
+
+__all__ = ["model_card", "model_version", "run_facts"]
+
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+
+
+def model_version(path: str | Path | None) -> str:
+    """Return a name for this very model: the start of the hash of its manifest, or ``unsaved``."""
+    if path is None:
+        return "unsaved"
+    return hashlib.sha256((model_folder(path) / "model.json").read_bytes()).hexdigest()[:12]
+
+
+def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] | None]:
+    """Return the test results of a run and some facts about its training; ``None`` for a model alone."""
+    from shortlist.runs.run import Run
+
+    if path is None or not (Path(path) / "run.json").is_file():
+        return None, None
+    run = Run.open(path)
+    recipe, info = run.recipe, run.info()
+    facts = {
+        "created": info.get("created"),
+        "updated": info.get("updated"),
+        "recipe": recipe.name,
+        "data": recipe.data.name,
+        "network": recipe.model.name,
+        "loss": recipe.loss.name,
+        "epochs": recipe.epochs,
+        "seed": recipe.seed,
+    }  # no paths, which are nobody's business
+    return run.results(), facts
+
+
+def model_card(
+    model: Model,
+    *,
+    name: str,
+    version: str,
+    results: Results | None = None,
+    training: Mapping[str, Any] | None = None,
+    images: int | None = None,
+    limits: Limits,
+) -> dict[str, Any]:
+    """Return the model card as plain values.
+
+    Args:
+        model: The model.
+        name: Name to show.
+        version: Name of this very model.
+        results: Results on test rows, if there are any.
+        training: Facts about the training.
+        images: Number of images of the index; ``None`` if there is no index.
+        limits: Limits of the server that a client should know.
+    """
+    table, summary = model.classes, model.summary
+    groups = None
+    if table.counts:
+        counted = table.groups().bincount(minlength=len(GROUPS)).tolist()
+        groups = dict(zip(GROUPS, counted, strict=True))
+    return {
+        "name": name,
+        "version": version,
+        "about": model.about,
+        "classes": len(table),
+        "levels": list(table.parents),
+        "training_examples": sum(table.counts) if table.counts else None,
+        "groups": groups,
+        "scores": model.score_map.words(),
+        "predictors": [_predictor(model, key) for key in model.predictors],
+        "choices": _choices(model),
+        "ladder": None if summary is None else _ladder(summary.plain),
+        "ladder_macro": None if summary is None or summary.macro is None else _ladder(summary.macro),
+        "metrics": None if results is None else _metrics(results),
+        "training": None if training is None else dict(training),
+        "index": None if images is None else {"images": images},
+        "limits": {
+            "images": MAX_IMAGES,
+            "batch_images": limits.batch_images,
+            "image_bytes": limits.image_bytes,
+            "request_bytes": limits.request_bytes,
+            "pixels": limits.pixels,
+            "requests_per_minute": limits.rate or None,
+            "formats": ["image/jpeg", "image/png", "image/webp"],
+        },
+    }
+
+
+def _predictor(model: Model, name: str) -> dict[str, Any]:
+    predictor = model.predictors[name]
+    return {
+        "name": name,
+        "kind": type(predictor).__name__,
+        "options": predictor.options(),
+        "macro": predictor.weights is not None,
+        "promise": promise_of(model, Choice(predictor=name), None, why_not=None),
+    }
+
+
+def _choices(model: Model) -> dict[str, Any]:
+    """Say what can be asked for."""
+    summary = model.summary
+    ladder = None if summary is None else summary.plain
+    return {
+        "predictor": list(model.predictors),
+        "top": {"min": 1, "max": len(model.classes)},
+        "average": None if ladder is None else {"min": 1, "max": ladder.max_size},
+        "coverage": None if ladder is None else {"above": 0, "below": 1},
+        "macro": summary is not None and summary.macro is not None,
+    }
+
+
+def _ladder(ladder: Ladder) -> dict[str, Any]:
+    """Say what each step of a control from fewer to surer means, as far as the calibration rows tell."""
+    sizes = [size for size in SIZES if size <= ladder.max_size and round(size * ladder.rows) >= 1]
+    tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= ladder.num_classes]
+    return {
+        "rows": ladder.rows,
+        "words": (
+            "A coverage is promised if it is chosen before the list is seen. The shares by size and by top "
+            f"are those of the {ladder.rows:,} calibration rows, and no promise."
+        ),
+        "coverage": [{"coverage": level, "average_size": ladder.size_at(level)} for level in COVERAGES],
+        "average": [{"average": size, "share": ladder.coverage_at(size)} for size in sizes],
+        "top": [{"top": k, "share": ladder.coverage_of_top(k)} for k in tops],
+    }
+
+
+def _metrics(results: Results) -> dict[str, Any]:
+    return {
+        "rows": results.rows,
+        "groups": {name: vars(group) for name, group in results.groups.items()},
+        "topk": {str(k): _averages(found) for k, found in results.scores.topk.items()},
+        "calibration_error": results.scores.calibration_error.value,
+        "sets": {
+            name: {
+                "coverage": _averages(sets.coverage),
+                "size": _averages(sets.size),
+                "empty_share": sets.empty_share.value,
+                "promised": sets.promised,
+            }
+            for name, sets in results.sets.items()
+        },
+    }
+
+
+def _averages(averages: Averages) -> dict[str, Any]:
+    named = {"micro": averages.micro, "macro": averages.macro, **averages.groups}
+    return {name: vars(estimate) for name, estimate in named.items()}

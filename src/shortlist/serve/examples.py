@@ -1,0 +1,184 @@
+"""Bodies, examples and refusals for OpenAPI."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from shortlist.serve.schemas import Error
+
+__all__ = ["images_body", "json_body", "responses"]
+
+_REFUSALS = {
+    400: ("The request is not well formed.", "bad_form", "The form is not well formed: it ends too early."),
+    401: ("A key is missing or wrong.", "key_missing", "This server needs a key: send it as X-API-Key."),
+    404: ("There is none of this id.", "unknown_class", "The model has no class of this id."),
+    408: ("The body took too long.", "too_slow", "The body was not there in 30 s."),
+    413: ("Something is too large.", "too_many_pixels", "The image has more than 50,000,000 pixels."),
+    415: (
+        "This is in a wrong format.",
+        "unknown_format",
+        "The file is no image in JPEG, PNG or WebP format.",
+    ),
+    422: (
+        "A parameter or an image cannot be used.",
+        "damaged_image",
+        "The image cannot be decoded: it is cut off.",
+    ),
+    429: ("Too many requests in a minute.", "rate_limit", "Too many requests: 60 per minute are allowed."),
+    503: (
+        "The server is busy.",
+        "busy",
+        "The server is busy: too many images wait for the model. Try again.",
+    ),
+    507: ("The answer could not be kept.", "log_full", "The log of answers is full: nothing was kept."),
+}
+_MODEL = {"name": "glyphs", "version": "3f9c1d2e4a5b"}
+_CLASS = {"id": "U+0041", "name": "A", "parents": {"script": "Latin"}, "count": 140, "rare": False}
+_IMAGE = {
+    "id": "0-17",
+    "similarity": 0.93,
+    "thumbnail": "/v1/images/0-17",
+    "author": "A. Person",
+    "license": "CC BY 4.0",
+    "source": "",
+    "date": "2024-05-01",
+    "organ": "",
+}
+_ANSWER = {
+    "status": "ok",
+    "candidates": [
+        {
+            "id": "U+0041",
+            "name": "A",
+            "parents": {"script": "Latin"},
+            "probability": 0.71,
+            "in_set": True,
+            "rare": False,
+            "enters_at": {"top": 1, "coverage": 0.12, "average": 0.81},
+            "related_images": [_IMAGE],
+        }
+    ],
+    "set_size": 1,
+    "set_probability": 0.71,
+    "choice": {"predictor": "conformal90", "top": None, "average": None, "coverage": None, "macro": False},
+    "promise": {
+        "words": "A list made like this holds the true class 90 times in 100, over all rows together.",
+        "about": "rows",
+        "level": 0.9,
+        "size": None,
+        "rows": 1341,
+        "holds": True,
+        "why_not": None,
+    },
+    "common_ancestor": None,
+    "renormalized": False,
+    "novelty": None,
+}
+_EXAMPLES: dict[str, Any] = {
+    "identify": {**_ANSWER, "images": 1, "model": _MODEL, "seconds": 0.021},
+    "batch": {"answers": [_ANSWER], "model": _MODEL, "seconds": 0.025},
+    "classes": {"total": 1, "classes": [_CLASS]},
+    "class": {
+        **_CLASS,
+        "confused_with": [{"id": "U+0391", "name": "Α", "probability": 0.31}],
+        "example_images": [_IMAGE],
+    },
+    "feedback": {"kept": True},
+}
+
+
+def responses(name: str | None, *refused: int) -> dict[int | str, dict[str, Any]]:
+    """Return the example of a good answer, and the refusals that a route can give."""
+    found: dict[int | str, dict[str, Any]] = {}
+    if name in _EXAMPLES:
+        good = 201 if name == "feedback" else 200
+        found[good] = {"content": {"application/json": {"example": _EXAMPLES[name]}}}
+    for status in refused:
+        words, code, message = _REFUSALS[status]
+        example = {"error": {"code": code, "message": message}}
+        found[status] = {
+            "model": Error,
+            "description": words,
+            "content": {"application/json": {"example": example}},
+        }
+    return found
+
+
+def images_body(most: int, words: str) -> dict[str, Any]:
+    """Return the form of a body with images, which the routes read by themselves to count its bytes."""
+    files = {
+        "type": "array",
+        "items": {"type": "string", "format": "binary"},
+        "minItems": 1,
+        "maxItems": most,
+    }
+    schema = {
+        "type": "object",
+        "required": ["images"],
+        "properties": {"images": {**files, "description": words}},
+        "additionalProperties": False,
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def json_body(form: type[BaseModel]) -> dict[str, Any]:
+    """Return the form of a body in JSON, with an example."""
+    schema = form.model_json_schema()
+    example = {"verb": "confirm", "class_id": "U+0041", "shown": ["U+0041", "U+0391"], "model_version": None}
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def plantnet_refusal(status: int, words: str) -> dict[str, Any]:
+    """Return a refusal in Pl@ntNet's form."""
+    schema = {
+        "type": "object",
+        "required": ["statusCode", "error", "message"],
+        "properties": {
+            "statusCode": {"type": "integer"},
+            "error": {"type": "string"},
+            "message": {"type": "string"},
+        },
+    }
+    example = {
+        "statusCode": status,
+        "error": words,
+        "message": "Species not found" if status == 404 else words,
+    }
+    return {"description": words, "content": {"application/json": {"schema": schema, "example": example}}}
+
+
+def plantnet_body(most: int, organs: tuple[str, ...]) -> dict[str, Any]:
+    """Return the form of a body in Pl@ntNet's form."""
+    body = images_body(most, "Photos of one individual.")
+    properties = body["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+    items = {"type": "string", "enum": list(organs)}
+    words = "What each photo shows, as many as photos; it is noted and not used."
+    properties["organs"] = {"type": "array", "items": items, "maxItems": most, "description": words}
+    return body
+
+
+def plantnet_answer() -> dict[str, Any]:
+    """Return an example in Pl@ntNet's form."""
+    name = {
+        "scientificNameWithoutAuthor": "Quercus robur",
+        "scientificNameAuthorship": "",
+        "scientificName": "Quercus robur",
+    }
+    example = {
+        "query": {
+            "project": "all",
+            "images": ["leaf.jpg"],
+            "organs": ["auto"],
+            "includeRelatedImages": False,
+            "noReject": False,
+        },
+        "predictedOrgans": [],
+        "language": "en",
+        "preferedReferential": "trees",
+        "bestMatch": "Quercus robur",
+        "results": [{"score": 0.81, "species": {**name, "genus": name, "family": name, "commonNames": []}}],
+        "version": "3f9c1d2e4a5b",
+        "remainingIdentificationRequests": 499,
+    }
+    return {"description": "The best classes.", "content": {"application/json": {"example": example}}}

@@ -1,0 +1,118 @@
+"""What surrounds every request: allowed hosts, security headers, counters, one line of log."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shortlist.serve.metrics import Metrics
+
+__all__ = ["LOOPBACK", "Guard"]
+
+_LOG = logging.getLogger("shortlist.serve")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_DRAIN_BYTES, _DRAIN_SECONDS = 64 << 20, 2.0
+
+
+class Guard:
+    """A middleware around the whole application.
+
+    Args:
+        app: What it surrounds.
+        metrics: Counters.
+        hosts: Names by which the server may be called, without port; any if ``None``. A page of somebody else
+            could otherwise reach a server on this machine through a name of its own.
+        other_origins: Whether pages of other origins are allowed to use the server.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, hosts: Collection[str] | None, other_origins: bool
+    ) -> None:
+        self._app, self._metrics, self._hosts = app, metrics, hosts
+        policy = "cross-origin" if other_origins else "same-origin"
+        self._headers = {**_HEADERS, "Cross-Origin-Resource-Policy": policy}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send, self._headers)
+        start = time.perf_counter()
+        try:
+            if self._hosts is not None and _host(scope) not in self._hosts:
+                refused = {
+                    "error": {"code": "wrong_host", "message": "The server is not called by this name."}
+                }
+                await JSONResponse(refused, status_code=421)(scope, exchange.receive, exchange.send)
+            else:
+                await self._app(scope, exchange.receive, exchange.send)
+        finally:
+            seconds = time.perf_counter() - start
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.request(route, exchange.status, seconds)
+            # neither what was sent nor the rest of the address, which may hold a key
+            _LOG.info("%s %s %d %.1f ms", scope["method"], route, exchange.status, 1e3 * seconds)
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
+        self._receive, self._send, self._headers = receive, send, headers
+        sent = {name for name, _ in scope["headers"]}
+        self._unread = b"content-length" in sent or b"transfer-encoding" in sent
+        self._may_drain = b"expect" not in sent
+        self.status = 500
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body"):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in self._headers.items():
+                headers.setdefault(name, value)
+            await self._drain()
+        await self._send(message)
+
+    async def _drain(self) -> None:
+        """Read on for a while, and keep nothing: a client that is still sending would miss the answer."""
+        if not self._unread or not self._may_drain:
+            return
+        size = 0
+        with suppress(asyncio.TimeoutError):
+            stop = time.monotonic() + _DRAIN_SECONDS
+            while self._unread and size < _DRAIN_BYTES:
+                message = await asyncio.wait_for(self.receive(), stop - time.monotonic())
+                size += len(message.get("body", b""))
+
+
+def _host(scope: Scope) -> str:
+    """Return the name in the header Host, without the port."""
+    found = (
+        next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1").lower()
+    )
+    if found.startswith("["):
+        return found[1:].split("]")[0]
+    return found.rsplit(":", 1)[0] if ":" in found else found

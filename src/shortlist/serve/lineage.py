@@ -1,0 +1,39 @@
+"""The parents of classes, and the one that several classes share."""
+
+from collections.abc import Sequence
+
+from shortlist.class_table import ClassTable
+from shortlist.serve.exchange import CommonAncestor
+
+__all__ = ["Lineage"]
+
+
+class Lineage:
+    """The levels above the classes of a table, the most specific first: the one with the most parents."""
+
+    def __init__(self, table: ClassTable) -> None:
+        self._columns = {level: tuple(column) for level, column in table.parents.items()}
+        self._counts: dict[str, dict[str, int]] = {}
+        for level, column in self._columns.items():
+            counts: dict[str, int] = {}
+            for name in column:
+                counts[name] = counts.get(name, 0) + 1
+            self._counts[level] = counts
+        self._levels = sorted(self._columns, key=lambda level: -len(self._counts[level]))
+
+    def parents_of(self, index: int) -> dict[str, str]:
+        """Return the parent of a class at each level."""
+        return {level: column[index] for level, column in self._columns.items()}
+
+    def common_ancestor(self, classes: Sequence[int]) -> CommonAncestor | None:
+        """Return the most specific parent that two or more classes share; ``None`` if they share none.
+
+        An empty name is no parent.
+        """
+        if len(classes) < 2:
+            return None
+        for level in self._levels:
+            names = {self._columns[level][index] for index in classes}
+            if len(names) == 1 and (name := names.pop()):
+                return CommonAncestor(level, name, self._counts[level][name])
+        return None

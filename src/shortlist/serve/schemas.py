@@ -1,0 +1,271 @@
+"""The forms of requests and answers of ``/v1``, for OpenAPI; the answers themselves are plain values."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "BatchAnswer",
+    "BatchOptions",
+    "ClassDetails",
+    "ClassList",
+    "Error",
+    "Feedback",
+    "FeedbackKept",
+    "IdentifyAnswer",
+    "IdentifyOptions",
+    "ModelCard",
+]
+
+Id = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class BatchOptions(BaseModel):
+    """Options of a request with one photo for each object."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    predictor: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Name of one of the model's predictors; its first one by default.",
+    )
+    top: int | None = Field(default=None, ge=1, le=100_000, description="Number of classes in each set.")
+    average: float | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        allow_inf_nan=False,
+        description="Number of classes in a set on average.",
+    )
+    coverage: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of sets that hold the true class, as promised.",
+    )
+    macro: bool = Field(
+        default=False,
+        description="With top, average or coverage: divide by class priors, which is good for rare classes.",
+    )
+    related_images: int = Field(default=0, ge=0, le=10, description="Known images beside each candidate.")
+    limit: int = Field(
+        default=20,
+        ge=1,
+        le=100,
+        description="Candidates that are listed: those in the set, then the next best.",
+    )
+    classes: list[Id] = Field(
+        default_factory=list,
+        max_length=2000,
+        description="Ids of the possible classes, all by default. Probabilities sum to 1 over these.",
+    )
+
+
+class IdentifyOptions(BatchOptions):
+    """Options of a request with photos of one object."""
+
+
+class RelatedImageForm(BaseModel):
+    """A known image of a candidate that is like the photos."""
+
+    id: str
+    similarity: float = Field(description="Cosine of the features of the two images.")
+    thumbnail: str = Field(description="Address of a small JPEG.", examples=["/v1/images/0-17"])
+    author: str
+    license: str
+    source: str
+    date: str
+    organ: str
+
+
+class EntersAtForm(BaseModel):
+    """From where on the candidate is in the set, so that a page can redraw the list by itself."""
+
+    top: int = Field(description="It is among the first so many classes.")
+    coverage: float | None = Field(description="It is in the set of every coverage above this.")
+    average: float | None = Field(
+        description="It is in the set of this average size and of every larger one."
+    )
+
+
+class CandidateForm(BaseModel):
+    """A class of the list."""
+
+    id: str
+    name: str
+    parents: dict[str, str] = Field(examples=[{"genus": "Quercus", "family": "Fagaceae"}])
+    probability: float = Field(ge=0, le=1)
+    in_set: bool
+    rare: bool = Field(description="Whether the model saw fewer than 20 examples of it.")
+    enters_at: EntersAtForm
+    related_images: list[RelatedImageForm]
+
+
+class ChoiceForm(BaseModel):
+    """What made the set."""
+
+    predictor: str | None
+    top: int | None
+    average: float | None
+    coverage: float | None
+    macro: bool
+
+
+class PromiseForm(BaseModel):
+    """The promise of sets made like this one; more numbers may come with it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    words: str = Field(description="The promise in whole sentences.")
+    about: str
+    level: float | None = Field(description="Promised coverage; null if none is promised.")
+    size: float | None
+    rows: int | None = Field(description="Calibration rows that it comes from.")
+    holds: bool = Field(description="Whether a coverage is promised for this very list.")
+    why_not: str | None
+
+
+class AncestorForm(BaseModel):
+    """A parent that all classes of the set share."""
+
+    level: str
+    name: str
+    classes: int = Field(description="Number of classes that it has in all.")
+
+
+class ModelName(BaseModel):
+    """Which model answered."""
+
+    name: str
+    version: str
+
+
+class ErrorDetails(BaseModel):
+    """What is wrong."""
+
+    code: str = Field(examples=["damaged_image"])
+    message: str = Field(examples=["The image cannot be decoded: it is cut off or damaged."])
+
+
+class Error(BaseModel):
+    """A refusal."""
+
+    error: ErrorDetails
+    status: Literal["bad_image"] | None = Field(
+        default=None, description="Only if it is an image that is refused."
+    )
+    image: int | None = Field(default=None, description="Number of the image that is refused, from 0.")
+
+
+class AnswerForm(BaseModel):
+    """A short list."""
+
+    status: Literal["ok", "not_confident", "novel"]
+    candidates: list[CandidateForm]
+    set_size: int
+    set_probability: float
+    choice: ChoiceForm
+    promise: PromiseForm
+    common_ancestor: AncestorForm | None
+    renormalized: bool = Field(description="Whether probabilities are of the given classes only.")
+    novelty: dict[str, Any] | None
+
+
+class IdentifyAnswer(AnswerForm):
+    """The answer of ``/v1/identify``."""
+
+    images: int = Field(description="Number of photos that were taken together.")
+    model: ModelName
+    seconds: float
+
+
+class BadImageForm(BaseModel):
+    """An image of a batch that cannot be used."""
+
+    status: Literal["bad_image"]
+    error: ErrorDetails
+    image: int | None
+
+
+class BatchAnswer(BaseModel):
+    """The answer of ``/v1/identify/batch``, with an entry for each image in their order."""
+
+    answers: list[AnswerForm | BadImageForm]
+    model: ModelName
+    seconds: float
+
+
+class ClassForm(BaseModel):
+    """A class that the model knows."""
+
+    id: str
+    name: str
+    parents: dict[str, str]
+    count: int | None = Field(description="Number of training examples.")
+    rare: bool
+
+
+class ClassList(BaseModel):
+    """Some of the classes, and how many there are."""
+
+    total: int
+    classes: list[ClassForm]
+
+
+class ConfusedForm(BaseModel):
+    """A class that photos of another class are taken for."""
+
+    id: str
+    name: str
+    probability: float = Field(description="Mean probability that it gets on held-out photos of the other.")
+
+
+class ClassDetails(ClassForm):
+    """All that is known about a class."""
+
+    confused_with: list[ConfusedForm]
+    example_images: list[RelatedImageForm]
+
+
+class ModelCard(BaseModel):
+    """What the model is, what it can do, and how well it does it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    version: str
+    about: dict[str, Any]
+    classes: int
+    levels: list[str]
+    groups: dict[str, int] | None
+    scores: str
+    predictors: list[dict[str, Any]]
+    choices: dict[str, Any]
+    ladder: dict[str, Any] | None
+    ladder_macro: dict[str, Any] | None
+    metrics: dict[str, Any] | None
+    training: dict[str, Any] | None
+    index: dict[str, Any] | None
+    limits: dict[str, Any]
+
+
+class Feedback(BaseModel):
+    """What a person says about a list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    verb: Literal["confirm", "other_class", "none_of_these", "do_not_know", "bad_image", "not_this_kind"]
+    class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
+    shown: list[Id] = Field(
+        default_factory=list, max_length=100, description="Ids of the list that was shown."
+    )
+    model_version: str | None = Field(default=None, max_length=100)
+    note: str | None = Field(default=None, max_length=2000)
+
+
+class FeedbackKept(BaseModel):
+    """The answer is on disk."""
+
+    kept: Literal[True]

@@ -1,0 +1,215 @@
+"""The parts of a running server, and the way of a request through them."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from shortlist.model import Model
+from shortlist.serve.answerer import Answerer
+from shortlist.serve.batching import Batcher
+from shortlist.serve.card import model_card, model_version, run_facts
+from shortlist.serve.decoding import Decoder
+from shortlist.serve.exchange import Answer, Choice, Query
+from shortlist.serve.feedback import FeedbackLog
+from shortlist.serve.forms import Upload
+from shortlist.serve.keys import Keys
+from shortlist.serve.limits import Admission, Held, Limits, RateLimit
+from shortlist.serve.metrics import Metrics
+from shortlist.serve.refusals import BadImage, Refusal
+from shortlist.serve.schemas import BatchOptions
+
+__all__ = ["Service"]
+
+
+class Service:
+    """All that a server has: model, index, queue, limits, counters.
+
+    Args:
+        model: Model to serve, with a preprocessing and scores of known meaning.
+        source: Folder of the run or model that it comes from, for its card and its version.
+        index: Index of known images; see :class:`shortlist.index.ImageIndex`.
+        keys: File with the keys that are allowed; none are needed if ``None``.
+        feedback: File that people's answers are appended to.
+        limits: Limits of requests.
+
+    Raises:
+        ValueError: If the model does not say how a picture becomes an input, or what its scores mean.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        source: str | Path | None = None,
+        index: Any = None,
+        keys: str | Path | None = None,
+        feedback: str | Path = "feedback.jsonl",
+        limits: Limits | None = None,
+    ) -> None:
+        if model.preprocessing is None:
+            raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
+        self.model, self.index, self.limits = model, index, limits or Limits()
+        self.answerer = Answerer(model, index)
+        self.keys, self.feedback = Keys(keys), FeedbackLog(feedback)
+        self.metrics, self.admission = Metrics(), Admission(self.limits)
+        self.rate = RateLimit(self.limits.rate)
+        self.decoder = Decoder(model, self.limits)
+        self.batcher = Batcher(
+            self.answerer.answer, self.limits, self.metrics, lambda: self.admission.arriving
+        )
+        self.version = model_version(source)
+        name = str(
+            model.about.get("name") or (Path(source).resolve().name if source is not None else "model")
+        )
+        results, training = run_facts(source)
+        self.card = model_card(
+            model,
+            name=name,
+            version=self.version,
+            results=results,
+            training=training,
+            images=None if index is None else len(index),
+            limits=self.limits,
+        )
+        self.name = name
+        self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
+        self.metrics.about = {"name": name, "version": self.version}
+        self.metrics.gauges = {
+            "requests_under_way": ("Requests that are worked on.", lambda: self.admission.requests),
+            "images_waiting": ("Images that wait for the model.", lambda: self.batcher.waiting),
+            "bytes_held": ("Bytes of requests that are held.", lambda: self.admission.held),
+        }
+
+    def client(self, request: Request, key: str | None = None) -> str:
+        """Return who asks, by key or by address; without the key that is needed, the request is refused."""
+        bearer = request.headers.get("authorization", "")
+        if bearer[:7].lower() == "bearer ":
+            key = key or bearer[7:]
+        named = self.keys.client(key or request.headers.get("x-api-key"))
+        return named or (request.client.host if request.client else "unknown")
+
+    @contextmanager
+    def entering(self, request: Request, key: str | None = None) -> Iterator[tuple[Held, int | None]]:
+        """Let a request in by key, rate and number; give what it holds, and what is left of the rate."""
+        left = self.rate.take(self.client(request, key))
+        with self.admission.request() as held:
+            yield held, left
+
+    def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
+        """Return what the options choose, or refuse them with 422."""
+        chosen = {
+            name: getattr(options, name) for name in ("predictor", "top", "average", "coverage", "macro")
+        }
+        try:
+            return self.answerer.check(Choice(**chosen), images=images)
+        except ValueError as error:
+            raise Refusal(422, "bad_parameter", _sentence(error)) from None
+
+    def classes_of(self, options: BatchOptions) -> tuple[int, ...] | None:
+        """Return the indices of the classes that are possible."""
+        if not options.classes:
+            return None
+        unknown = next((id for id in options.classes if id not in self.class_index), None)
+        if unknown is not None:
+            raise Refusal(
+                422, "bad_parameter", f"classes must be ids of the model's classes, got {unknown[:80]!r}."
+            )
+        return tuple(sorted({self.class_index[id] for id in options.classes}))
+
+    async def answer_object(
+        self, uploads: Sequence[Upload], options: BatchOptions, held: Held, *, choice: Choice | None = None
+    ) -> Answer:
+        """Answer about one object, of which there are one or more photos."""
+        choice = choice or self.choice_of(options, images=len(uploads))
+        classes = self.classes_of(options)
+        images = await self.decoder.object([upload.content for upload in uploads])
+        query = Query(images, choice, classes, options.limit, options.related_images)
+        (future,) = self.batcher.submit([query])
+        held.arrived()
+        return await future
+
+    async def answer_each(
+        self, uploads: Sequence[Upload], options: BatchOptions, held: Held
+    ) -> list[Answer | BadImage]:
+        """Answer about each photo by itself; bad ones do not stop the others."""
+        choice, classes = self.choice_of(options, images=1), self.classes_of(options)
+        results: list[Answer | BadImage | None] = [None] * len(uploads)
+        queries, places = [], []
+        for number, upload in enumerate(uploads):
+            try:
+                images = await self.decoder.one(upload.content)
+            except BadImage as bad:
+                bad.image = number
+                results[number] = bad
+                continue
+            queries.append(Query(images, choice, classes, options.limit, options.related_images))
+            places.append(number)
+        futures = self.batcher.submit(queries)
+        held.arrived()
+        for place, future in zip(places, futures, strict=True):
+            results[place] = await future
+        return [result for result in results if result is not None]
+
+    def form_of(self, answer: Answer) -> dict[str, Any]:
+        """Return an answer as plain values."""
+        choice, ancestor = answer.choice, answer.common_ancestor
+        return {
+            "status": answer.status,
+            "candidates": [self._candidate(listed) for listed in answer.candidates],
+            "set_size": answer.set_size,
+            "set_probability": round(answer.set_probability, 6),
+            "choice": dict(vars(choice)),
+            "promise": dict(answer.promise),
+            "common_ancestor": None if ancestor is None else dict(vars(ancestor)),
+            "renormalized": answer.renormalized,
+            "novelty": None if answer.novelty is None else dict(answer.novelty),
+        }
+
+    def _candidate(self, listed: Any) -> dict[str, Any]:
+        return {
+            "id": listed.id,
+            "name": listed.name,
+            "parents": dict(listed.parents),
+            "probability": listed.probability,
+            "in_set": listed.in_set,
+            "rare": listed.rare,
+            "enters_at": dict(vars(listed.enters_at)),
+            "related_images": [self.image_form(image) for image in listed.related_images],
+        }
+
+    def image_form(self, image: Any) -> dict[str, Any]:
+        """Return a known image as plain values, with the address of its thumbnail."""
+        about = {name: getattr(image, name) for name in ("author", "license", "source", "date", "organ")}
+        return {
+            "id": str(image.id),
+            "similarity": round(float(image.similarity), 6),
+            "thumbnail": self.thumbnail_address(str(image.id)),
+            **about,
+        }
+
+    def thumbnail_address(self, name: str) -> str:
+        """Return the address of a thumbnail; where keys are needed, a signature takes the place of one."""
+        return f"/v1/images/{name}{self.keys.sign(name)}"
+
+    def named(self, answer: Mapping[str, Any], start: float) -> dict[str, Any]:
+        """Return an answer with the model that made it and the time that it took."""
+        model = {"name": self.name, "version": self.version}
+        return {**answer, "model": model, "seconds": round(time.perf_counter() - start, 4)}
+
+    def start(self) -> None:
+        """Start to answer; called in the event loop."""
+        self.batcher.start()
+
+    def close(self) -> None:
+        """Answer what waits, and end all threads."""
+        self.batcher.close()
+        self.decoder.close()
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())[:500]
+    return text if text.endswith(".") else f"{text}."

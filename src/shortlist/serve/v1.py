@@ -1,0 +1,247 @@
+"""The routes of ``/v1``."""
+
+import asyncio
+import re
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from shortlist.serve import examples, schemas
+from shortlist.serve.forms import Form, Upload, read_body, read_form
+from shortlist.serve.limits import MAX_IMAGES
+from shortlist.serve.metrics import CONTENT_TYPE
+from shortlist.serve.refusals import BadImage, Refusal
+from shortlist.serve.service import Service
+
+__all__ = ["v1_routes"]
+
+_IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FEEDBACK_BYTES = 64 << 10
+_EXAMPLES = 12  # images of a class
+
+
+def v1_routes(service: Service) -> APIRouter:
+    """Return the routes of a service."""
+    router = APIRouter()
+    _add_identify(router, service)
+    _add_classes(router, service)
+    _add_others(router, service)
+    return router
+
+
+def _add_identify(router: APIRouter, service: Service) -> None:
+    limits = service.limits
+
+    @router.post(
+        "/v1/identify",
+        response_model=schemas.IdentifyAnswer,
+        responses=examples.responses("identify", 400, 401, 408, 413, 415, 422, 429, 503),
+        openapi_extra=examples.images_body(MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."),
+        summary="The short list of one object",
+    )
+    async def identify(request: Request, options: Annotated[schemas.IdentifyOptions, Query()]) -> Response:
+        """Answer with the classes that photos of one object may show, best first, and what is promised."""
+        start = time.perf_counter()
+        with service.entering(request) as (held, _):
+            form = await read_form(request, limits, held, max_files=MAX_IMAGES)
+            uploads = images_of(form)
+            answer = await service.answer_object(uploads, options, held)
+        return JSONResponse(service.named({**service.form_of(answer), "images": len(uploads)}, start))
+
+    @router.post(
+        "/v1/identify/batch",
+        response_model=schemas.BatchAnswer,
+        responses=examples.responses("batch", 400, 401, 408, 413, 415, 422, 429, 503),
+        openapi_extra=examples.images_body(limits.batch_images, "Photos of as many objects, one of each."),
+        summary="The short lists of several objects",
+    )
+    async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
+        """Answer for each photo by itself; a bad one gets the status ``bad_image``."""
+        start = time.perf_counter()
+        with service.entering(request) as (held, _):
+            form = await read_form(request, limits, held, max_files=limits.batch_images)
+            results = await service.answer_each(images_of(form), options, held)
+        answers = [
+            found.to_dict() if isinstance(found, BadImage) else service.form_of(found) for found in results
+        ]
+        return JSONResponse(service.named({"answers": answers}, start))
+
+
+def images_of(form: Form) -> list[Upload]:
+    """Return the images of a form, which has nothing else."""
+    other = sorted((form.files.keys() | form.fields.keys()) - {"images"})
+    if other or "images" in form.fields:
+        raise Refusal(400, "bad_form", "The form must have files as 'images' and nothing else.")
+    if not form.files:
+        raise Refusal(400, "no_images", "The form must have at least one file as 'images', got none.")
+    return form.files["images"]
+
+
+def _add_classes(router: APIRouter, service: Service) -> None:
+    table = service.model.classes
+    words = [
+        " ".join([name, id, *(column[i] for column in table.parents.values())]).casefold()
+        for i, (name, id) in enumerate(zip(table.names, table.ids, strict=True))
+    ]
+    rare = (table.groups() == 0).tolist() if table.counts else [False] * len(table)
+
+    def form_of(index: int) -> dict[str, Any]:
+        return {
+            "id": table.ids[index],
+            "name": table.names[index],
+            "parents": {level: column[index] for level, column in table.parents.items()},
+            "count": table.counts[index] if table.counts else None,
+            "rare": rare[index],
+        }
+
+    @router.get(
+        "/v1/classes",
+        response_model=schemas.ClassList,
+        responses=examples.responses("classes", 401, 422, 429),
+        summary="The classes",
+    )
+    def classes(
+        request: Request,
+        search: Annotated[str, Query(max_length=200, description="Part of a name, id or parent.")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    ) -> Response:
+        """List the classes that the model knows, in the order of its table."""
+        service.rate.take(service.client(request))
+        wanted = search.casefold().split()
+        found = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
+        listed = [form_of(i) for i in found[offset : offset + limit]]
+        return JSONResponse({"total": len(found), "classes": listed})
+
+    @router.get(
+        "/v1/classes/{id:path}",
+        response_model=schemas.ClassDetails,
+        responses=examples.responses("class", 401, 404, 422, 429),
+        summary="One class",
+    )
+    def one_class(request: Request, id: str) -> Response:
+        """Say what is known about a class: its counts, what it is taken for, some images of it."""
+        service.rate.take(service.client(request))
+        index = service.class_index.get(id)
+        if index is None:
+            raise Refusal(404, "unknown_class", "The model has no class of this id.")
+        images = [] if service.index is None else service.index.examples(index, _EXAMPLES)
+        return JSONResponse(
+            {
+                **form_of(index),
+                "confused_with": _confused_with(service, index),
+                "example_images": [service.image_form(image) for image in images],
+            }
+        )
+
+
+def _confused_with(service: Service, index: int) -> list[dict[str, Any]]:
+    summary, table = service.model.summary, service.model.classes
+    if summary is None:
+        return []
+    pairs = zip(summary.confused[index].tolist(), summary.confused_share[index].tolist(), strict=True)
+    return [
+        {"id": table.ids[other], "name": table.names[other], "probability": round(share, 6)}
+        for other, share in pairs
+        if other >= 0
+    ]
+
+
+def _add_others(router: APIRouter, service: Service) -> None:
+    @router.get(
+        "/v1/model",
+        response_model=schemas.ModelCard,
+        responses=examples.responses("model", 401, 429),
+        summary="The model card",
+    )
+    def model(request: Request) -> Response:
+        """Say what the model is, what it can do, and how well it does it."""
+        service.rate.take(service.client(request))
+        return JSONResponse(service.card)
+
+    @router.get(
+        "/v1/images/{id}",
+        response_class=Response,
+        responses={
+            200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}},
+            **examples.responses(None, 401, 404, 422, 429),
+        },
+        summary="A known image",
+    )
+    def image(
+        request: Request, id: str, signature: Annotated[str | None, Query(max_length=100)] = None
+    ) -> Response:
+        """Return a small JPEG of a known image, by its id in the index."""
+        if not service.keys.is_signed(id, signature):
+            service.rate.take(service.client(request))
+        unknown = Refusal(404, "unknown_image", "The index has no image of this id.")
+        if service.index is None or not _IMAGE_ID.fullmatch(id):
+            raise unknown
+        try:
+            content = service.index.thumbnail(id)
+        except (KeyError, ValueError):
+            raise unknown from None
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
+
+    @router.post(
+        "/v1/feedback",
+        response_model=schemas.FeedbackKept,
+        status_code=201,
+        responses=examples.responses("feedback", 400, 401, 408, 413, 415, 422, 429, 503, 507),
+        openapi_extra=examples.json_body(schemas.Feedback),
+        summary="What a person says about a list",
+    )
+    async def feedback(request: Request) -> Response:
+        """Keep an answer of a person: it is on disk when this returns."""
+        with service.entering(request) as (held, _):
+            if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+                raise Refusal(415, "not_json", "The body must be application/json.")
+            body = await read_body(request, service.limits, held, most=_FEEDBACK_BYTES)
+            event = _event(body, service)
+            await asyncio.to_thread(service.feedback.append, event)
+        return JSONResponse({"kept": True}, status_code=201)
+
+    @router.get("/health", summary="Whether the process is alive")
+    async def health() -> dict[str, str]:
+        """Answer as long as the process does."""
+        return {"status": "ok"}
+
+    @router.get("/ready", summary="Whether requests are answered", responses=examples.responses(None, 503))
+    async def ready() -> dict[str, str]:
+        """Answer with 503 while the server starts or shuts down."""
+        if not service.batcher.alive:
+            raise Refusal(503, "not_ready", "The server is starting or shutting down.", retry_after=1)
+        return {"status": "ready"}
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        summary="Counters for Prometheus",
+        responses={200: {"content": {"text/plain": {}}}, **examples.responses(None, 401)},
+    )
+    async def metrics(request: Request) -> Response:
+        """Return counters in the text form of Prometheus."""
+        service.client(request)
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _event(body: bytes, service: Service) -> dict[str, Any]:
+    """Return a checked answer of a person."""
+    try:
+        found = schemas.Feedback.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise Refusal(422, "bad_feedback", f"{place[:80]}: {first['msg'][:200]}.") from None
+    if (found.class_id is not None) != (found.verb in ("confirm", "other_class")):
+        raise Refusal(
+            422, "bad_feedback", "class_id must be given for confirm and other_class, and only there."
+        )
+    for id in (*found.shown, *([found.class_id] if found.class_id is not None else [])):
+        if id not in service.class_index:
+            raise Refusal(422, "bad_feedback", "class_id and shown must be ids of the model's classes.")
+    return {**found.model_dump(), "served_version": service.version}
