@@ -106,8 +106,9 @@ class Answer:
     """An answer to a :class:`Query`.
 
     Args:
-        status: ``ok``; ``not_confident`` if the set is empty, has more than 20 classes that were not asked for,
-            or is less probable than not, by the model's own probabilities; ``novel`` if the photo is like nothing that the model knows.
+        status: ``ok``; ``not_confident`` if the set is empty, has more than 20 classes that were not asked
+            for, or is less probable than not, by the model's own probabilities; ``novel`` if the photo is
+            like nothing that the model knows.
         candidates: Listed classes, the best first.
         set_size: Number of classes in the set, listed or not.
         set_probability: Sum of the probabilities of the set, as the model sees it.
