@@ -1,7 +1,7 @@
 """The answerer: from prepared photos to lists with their promise. It knows no HTTP and keeps no state."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,7 @@ class Answerer:
         self._priors = _priors(model)
         rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
         self._rare = rare.bool().tolist()
+        self._promises: dict[tuple[Choice, str | None], Mapping[str, Any]] = {}
 
     def check(self, choice: Choice, *, images: int = 1) -> Choice:
         """Return the choice with nothing left open.
@@ -167,7 +168,7 @@ class Answerer:
         for i in range(len(scores)):
             rank = None if entries is None else entries.rank[i]
             budget = None if entries is None else entries.budget[i]
-            rows.append(_Row(order[i], sets[i] & possible[i], possible[i], rank, budget))
+            rows.append(_Row(order[i], sets[i] & possible[i], possible[i], rank, budget, ladder))
         return rows
 
     def _top(self, choice: Choice) -> TopK:
@@ -189,81 +190,100 @@ class Answerer:
     def _answer(
         self, query: Query, choice: Choice, row: "_Row", probabilities: np.ndarray, features: Tensor | None
     ) -> Answer:
-        ladder = self._ladder(choice)
-        listed, places = row.listed(query.limit)
-        related: Sequence[Sequence[Any]] = [()] * len(listed)
+        listed = row.listed(query.limit)
+        related: Sequence[Sequence[Any]] = [()] * len(listed.classes)
         if features is not None and query.related_images and self.index is not None:
-            related = self.index.similar(features, listed, query.related_images)
-        candidates = tuple(
-            self._candidate(index, place, row, probabilities, ladder, images)
-            for index, place, images in zip(listed, places, related, strict=True)
-        )
+            related = self.index.similar(features, listed.classes, query.related_images)
         members = np.flatnonzero(row.inside)
         mass = float(probabilities[members].sum())
         sure = 0 < len(members) <= max(LONG, choice.top or 0) and mass >= 0.5
-        why_not = SOME_CLASSES if query.classes is not None else SEVERAL if len(query.images) > 1 else None
         return Answer(
             status="ok" if sure else "not_confident",
-            candidates=candidates,
+            candidates=self._candidates(listed, probabilities[listed.classes].tolist(), related),
             set_size=len(members),
             set_probability=min(mass, 1.0),
             choice=choice,
-            promise=promise_of(self.model, choice, ladder, why_not=why_not),
+            promise=self._promise(choice, _why_not(query)),
             common_ancestor=self._lineage.common_ancestor(members.tolist()),
             renormalized=query.classes is not None,
         )
 
-    def _candidate(
-        self,
-        index: int,
-        place: int,
-        row: "_Row",
-        probabilities: np.ndarray,
-        ladder: Ladder | None,
-        images: Sequence[Any],
-    ) -> Listed:
-        table = self.model.classes
-        return Listed(
-            index=index,
-            id=table.ids[index],
-            name=table.names[index],
-            parents=self._lineage.parents_of(index),
-            probability=float(probabilities[index]),
-            in_set=bool(row.inside[index]),
-            rare=self._rare[index],
-            enters_at=row.enters_at(index, place, ladder),
-            related_images=tuple(_related(image) for image in images),
+    def _promise(self, choice: Choice, why_not: str | None) -> Mapping[str, Any]:
+        key = (choice, why_not)
+        if key not in self._promises:
+            if len(self._promises) > 1000:  # of values that clients choose
+                self._promises.clear()
+            self._promises[key] = promise_of(self.model, choice, self._ladder(choice), why_not=why_not)
+        return self._promises[key]
+
+    def _candidates(
+        self, listed: "_Listing", probabilities: Sequence[float], related: Sequence[Sequence[Any]]
+    ) -> tuple[Listed, ...]:
+        table, parents = self.model.classes, self._lineage.parents
+        return tuple(
+            Listed(
+                class_index=index,
+                id=table.ids[index],
+                name=table.names[index],
+                parents=parents[index],
+                probability=min(probability, 1.0),
+                in_set=in_set,
+                rare=self._rare[index],
+                enters_at=EntersAt(*enters_at),
+                related_images=tuple(map(_related, images)),
+            )
+            for index, probability, in_set, enters_at, images in zip(
+                listed.classes, probabilities, listed.in_set, listed.enters_at, related, strict=True
+            )
         )
 
 
+@dataclass(frozen=True)
+class _Listing:
+    """The classes to list, the best first, whether they are in the set, and from where on they are."""
+
+    classes: list[int]
+    in_set: list[bool]
+    enters_at: list[tuple[int, float | None, float | None]]
+
+
+@dataclass(frozen=True)
 class _Row:
-    """The set of one row, and from where on each class is in."""
+    """The set of one object, and from where on each class is in."""
 
-    def __init__(
-        self,
-        order: np.ndarray,
-        inside: np.ndarray,
-        possible: np.ndarray,
-        rank: np.ndarray | None,
-        budget: np.ndarray | None,
-    ) -> None:
-        self.order, self.inside, self.possible, self.rank, self.budget = order, inside, possible, rank, budget
+    order: np.ndarray
+    inside: np.ndarray
+    possible: np.ndarray
+    rank: np.ndarray | None
+    budget: np.ndarray | None
+    ladder: Ladder | None
 
-    def listed(self, limit: int) -> tuple[list[int], list[int]]:
-        """Return the classes to list, the best first, and their places: the set first, then the next best."""
-        in_order = np.argsort(-self.order, kind="stable")[: int(self.possible.sum())]
+    def listed(self, limit: int) -> _Listing:
+        """List the set first, then the next best."""
+        in_order = np.argsort(-self.order, kind="stable")[: np.count_nonzero(self.possible)]
         members = self.inside[in_order]
         kept = members & (np.cumsum(members) <= limit)
-        others = ~members & (np.cumsum(~members) <= limit - int(kept.sum()))
+        others = ~members & (np.cumsum(~members) <= limit - np.count_nonzero(kept))
         places = np.flatnonzero(kept | others)
-        return in_order[places].tolist(), (places + 1).tolist()
+        classes = in_order[places]
+        return _Listing(
+            classes.tolist(), members[places].tolist(), self._enters_at(classes, (places + 1).tolist())
+        )
 
-    def enters_at(self, index: int, place: int, ladder: Ladder | None) -> EntersAt:
-        if ladder is None or self.rank is None or self.budget is None:
-            return EntersAt(place, None, None)
-        known = self.budget[index] < len(ladder.pooled)
-        average = float(self.budget[index] / ladder.rows) if known else None
-        return EntersAt(place, float(self.rank[index] / (ladder.rows + 1)), average)
+    def _enters_at(
+        self, classes: np.ndarray, places: list[int]
+    ) -> list[tuple[int, float | None, float | None]]:
+        if self.ladder is None or self.rank is None or self.budget is None:
+            return [(place, None, None) for place in places]
+        rows, most = self.ladder.rows, len(self.ladder.pooled)
+        coverages = (self.rank[classes] / (rows + 1)).tolist()
+        sizes = [budget / rows if budget < most else None for budget in self.budget[classes].tolist()]
+        return list(zip(places, coverages, sizes, strict=True))
+
+
+def _why_not(query: Query) -> str | None:
+    """Say why a promise is not about this list."""
+    return SOME_CLASSES if query.classes is not None else SEVERAL if len(query.images) > 1 else None
 
 
 def _priors(model: Model) -> tuple[Tensor, Tensor] | None:

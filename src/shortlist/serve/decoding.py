@@ -17,6 +17,7 @@ from shortlist.serve.refusals import BadImage
 __all__ = ["FORMATS", "Decoder", "decode"]
 
 FORMATS = ("JPEG", "PNG", "WEBP")
+_SOME = 8  # images that are decoded in one go: to change threads costs as much as to decode a small one
 
 
 class _Timed(io.BytesIO):
@@ -82,22 +83,30 @@ class Decoder:
         self.model, self.limits = model, limits
         self._pool = ThreadPoolExecutor(limits.decoders, thread_name_prefix="decode")
 
-    async def one(self, content: bytes) -> Tensor:
-        """Decode an image in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._pool, decode, content, self.model, self.limits
-        )
+    async def each(self, contents: Sequence[bytes]) -> list[Tensor | BadImage]:
+        """Decode images, some at a time; for a bad one, what is wrong with it and its number."""
+        loop = asyncio.get_running_loop()
+        parts = [range(start, min(start + _SOME, len(contents))) for start in range(0, len(contents), _SOME)]
+        jobs = [loop.run_in_executor(self._pool, self._decode_some, contents, part) for part in parts]
+        return [result for part in await asyncio.gather(*jobs) for result in part]
 
-    async def object(self, contents: Sequence[bytes]) -> Tensor:
-        """Decode all images of one object (n, ...); the first bad one is named by its number."""
-        parts = []
-        for number, content in enumerate(contents):
+    def _decode_some(self, contents: Sequence[bytes], numbers: range) -> list[Tensor | BadImage]:
+        results: list[Tensor | BadImage] = []
+        for number in numbers:
             try:
-                parts.append(await self.one(content))
+                results.append(decode(contents[number], self.model, self.limits))
             except BadImage as bad:
                 bad.image = number
-                raise
-        return torch.cat(parts)
+                results.append(bad)
+        return results
+
+    async def object(self, contents: Sequence[bytes]) -> Tensor:
+        """Decode all images of one object (n, ...), or raise what is wrong with the first bad one."""
+        results = await self.each(contents)
+        for result in results:
+            if isinstance(result, BadImage):
+                raise result
+        return torch.cat([result for result in results if isinstance(result, Tensor)])
 
     def close(self) -> None:
         """End the threads when they have finished."""

@@ -1,8 +1,11 @@
-"""What goes into the answerer and what comes out of it: plain data, no HTTP."""
+"""What goes into the answerer and what comes out of it: plain data, no HTTP.
+
+Of candidates there are many in each answer: they are named tuples, which are made in a third of the time.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -49,8 +52,7 @@ class Query:
     related_images: int = 0
 
 
-@dataclass(frozen=True)
-class RelatedImage:
+class RelatedImage(NamedTuple):
     """A known image of a class, which is like the photos in question."""
 
     id: str
@@ -62,8 +64,7 @@ class RelatedImage:
     organ: str = ""
 
 
-@dataclass(frozen=True)
-class EntersAt:
+class EntersAt(NamedTuple):
     """From where on a candidate is in the set.
 
     Args:
@@ -77,11 +78,10 @@ class EntersAt:
     average: float | None
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """One class of the list."""
 
-    index: int
+    class_index: int
     id: str
     name: str
     parents: Mapping[str, str]
@@ -92,8 +92,7 @@ class Listed:
     related_images: tuple[RelatedImage, ...] = ()
 
 
-@dataclass(frozen=True)
-class CommonAncestor:
+class CommonAncestor(NamedTuple):
     """A parent that all classes of the set share, and how many classes it has in all."""
 
     level: str

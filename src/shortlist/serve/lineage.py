@@ -9,7 +9,11 @@ __all__ = ["Lineage"]
 
 
 class Lineage:
-    """The levels above the classes of a table, the most specific first: the one with the most parents."""
+    """The levels above the classes of a table, the most specific first: the one with the most parents.
+
+    Attributes:
+        parents: The parents of each class, by level.
+    """
 
     def __init__(self, table: ClassTable) -> None:
         self._columns = {level: tuple(column) for level, column in table.parents.items()}
@@ -19,11 +23,10 @@ class Lineage:
             for name in column:
                 counts[name] = counts.get(name, 0) + 1
             self._counts[level] = counts
+        self.parents = [
+            {level: column[index] for level, column in self._columns.items()} for index in range(len(table))
+        ]
         self._levels = sorted(self._columns, key=lambda level: -len(self._counts[level]))
-
-    def parents_of(self, index: int) -> dict[str, str]:
-        """Return the parent of a class at each level."""
-        return {level: column[index] for level, column in self._columns.items()}
 
     def common_ancestor(self, classes: Sequence[int]) -> CommonAncestor | None:
         """Return the most specific parent that two or more classes share; ``None`` if they share none.

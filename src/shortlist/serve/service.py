@@ -137,22 +137,15 @@ class Service:
     ) -> list[Answer | BadImage]:
         """Answer about each photo by itself; bad ones do not stop the others."""
         choice, classes = self.choice_of(options, images=1), self.classes_of(options)
-        results: list[Answer | BadImage | None] = [None] * len(uploads)
-        queries, places = [], []
-        for number, upload in enumerate(uploads):
-            try:
-                images = await self.decoder.one(upload.content)
-            except BadImage as bad:
-                bad.image = number
-                results[number] = bad
-                continue
-            queries.append(Query(images, choice, classes, options.limit, options.related_images))
-            places.append(number)
-        futures = self.batcher.submit(queries)
+        decoded = await self.decoder.each([upload.content for upload in uploads])
+        queries = [
+            Query(images, choice, classes, options.limit, options.related_images)
+            for images in decoded
+            if not isinstance(images, BadImage)
+        ]
+        answers = iter(self.batcher.submit(queries))
         held.arrived()
-        for place, future in zip(places, futures, strict=True):
-            results[place] = await future
-        return [result for result in results if result is not None]
+        return [images if isinstance(images, BadImage) else await next(answers) for images in decoded]
 
     def form_of(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as plain values."""
@@ -164,7 +157,7 @@ class Service:
             "set_probability": round(answer.set_probability, 6),
             "choice": dict(vars(choice)),
             "promise": dict(answer.promise),
-            "common_ancestor": None if ancestor is None else dict(vars(ancestor)),
+            "common_ancestor": None if ancestor is None else ancestor._asdict(),
             "renormalized": answer.renormalized,
             "novelty": None if answer.novelty is None else dict(answer.novelty),
         }
@@ -177,7 +170,7 @@ class Service:
             "probability": listed.probability,
             "in_set": listed.in_set,
             "rare": listed.rare,
-            "enters_at": dict(vars(listed.enters_at)),
+            "enters_at": listed.enters_at._asdict(),
             "related_images": [self.image_form(image) for image in listed.related_images],
         }
 
