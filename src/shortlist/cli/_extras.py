@@ -20,6 +20,8 @@ EXTRA_OF = {
     "jinja2": "report",
     "scipy": "report",
     "fastapi": "serve",
+    "python_multipart": "serve",
+    "starlette": "serve",
     "uvicorn": "serve",
     "ray": "scale",
 }
