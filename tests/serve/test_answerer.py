@@ -1,0 +1,206 @@
+"""The answerer against loops over single images."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shortlist import ClassTable, Model
+from shortlist.predictors import AverageK, Conformal, TopK
+from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+from shortlist.serve.answerer import Answerer
+from shortlist.serve.exchange import Choice, Query
+from shortlist.serve.lineage import Lineage
+from tests.serve.parts import PREPARE, TREES, Index, make_model
+
+
+def inputs(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(n, 1, 2, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_list_has_the_models_own_probabilities_and_set(model):
+    batch = inputs(20)
+    answers = Answerer(model).answer([Query(image[None]) for image in batch])
+    expected = model.short_lists(batch, "conformal90", at_least=6)
+    for answer, candidates in zip(answers, expected, strict=True):
+        assert answer.choice.predictor == "conformal90"
+        assert [(c.id, c.name, c.in_set) for c in answer.candidates] == [
+            (c.id, c.name, c.in_set) for c in candidates
+        ]
+        assert [c.probability for c in answer.candidates] == pytest.approx(
+            [c.probability for c in candidates]
+        )
+        assert answer.set_size == sum(c.in_set for c in candidates)
+        assert answer.set_probability == pytest.approx(sum(c.probability for c in candidates if c.in_set))
+        assert [dict(c.parents) for c in answer.candidates] == [dict(c.parents) for c in candidates]
+        assert [c.rare for c in answer.candidates] == [c.id == "a/1" for c in candidates]
+
+
+def test_several_photos_count_by_the_mean_of_their_log_posteriors(model):
+    batch = inputs(3)
+    [answer] = Answerer(model).answer([Query(batch, Choice(top=6))])
+    posteriors = [model.probabilities(model.scores(image[None]))[0].double() for image in batch]
+    product = torch.stack(posteriors).log().mean(0).exp()
+    expected = product / product.sum()
+    found = {c.class_index: c.probability for c in answer.candidates}
+    assert [found[i] for i in range(6)] == pytest.approx(expected.tolist(), abs=1e-6)
+    assert not answer.promise["holds"]
+
+
+def test_some_classes_share_all_the_probability(model):
+    image = inputs(1)
+    [answer] = Answerer(model).answer([Query(image, Choice(coverage=0.8), classes=(1, 3, 4))])
+    [whole] = Answerer(model).answer([Query(image, Choice(coverage=0.8))])
+    before = {c.class_index: c.probability for c in whole.candidates}
+    total = sum(before[i] for i in (1, 3, 4))
+    assert {c.class_index for c in answer.candidates} == {1, 3, 4}
+    for c in answer.candidates:
+        assert c.probability == pytest.approx(before[c.class_index] / total, rel=1e-5)
+    assert answer.renormalized and not whole.renormalized
+    assert not answer.promise["holds"] and "some classes" in answer.promise["why_not"]
+    assert whole.promise["holds"] and whole.promise["level"] == 0.8
+
+
+@pytest.mark.parametrize("macro", [False, True])
+@pytest.mark.parametrize(
+    "choice",
+    [{"top": 1}, {"top": 4}, {"average": 1.5}, {"average": 3}, {"coverage": 0.6}, {"coverage": 0.95}],
+)
+def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
+    generator = torch.Generator().manual_seed(2)  # the calibration rows of the model
+    rows = torch.rand(400, 1, 2, 2, generator=generator)
+    scores = model.scores(rows).clone()
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    priors = (TREES.class_counts / TREES.class_counts.sum()).float() if macro else None
+    if "top" in choice:
+        predictor = TopK(choice["top"], priors=priors)
+    elif "average" in choice:
+        predictor = AverageK(choice["average"], priors=priors).calibrate(scores)
+    else:
+        score = "prevalence_adjusted" if macro else "lac"
+        predictor = Conformal(coverage=choice["coverage"], score=score, priors=priors).calibrate(
+            scores, target
+        )
+    batch = inputs(30, seed=7)
+    answers = Answerer(model).answer([Query(image[None], Choice(**choice, macro=macro)) for image in batch])
+    sets = predictor(model.scores(batch)).numpy()
+    for answer, row in zip(answers, sets, strict=True):
+        assert {c.class_index for c in answer.candidates if c.in_set} == set(np.flatnonzero(row))
+        entries = [c.enters_at for c in answer.candidates]
+        if "coverage" in choice:
+            assert [e.coverage < choice["coverage"] for e in entries] == [c.in_set for c in answer.candidates]
+        if "average" in choice:
+            assert [e.average <= choice["average"] for e in entries] == [c.in_set for c in answer.candidates]
+        assert [e.top for e in entries] == list(range(1, 7))
+        assert [e.coverage for e in entries] == sorted(e.coverage for e in entries)
+
+
+def test_answers_do_not_depend_on_the_batch(model):
+    batch = inputs(12)
+    choices = [Choice(), Choice(top=2), Choice(coverage=0.7, macro=True), Choice(predictor="average2_macro")]
+    queries = [
+        Query(batch[i : i + 1 + i % 2], choices[i % 4], classes=(0, 2, 5) if i % 3 == 0 else None)
+        for i in range(10)
+    ]
+    answerer = Answerer(model)
+    together, alone = answerer.answer(queries), [answerer.answer([query])[0] for query in queries]
+    for first, second in zip(together, alone, strict=True):
+        assert [c[:1] + c[5:7] for c in first.candidates] == [c[:1] + c[5:7] for c in second.candidates]
+        assert [c.probability for c in first.candidates] == pytest.approx(
+            [c.probability for c in second.candidates]
+        )
+        assert dataclasses.replace(first, candidates=(), set_probability=0) == dataclasses.replace(
+            second, candidates=(), set_probability=0
+        )
+    assert answerer.answer([]) == []
+
+
+def test_the_limit_keeps_the_set_first():
+    table = ClassTable([f"c{i}" for i in range(5)], counts=[10] * 5)
+    scores = torch.tensor([[0.3, 0.28, 0.22, 0.15, 0.05]]).log()
+    predictor = Conformal(coverage=0.5, rule="class_conditional").calibrate(
+        torch.cat([scores] * 5), torch.arange(5)
+    )
+    predictor.threshold = 1 - torch.tensor([0.9, 0.2, 0.9, 0.1, 0.01])  # classes 1, 3 and 4
+    model = Model.from_parts(
+        nn.Identity(),
+        table,
+        score_map=make_map(table),
+        predictors={"odd": predictor},
+    )
+    listed = [Answerer(model).answer([Query(scores, limit=limit)])[0].candidates for limit in (1, 2, 4, 9)]
+    assert [[c.class_index for c in found] for found in listed] == [
+        [1],
+        [1, 3],
+        [0, 1, 3, 4],
+        [0, 1, 2, 3, 4],
+    ]
+    assert [c.enters_at.top for c in listed[2]] == [1, 2, 4, 5]
+
+
+def make_map(table: ClassTable) -> ScoreMap:
+    return ScoreMap(len(table), contains=PriorRecord.training(table.class_counts))
+
+
+def test_status_says_when_the_model_does_not_know():
+    table = ClassTable([f"c{i}" for i in range(40)], counts=[10] * 40)
+    model = Model.from_parts(nn.Identity(), table, score_map=make_map(table))
+    sure, flat = torch.zeros(1, 40), torch.zeros(1, 40)
+    sure[0, 3] = 9.0
+    answerer = Answerer(model)
+    statuses = [answerer.answer([Query(x, Choice(top=k))])[0].status for x in (sure, flat) for k in (1, 21)]
+    assert statuses == ["ok", "ok", "not_confident", "ok"]  # 21 of 40 equal classes hold 52 %
+    assert answerer.answer([Query(flat)])[0].choice.top == 5  # of a model without predictors
+
+
+def test_images_are_beside_their_candidates(model):
+    queries = [
+        Query(inputs(2), related_images=1),
+        Query(inputs(1)),
+        Query(inputs(1), related_images=10, limit=2),
+    ]
+    first, second, third = Answerer(model, Index()).answer(queries)
+    for c in first.candidates:
+        assert [image.id for image in c.related_images] == [f"{c.class_index}-0"]
+    assert all(c.related_images == () for c in second.candidates)
+    assert [len(c.related_images) for c in third.candidates] == [2, 2]
+    assert third.candidates[0].related_images[1].similarity == pytest.approx(0.8)
+
+
+def test_a_parent_that_all_share_is_the_most_specific_one():
+    lineage = Lineage(TREES)
+    assert lineage.common_ancestor([0, 1]) == ("genus", "Quercus", 2)
+    assert lineage.common_ancestor([0, 2]) == ("family", "Fagaceae", 3)
+    assert lineage.common_ancestor([0, 3]) is None
+    assert lineage.common_ancestor([0]) is None
+    assert Lineage(ClassTable(["a", "b"], parents={"genus": ["", ""]})).common_ancestor([0, 1]) is None
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (Choice(top=2, coverage=0.9), "at most one of"),
+        (Choice(predictor="best"), r"predictor must be one of the model's \(conformal90, top2"),
+        (Choice(predictor="top2", macro=True), "macro goes with top"),
+        (Choice(top=7), "top must be from 1 to 6, got 7"),
+        (Choice(average=5.999), "average must be from 1 to"),
+        (Choice(coverage=1.0), "coverage must be < 1"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_named(model, choice, words):
+    with pytest.raises(ValueError, match=words):
+        Answerer(model).check(choice)
+
+
+@pytest.mark.errors
+def test_what_a_model_lacks_is_named():
+    plain = make_model(summary=None)
+    with pytest.raises(ValueError, match="kept nothing of its calibration rows"):
+        Answerer(plain).check(Choice(coverage=0.9))
+    [answer] = Answerer(plain).answer([Query(inputs(1), Choice(top=2))])
+    assert answer.candidates[0].enters_at == (1, None, None)
+    with pytest.raises(UnknownPriorError):
+        Answerer(Model.from_parts(nn.Identity(), TREES, preprocessing=PREPARE))
