@@ -1,5 +1,6 @@
 """Limits of requests: sizes, numbers, rates. Each has a clear answer when it is reached."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -139,7 +140,7 @@ class RateLimit:
         if len(self._buckets) > self._clients:
             self._buckets.popitem(last=False)
         if not allowed:
-            wait = max(1, round((1 - tokens) * 60 / self.per_minute + 0.5))
+            wait = max(1, math.ceil((1 - tokens) * 60 / self.per_minute))
             raise Refusal(
                 429,
                 "rate_limit",
