@@ -1,7 +1,7 @@
 """The server beside calling the model directly: throughput, latency, overload, and its end.
 
 A process of its own serves the network of the demo (150 classes, images of 32 x 32) at an address of this
-machine; the clients are tasks of this process, which send finished bytes and read answers. Both share the cores.
+machine; the clients are tasks of this process, which send finished bytes and read answers. Cores are shared.
 Direct is ``Model.short_lists`` of the same encoded images in batches of 64, on one thread, as ``shortlist
 predict`` does; all are measured in turns in one run.
 """
@@ -106,6 +106,7 @@ class Load:
     seconds: float = 0.0
 
     def line(self, images: int = 1) -> str:
+        """Return rate and latency as text."""
         rate = images * self.statuses[200] / self.seconds
         p99 = quantiles(self.accepted, n=100)[98] if len(self.accepted) > 1 else float("nan")
         return f"{rate:7.0f} images/s, p50 {median(self.accepted):6.1f} ms, p99 {p99:6.1f} ms"
@@ -170,7 +171,7 @@ class Server:
         command = [
             sys.executable,
             "-m",
-            "shortlist.cli",
+            "shortlist",
             "serve",
             str(model),
             "--port",
@@ -243,9 +244,8 @@ def end_under_load(folder: Path) -> None:
         await asyncio.gather(*tasks)
 
     asyncio.run(run())
-    print(
-        f"SIGTERM under 64 clients: {dict(load.statuses)}, lost {load.lost}, ends with {server.process.wait(60)}"
-    )
+    code = server.process.wait(60)
+    print(f"SIGTERM under 64 clients: {dict(load.statuses)}, lost {load.lost}, ends with {code}")
 
 
 if __name__ == "__main__":
