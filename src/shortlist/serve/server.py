@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shortlist.serve.app import make_app
 from shortlist.serve.guard import LOOPBACK
@@ -52,4 +53,5 @@ def serve(
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=64 << 10,
     )
-    uvicorn.Server(config).run()
+    with suppress(KeyboardInterrupt):  # which comes again when all is done
+        uvicorn.Server(config).run()

@@ -1,0 +1,165 @@
+"""The command itself, in a process of its own, at an address of this machine."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image
+
+from shortlist import ClassTable, Model
+from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.predictors import TopK
+from shortlist.scores import PriorRecord, ScoreMap
+from tests.serve.parts import PREPARE, encoded, files, png
+from tests.serve.test_bad_uploads import REFUSED
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    table = ClassTable(("a", "b", "c"), counts=(10, 10, 10))
+    spec = NetworkSpec(name="linear", num_classes=3, input_shape=(1, 2, 2))
+    model = Model.from_parts(
+        build_network(spec),
+        table,
+        preprocessing=PREPARE,
+        score_map=ScoreMap(3, contains=PriorRecord.training(table.class_counts)),
+        predictors={"top1": TopK(1)},
+        spec=spec,
+    )
+    path = tmp_path_factory.mktemp("served") / "model"
+    model.save(path)
+    return path
+
+
+class Server:
+    def __init__(self, folder: Path, place: Path, *options: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = place / "server.log"
+        command = [
+            sys.executable,
+            "-m",
+            "shortlist",
+            "serve",
+            str(folder),
+            "--port",
+            str(self.port),
+            *options,
+        ]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=place)
+        self.address = f"http://127.0.0.1:{self.port}"
+        stop = time.monotonic() + 60
+        while time.monotonic() < stop and self.process.poll() is None:
+            try:
+                if httpx.get(f"{self.address}/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.1)
+        raise AssertionError(self.log.read_text())
+
+    def peak_megabytes(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+
+
+@pytest.fixture
+def server(folder, tmp_path):
+    started = Server(folder, tmp_path)
+    yield started
+    if started.process.poll() is None:
+        started.process.kill()
+    started.process.wait()
+
+
+def begun(port: int, body: bytes) -> socket.socket:
+    """A connection that has sent the head of a request and a part of its body."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    head = (
+        "POST /v1/identify HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + body[:40])
+    return connection
+
+
+def test_what_was_begun_is_answered_at_sigterm(server):
+    part = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
+    body = part + png(1) + b"\r\n--b--\r\n"
+    connections = [begun(server.port, body) for _ in range(40)]
+    stop = time.monotonic() + 20
+    while "shortlist_requests_under_way 40" not in httpx.get(f"{server.address}/metrics").text:
+        assert time.monotonic() < stop
+        time.sleep(0.05)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.address}/health")  # nobody new is let in
+    for connection in connections:
+        connection.sendall(body[40:])
+    for connection in connections:
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"}")
+        connection.close()
+    assert server.process.wait(30) in (0, -signal.SIGTERM)
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_memory_is_bounded_whatever_is_sent(server):
+    httpx.post(f"{server.address}/v1/identify", files=files(png(1)))
+    before = server.peak_megabytes()
+
+    def send(content: bytes) -> int:
+        return httpx.post(f"{server.address}/v1/identify", files=files(content), timeout=120).status_code
+
+    bad = [content for content, _, _ in REFUSED.values()] * 8
+    with ThreadPoolExecutor(8) as clients:
+        assert all(400 <= status < 500 for status in clients.map(send, bad))
+    after_bad = server.peak_megabytes()
+    assert after_bad - before < 150
+    large = encoded(Image.new("L", (7000, 7000), 99), "PNG")  # 49 million pixels
+    with ThreadPoolExecutor(8) as clients:
+        assert set(clients.map(send, [large] * 8)) == {200}
+    # two are decoded at a time: gray, then in colors, at 4 bytes a pixel at most
+    assert server.peak_megabytes() - after_bad < 2 * 49 * 8 + 100
+    print(
+        f"MB: {before:.0f} at rest, {after_bad:.0f} after bad ones, {server.peak_megabytes():.0f} after large ones"
+    )
+
+
+def test_overload_is_answered_by_503_alone(folder, tmp_path):
+    server = Server(folder, tmp_path, "--max-requests", "4", "--queue", "8")
+
+    def send(number: int) -> tuple[int, str | None]:
+        answer = httpx.post(f"{server.address}/v1/identify", files=files(png(number)), timeout=60)
+        return answer.status_code, answer.headers.get("retry-after")
+
+    try:
+        with ThreadPoolExecutor(32) as clients:
+            answers = list(clients.map(send, range(200)))
+        assert {status for status, _ in answers} <= {200, 503}
+        assert all(retry == "1" for status, retry in answers if status == 503)
+        assert sum(status == 200 for status, _ in answers) >= 4
+        assert httpx.get(f"{server.address}/ready").status_code == 200
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(30)
+
+
+def test_a_folder_that_is_no_model_is_refused_in_a_line(tmp_path):
+    command = [sys.executable, "-m", "shortlist", "serve", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "is not a folder with a saved model" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
