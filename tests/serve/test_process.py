@@ -134,9 +134,8 @@ def test_memory_is_bounded_whatever_is_sent(server):
         assert set(clients.map(send, [large] * 8)) == {200}
     # two are decoded at a time: gray, then in colors, at 4 bytes a pixel at most
     assert server.peak_megabytes() - after_bad < 2 * 49 * 8 + 100
-    print(
-        f"MB: {before:.0f} at rest, {after_bad:.0f} after bad ones, {server.peak_megabytes():.0f} after large ones"
-    )
+    peak = server.peak_megabytes()
+    print(f"MB: {before:.0f} at rest, {after_bad:.0f} after bad ones, {peak:.0f} after large ones")
 
 
 def test_overload_is_answered_by_503_alone(folder, tmp_path):

@@ -1,5 +1,6 @@
 """The parts of a running server, and the way of a request through them."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from shortlist.index import ImageIndex
 from shortlist.model import Model
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher
@@ -23,6 +25,8 @@ from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
 
 __all__ = ["Service"]
+
+_LOG = logging.getLogger("shortlist.serve")
 
 
 class Service:
@@ -58,9 +62,7 @@ class Service:
         self.metrics, self.admission = Metrics(), Admission(self.limits)
         self.rate = RateLimit(self.limits.rate)
         self.decoder = Decoder(model, self.limits)
-        self.batcher = Batcher(
-            self.answerer.answer, self.limits, self.metrics, lambda: self.admission.arriving
-        )
+        self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
         self.version = model_version(source)
         name = str(
             model.about.get("name") or (Path(source).resolve().name if source is not None else "model")
@@ -83,6 +85,15 @@ class Service:
             "images_waiting": ("Images that wait for the model.", lambda: self.batcher.waiting),
             "bytes_held": ("Bytes of requests that are held.", lambda: self.admission.held),
         }
+
+    def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
+        """Answer queries, after a look whether the index has changed."""
+        if isinstance(self.index, ImageIndex) and any(query.related_images for query in queries):
+            try:
+                self.index.refresh()
+            except (OSError, ValueError) as error:  # the images that were known before are still there
+                _LOG.error("the index cannot be read again: %s", error)
+        return self.answerer.answer(queries)
 
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""
