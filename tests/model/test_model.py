@@ -14,7 +14,7 @@ from torch import nn
 import shortlist
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist._manifest import read_sealed, write_sealed
-from shortlist.model import ModelError, network_by_name
+from shortlist.model import CalibrationSummary, ModelError, network_by_name
 from shortlist.model.files import read_description, write_calibration, write_description
 from shortlist.models.heads import CosineHead
 from shortlist.models.spec import NetworkSpec, build_network
@@ -642,3 +642,59 @@ def test_networks_of_any_precision_take_images_as_they_come(dtype):
     batch = torch.randn(5, 1, 4, 4)
     expected = network(batch.to(dtype)).float()
     assert torch.equal(Model.from_parts(network, SIX).scores(batch), expected)
+
+
+# what is kept of calibration rows
+
+
+def summary_rows() -> tuple[torch.Tensor, torch.Tensor]:
+    scores = 2 * torch.randn(80, 6)
+    return scores, torch.multinomial(scores.softmax(1), 1).squeeze(1)
+
+
+def test_a_summary_is_saved_with_the_model(tmp_path):
+    scores, target = summary_rows()
+    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
+    trained(summary=summary).save(tmp_path / "with")
+    trained().save(tmp_path / "without")
+    again = Model.load(tmp_path / "with").summary
+    assert again is not None and again.macro is not None
+    assert again.to_tensors().keys() == summary.to_tensors().keys()
+    for name, tensor in summary.to_tensors().items():
+        assert torch.equal(again.to_tensors()[name], tensor), name
+    assert Model.load(tmp_path / "without").summary is None
+    (tmp_path / "with" / "summary.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"summary\.safetensors is missing"):
+        Model.load(tmp_path / "with")
+
+
+def test_a_summary_names_the_classes_that_get_the_probability_of_others():
+    scores, target = summary_rows()
+    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
+    for index in target.unique().tolist():
+        mean = scores[target == index].softmax(1).mean(0)
+        order = sorted((j for j in range(6) if j != index), key=lambda j: -float(mean[j]))
+        assert summary.confused[index].tolist() == order
+        assert torch.allclose(summary.confused_share[index], mean[order])
+    few = CalibrationSummary.of_rows(scores[:1], target[:1], adjusted_map(), SIX)
+    other = (int(target[0]) + 1) % 6
+    assert few.confused[other].tolist() == [-1] * 5
+    assert CalibrationSummary.of_rows(scores, torch.full((80,), -100), adjusted_map(), SIX) is None
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_scores_and_features_come_from_one_pass(kind):
+    model, batch = trained(kind), torch.randn(5, 1, 16, 16)
+    calls = []
+    model.network.register_forward_hook(lambda *_: calls.append(1))
+    scores, features = model.scores_and_features(batch)
+    assert len(calls) == 1
+    assert torch.equal(scores, model.scores(batch)) and torch.equal(features, model.features(batch))
+
+
+@pytest.mark.errors
+def test_a_summary_must_be_of_the_same_classes():
+    scores, target = summary_rows()
+    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
+    with pytest.raises(ValueError, match="summary must be for the table's 3 classes, got 6"):
+        of_known_scores(summary=summary)

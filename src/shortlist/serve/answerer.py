@@ -45,7 +45,7 @@ class Answerer:
         self._lineage = Lineage(model.classes)
         self._priors = _priors(model)
         rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
-        self._rare = rare.bool().tolist()
+        self.rare = rare.bool().tolist()
         self._promises: dict[tuple[Choice, str | None], Mapping[str, Any]] = {}
 
     def check(self, choice: Choice, *, images: int = 1) -> Choice:
@@ -228,7 +228,7 @@ class Answerer:
                 parents=parents[index],
                 probability=min(probability, 1.0),
                 in_set=in_set,
-                rare=self._rare[index],
+                rare=self.rare[index],
                 enters_at=EntersAt(*enters_at),
                 related_images=tuple(map(_related, images)),
             )

@@ -1,8 +1,9 @@
 """The parts of a running server, and the way of a request through them."""
 
+import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from shortlist.serve.limits import Admission, Held, Limits, RateLimit
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
+from shortlist.serve.writing import AnswerWriter, joined
 
 __all__ = ["Service"]
 
@@ -78,6 +80,8 @@ class Service:
             limits=self.limits,
         )
         self.name = name
+        self.named = {"name": name, "version": self.version}
+        self.writer = AnswerWriter(model.classes, self.answerer.rare, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         self.metrics.about = {"name": name, "version": self.version}
         self.metrics.gauges = {
@@ -158,33 +162,6 @@ class Service:
         held.arrived()
         return [images if isinstance(images, BadImage) else await next(answers) for images in decoded]
 
-    def form_of(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as plain values."""
-        choice, ancestor = answer.choice, answer.common_ancestor
-        return {
-            "status": answer.status,
-            "candidates": [self._candidate(listed) for listed in answer.candidates],
-            "set_size": answer.set_size,
-            "set_probability": round(answer.set_probability, 6),
-            "choice": dict(vars(choice)),
-            "promise": dict(answer.promise),
-            "common_ancestor": None if ancestor is None else ancestor._asdict(),
-            "renormalized": answer.renormalized,
-            "novelty": None if answer.novelty is None else dict(answer.novelty),
-        }
-
-    def _candidate(self, listed: Any) -> dict[str, Any]:
-        return {
-            "id": listed.id,
-            "name": listed.name,
-            "parents": dict(listed.parents),
-            "probability": listed.probability,
-            "in_set": listed.in_set,
-            "rare": listed.rare,
-            "enters_at": listed.enters_at._asdict(),
-            "related_images": [self.image_form(image) for image in listed.related_images],
-        }
-
     def image_form(self, image: Any) -> dict[str, Any]:
         """Return a known image as plain values, with the address of its thumbnail."""
         about = {name: getattr(image, name) for name in ("author", "license", "source", "date", "organ")}
@@ -199,10 +176,18 @@ class Service:
         """Return the address of a thumbnail; where keys are needed, a signature takes the place of one."""
         return f"/v1/images/{name}{self.keys.sign(name)}"
 
-    def named(self, answer: Mapping[str, Any], start: float) -> dict[str, Any]:
-        """Return an answer with the model that made it and the time that it took."""
-        model = {"name": self.name, "version": self.version}
-        return {**answer, "model": model, "seconds": round(time.perf_counter() - start, 4)}
+    def written(self, answer: Answer, *, start: float, images: int) -> bytes:
+        """Return an answer as JSON, with the model that made it and the time that it took."""
+        text = self.writer.text(answer)
+        return joined(text, images=images, model=self.named, seconds=_since(start))
+
+    def written_each(self, answers: Sequence[Answer | BadImage], *, start: float) -> bytes:
+        """Return answers as JSON, one for each image."""
+        texts = [
+            json.dumps(found.to_dict()) if isinstance(found, BadImage) else self.writer.text(found) + "}"
+            for found in answers
+        ]
+        return joined(f'{{"answers":[{",".join(texts)}]', model=self.named, seconds=_since(start))
 
     def start(self) -> None:
         """Start to answer; called in the event loop."""
@@ -212,6 +197,10 @@ class Service:
         """Answer what waits, and end all threads."""
         self.batcher.close()
         self.decoder.close()
+
+
+def _since(start: float) -> float:
+    return round(time.perf_counter() - start, 4)
 
 
 def _sentence(error: Exception) -> str:

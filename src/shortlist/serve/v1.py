@@ -14,12 +14,13 @@ from shortlist.serve import examples, schemas
 from shortlist.serve.forms import Form, Upload, read_body, read_form
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.metrics import CONTENT_TYPE
-from shortlist.serve.refusals import BadImage, Refusal
+from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
 __all__ = ["v1_routes"]
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_JSON = "application/json"
 _FEEDBACK_BYTES = 64 << 10
 _EXAMPLES = 12  # images of a class
 
@@ -50,7 +51,7 @@ def _add_identify(router: APIRouter, service: Service) -> None:
             form = await read_form(request, limits, held, max_files=MAX_IMAGES)
             uploads = images_of(form)
             answer = await service.answer_object(uploads, options, held)
-        return JSONResponse(service.named({**service.form_of(answer), "images": len(uploads)}, start))
+        return Response(service.written(answer, start=start, images=len(uploads)), media_type=_JSON)
 
     @router.post(
         "/v1/identify/batch",
@@ -65,10 +66,7 @@ def _add_identify(router: APIRouter, service: Service) -> None:
         with service.entering(request) as (held, _):
             form = await read_form(request, limits, held, max_files=limits.batch_images)
             results = await service.answer_each(images_of(form), options, held)
-        answers = [
-            found.to_dict() if isinstance(found, BadImage) else service.form_of(found) for found in results
-        ]
-        return JSONResponse(service.named({"answers": answers}, start))
+        return Response(service.written_each(results, start=start), media_type=_JSON)
 
 
 def images_of(form: Form) -> list[Upload]:
