@@ -37,6 +37,7 @@ def test_sets_of_every_level_are_those_of_the_predictors(seed, n, tied, macro):
             ).calibrate(scores, target)
             sets = entries.rank < ladder.coverage_rank(level)
             assert np.array_equal(sets, predictor(new).numpy()), level
+            assert np.array_equal(ladder.sets_of_coverage(ladder.values(new), level), sets)
             # what the page does
             assert np.array_equal(entries.rank / (ladder.rows + 1) < level - 1e-9, sets)
             assert ladder.size_at(level) == pytest.approx(float(predictor(scores).sum(1).double().mean()))
@@ -44,6 +45,7 @@ def test_sets_of_every_level_are_those_of_the_predictors(seed, n, tied, macro):
             predictor = AverageK(size, **options).calibrate(scores)
             sets = entries.budget <= ladder.size_budget(size)
             assert np.array_equal(sets, predictor(new).numpy()), size
+            assert np.array_equal(ladder.sets_of_size(ladder.values(new), size), sets)
             hits = predictor(scores).gather(1, target[:, None]).double().mean()
             assert ladder.coverage_at(size) == pytest.approx(float(hits))
 

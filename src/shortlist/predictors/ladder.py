@@ -131,12 +131,26 @@ class Ladder:
         Args:
             scores: Mapped scores (n, c).
         """
-        values = self.values(scores)
+        return self.entries_of(self.values(scores))
+
+    def entries_of(self, values: np.ndarray) -> Entries:
+        """Find from where on classes with these values are in; see :meth:`values`. Any shape will do."""
         fit = self._score(torch.from_numpy(values)).numpy()
         rank = np.searchsorted(self._conformity, fit, side="left")
         thresholds = self._thresholds[::-1]  # ascending
         budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
         return Entries(rank, budget)
+
+    def sets_of_coverage(self, values: np.ndarray, coverage: float) -> np.ndarray:
+        """Return which values are in the set of a coverage in (0, 1), without a search for each."""
+        rank = self.coverage_rank(coverage)
+        if rank > self.rows:
+            return np.ones(values.shape, dtype=bool)
+        return self._score(torch.from_numpy(values)).numpy() <= self._conformity[rank - 1]
+
+    def sets_of_size(self, values: np.ndarray, size: float) -> np.ndarray:
+        """Return which values are in the set of an average size."""
+        return values >= self._thresholds[self.size_budget(size) - 1]
 
     def values(self, scores: Float[Tensor, "n c"]) -> np.ndarray:
         """Return the values (n, c) that decide: probabilities, over the priors if the ladder has any."""

@@ -148,27 +148,29 @@ class Answerer:
 
     def _decide_alike(self, scores: Tensor, choice: Choice) -> list["_Row"]:
         ladder = self._ladder(choice)
-        entries = None if ladder is None else ladder.entries(scores)
+        values = None if ladder is None else ladder.values(scores)
         possible = scores.isfinite().cpu().numpy()
         if choice.predictor is not None:
             sets = self.model.sets(scores, choice.predictor).cpu().numpy()
         elif choice.top is not None:
             sets = self._top(choice)(scores).cpu().numpy()
-        elif choice.coverage is not None:
-            assert ladder is not None and entries is not None  # by the check
-            sets = entries.rank < ladder.coverage_rank(choice.coverage)
         else:
-            assert ladder is not None and entries is not None and choice.average is not None
-            sets = entries.budget <= ladder.size_budget(choice.average)
+            assert ladder is not None and values is not None  # by the check
+            if choice.coverage is not None:
+                sets = ladder.sets_of_coverage(values, choice.coverage)
+            else:
+                assert choice.average is not None
+                sets = ladder.sets_of_size(values, choice.average)
         order = scores
         if choice.macro and self._priors is not None:
             order = scores - self._priors[1].log().to(scores)
-        order = order.cpu().numpy()
+        best_first = np.argsort(-order.cpu().numpy(), axis=1, kind="stable")
+        sets &= possible
+        members = np.take_along_axis(sets, best_first, axis=1)
         rows = []
-        for i in range(len(scores)):
-            rank = None if entries is None else entries.rank[i]
-            budget = None if entries is None else entries.budget[i]
-            rows.append(_Row(order[i], sets[i] & possible[i], possible[i], rank, budget, ladder))
+        for i, number in enumerate(possible.sum(1).tolist()):
+            own = None if values is None else values[i]
+            rows.append(_Row(best_first[i, :number], members[i, :number], own, ladder))
         return rows
 
     def _top(self, choice: Choice) -> TopK:
@@ -194,7 +196,7 @@ class Answerer:
         related: Sequence[Sequence[Any]] = [()] * len(listed.classes)
         if features is not None and query.related_images and self.index is not None:
             related = self.index.similar(features, listed.classes, query.related_images)
-        members = np.flatnonzero(row.inside)
+        members = row.classes[row.members]
         mass = float(probabilities[members].sum())
         sure = 0 < len(members) <= max(LONG, choice.top or 0) and mass >= 0.5
         return Answer(
@@ -249,35 +251,34 @@ class _Listing:
 
 @dataclass(frozen=True)
 class _Row:
-    """The set of one object, and from where on each class is in."""
+    """The possible classes of one object, the best first; whether each is in the set, and from where on."""
 
-    order: np.ndarray
-    inside: np.ndarray
-    possible: np.ndarray
-    rank: np.ndarray | None
-    budget: np.ndarray | None
+    classes: np.ndarray
+    members: np.ndarray
+    values: np.ndarray | None
     ladder: Ladder | None
 
     def listed(self, limit: int) -> _Listing:
         """List the set first, then the next best."""
-        in_order = np.argsort(-self.order, kind="stable")[: np.count_nonzero(self.possible)]
-        members = self.inside[in_order]
-        kept = members & (np.cumsum(members) <= limit)
-        others = ~members & (np.cumsum(~members) <= limit - np.count_nonzero(kept))
-        places = np.flatnonzero(kept | others)
-        classes = in_order[places]
+        inside = np.flatnonzero(self.members)[:limit]
+        places = inside
+        if len(inside) < limit:
+            others = np.flatnonzero(~self.members[: limit + len(inside)])[: limit - len(inside)]
+            places = np.sort(np.concatenate([inside, others]))
+        classes = self.classes[places]
         return _Listing(
-            classes.tolist(), members[places].tolist(), self._enters_at(classes, (places + 1).tolist())
+            classes.tolist(), self.members[places].tolist(), self._enters_at(classes, (places + 1).tolist())
         )
 
     def _enters_at(
         self, classes: np.ndarray, places: list[int]
     ) -> list[tuple[int, float | None, float | None]]:
-        if self.ladder is None or self.rank is None or self.budget is None:
+        if self.ladder is None or self.values is None:
             return [(place, None, None) for place in places]
         rows, most = self.ladder.rows, len(self.ladder.pooled)
-        coverages = (self.rank[classes] / (rows + 1)).tolist()
-        sizes = [budget / rows if budget < most else None for budget in self.budget[classes].tolist()]
+        entries = self.ladder.entries_of(self.values[classes])
+        coverages = (entries.rank / (rows + 1)).tolist()
+        sizes = [budget / rows if budget < most else None for budget in entries.budget.tolist()]
         return list(zip(places, coverages, sizes, strict=True))
 
 
