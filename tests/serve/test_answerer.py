@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shortlist import ClassTable, Model
-from shortlist.predictors import AverageK, Conformal, TopK
+from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TopK
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.exchange import Choice, Query
@@ -176,6 +176,23 @@ def test_a_parent_that_all_share_is_the_most_specific_one():
     assert lineage.common_ancestor([0, 3]) is None
     assert lineage.common_ancestor([0]) is None
     assert Lineage(ClassTable(["a", "b"], parents={"genus": ["", ""]})).common_ancestor([0, 1]) is None
+
+
+@pytest.mark.parametrize("strangeness", ["distance", "probability"])
+def test_strangers_are_told_if_each_photo_is_strange(strangeness):
+    model, known, batch = make_model(), inputs(300, seed=3), inputs(40, seed=4)
+    means = model.features(known).mean(0, keepdim=True) if strangeness == "distance" else None
+    detector = NoveltyDetector(strangeness=strangeness, level=0.3, means=means, num_classes=6)
+    target = torch.zeros(300, dtype=torch.int64)
+    detector.calibrate(target, scores=model.scores(known), features=model.features(known))
+    judging = make_model(novelty=detector)
+    answers = Answerer(judging).answer([Query(batch[i : i + 2]) for i in range(0, 40, 2)])
+    flags = detector.flag(scores=model.scores(batch), features=model.features(batch)).tolist()
+    expected = [first and second for first, second in zip(flags[::2], flags[1::2], strict=True)]
+    assert [answer.status == "novel" for answer in answers] == expected and any(expected)
+    assert all(
+        answer.novelty["level"] == 0.3 and "At most 30 %" in answer.novelty["words"] for answer in answers
+    )
 
 
 @pytest.mark.errors

@@ -21,7 +21,6 @@ EXTRA_OF = {
     "scipy": "report",
     "fastapi": "serve",
     "python_multipart": "serve",
-    "starlette": "serve",
     "uvicorn": "serve",
     "ray": "scale",
 }

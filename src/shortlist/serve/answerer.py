@@ -116,21 +116,48 @@ class Answerer:
             return []
         choices = [self.check(query.choice, images=len(query.images)) for query in queries]
         batch = torch.cat([query.images for query in queries])
-        features = None
-        if self.index is not None and any(query.related_images for query in queries):
-            scores, features = self.model.scores_and_features(batch)
-        else:
-            scores = self.model.scores(batch)
+        scores, features = self._scores_and_features(batch, queries)
         counts = [len(query.images) for query in queries]
         with torch.inference_mode():
+            novelty = self._novelty(scores, features, counts)
             fused = torch.cat([_fused(part) for part in scores.split(counts)])
             fused = _restricted(fused, queries)
             probabilities = self.model.probabilities(fused).cpu().numpy()
             decided = self._decide(fused, choices)
         parts = [None] * len(queries) if features is None else features.split(counts)
         return [
-            self._answer(query, choice, row, probabilities[i], parts[i])
+            self._answer(query, choice, row, probabilities[i], parts[i], novelty[i])
             for i, (query, choice, row) in enumerate(zip(queries, choices, decided, strict=True))
+        ]
+
+    def _scores_and_features(self, batch: Tensor, queries: Sequence[Query]) -> tuple[Tensor, Tensor | None]:
+        """Return the scores of a batch, and its features if anything needs them."""
+        detector = self.model.novelty
+        similar = self.index is not None and any(query.related_images for query in queries)
+        if similar or (detector is not None and detector.needs != "scores"):
+            return self.model.scores_and_features(batch)
+        return self.model.scores(batch), None
+
+    def _novelty(
+        self, scores: Tensor, features: Tensor | None, counts: Sequence[int]
+    ) -> Sequence[Mapping[str, Any] | None]:
+        """Judge whether objects are of no known class: those of which each photo is flagged.
+
+        Known objects of several photos are then flagged no more often than those of one, as was promised.
+        """
+        detector = self.model.novelty
+        if detector is None:
+            return [None] * len(counts)
+        flagged = detector.flag(scores=scores, features=features).split(counts)
+        p_values = detector.p_values(scores=scores, features=features).split(counts)
+        return [
+            {
+                "novel": bool(some.all()),
+                "p_value": float(ps.max()),
+                "level": detector.level,
+                "words": detector.promise,
+            }
+            for some, ps in zip(flagged, p_values, strict=True)
         ]
 
     def _decide(self, scores: Tensor, choices: Sequence[Choice]) -> list["_Row"]:
@@ -190,7 +217,13 @@ class Answerer:
         return summary.macro if macro else summary.plain
 
     def _answer(
-        self, query: Query, choice: Choice, row: "_Row", probabilities: np.ndarray, features: Tensor | None
+        self,
+        query: Query,
+        choice: Choice,
+        row: "_Row",
+        probabilities: np.ndarray,
+        features: Tensor | None,
+        novelty: Mapping[str, Any] | None,
     ) -> Answer:
         listed = row.listed(query.limit)
         related: Sequence[Sequence[Any]] = [()] * len(listed.classes)
@@ -200,7 +233,7 @@ class Answerer:
         mass = float(probabilities[members].sum())
         sure = 0 < len(members) <= max(LONG, choice.top or 0) and mass >= 0.5
         return Answer(
-            status="ok" if sure else "not_confident",
+            status="novel" if novelty is not None and novelty["novel"] else "ok" if sure else "not_confident",
             candidates=self._candidates(listed, probabilities[listed.classes].tolist(), related),
             set_size=len(members),
             set_probability=min(mass, 1.0),
@@ -208,6 +241,7 @@ class Answerer:
             promise=self._promise(choice, _why_not(query)),
             common_ancestor=self._lineage.common_ancestor(members.tolist()),
             renormalized=query.classes is not None,
+            novelty=novelty,
         )
 
     def _promise(self, choice: Choice, why_not: str | None) -> Mapping[str, Any]:

@@ -85,6 +85,9 @@ def model_card(
         "scores": model.score_map.words(),
         "predictors": [_predictor(model, key) for key in model.predictors],
         "choices": _choices(model),
+        "novelty": None
+        if model.novelty is None
+        else {"level": model.novelty.level, "words": model.novelty.promise},
         "ladder": None if summary is None else _ladder(summary.plain),
         "ladder_macro": None if summary is None or summary.macro is None else _ladder(summary.macro),
         "metrics": None if results is None else _metrics(results),
@@ -153,7 +156,7 @@ def _metrics(results: Results) -> dict[str, Any]:
                 "coverage": _averages(sets.coverage),
                 "size": _averages(sets.size),
                 "empty_share": sets.empty_share.value,
-                "promised": sets.promised,
+                "promised": None if sets.promise is None else sets.promise.level,
             }
             for name, sets in results.sets.items()
         },

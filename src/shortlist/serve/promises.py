@@ -3,10 +3,10 @@
 from typing import Any
 
 from shortlist.model import Model
-from shortlist.predictors import AverageK, Conformal, Ladder, SetPredictor, TopK
+from shortlist.predictors import Ladder, Promise
 from shortlist.serve.exchange import Choice
 
-__all__ = ["promise_of"]
+__all__ = ["SEVERAL", "SOME_CLASSES", "promise_of"]
 
 SEVERAL = "several photos were taken together, and the rows that the promise is from have one photo each"
 SOME_CLASSES = "only some classes were allowed, and the promise is about all of them"
@@ -21,48 +21,25 @@ def promise_of(model: Model, choice: Choice, ladder: Ladder | None, *, why_not: 
         ladder: Calibration rows that a set of any coverage or average size is from.
         why_not: Why the promise does not hold for this list; ``None`` if it does.
     """
-    found = (
-        _named(model.predictors[choice.predictor]) if choice.predictor is not None else _any(choice, ladder)
-    )
-    holds = found["level"] is not None and why_not is None
-    return {**found, "holds": holds, "why_not": why_not if found["level"] is not None else None}
+    promise = _any(model, choice, ladder) if choice.predictor is None else model.promises[choice.predictor]
+    promised = promise.level is not None
+    return {
+        **promise.to_dict(),
+        "spread": None if promise.spread is None else list(promise.spread),
+        "words": promise.words(),
+        "holds": promised and why_not is None,
+        "why_not": why_not if promised else None,
+    }
 
 
-def _named(predictor: SetPredictor) -> dict[str, Any]:
-    rows = None if predictor.report is None else predictor.report.rows
-    if isinstance(predictor, Conformal):
-        return _coverage(predictor.coverage, rows)
-    if isinstance(predictor, AverageK):
-        return _size(predictor.k, rows, on_average=True)
-    return _size(predictor.k, rows) if isinstance(predictor, TopK) else _size(None, rows)
-
-
-def _any(choice: Choice, ladder: Ladder | None) -> dict[str, Any]:
+def _any(model: Model, choice: Choice, ladder: Ladder | None) -> Promise:
+    """Return the promise of sets that no saved predictor makes."""
     rows = None if ladder is None else ladder.rows
     if choice.coverage is not None:
-        return _coverage(choice.coverage, rows)
+        reports = [predictor.report for predictor in model.predictors.values()]
+        also = next((report.rows_also for report in reports if report is not None), "")  # of the same rows
+        level = choice.coverage
+        return Promise("rows", level=level, asked=level, rows=rows, has_law=True, rows_also=also)
     if choice.average is not None:
-        return _size(choice.average, rows, on_average=True)
-    return _size(choice.top, None)
-
-
-def _coverage(level: float, rows: int | None) -> dict[str, Any]:
-    text = (
-        f"A list made like this holds the true class {100 * level:.6g} times in 100, over all rows together."
-    )
-    text += "" if rows is None else f" It was calibrated on {rows:,} rows."
-    return {"about": "rows", "level": level, "size": None, "rows": rows, "words": text}
-
-
-def _size(size: float | None, rows: int | None, *, on_average: bool = False) -> dict[str, Any]:
-    nothing = "Nothing is promised about the true class."
-    text = nothing
-    if size is not None:
-        text = (
-            f"Lists made like this hold {size:g} classes on average. "
-            if on_average
-            else f"Each list holds {size:g} classes. "
-        )
-        text += nothing
-    about = "size" if on_average else "nothing"
-    return {"about": about, "level": None, "size": size, "rows": rows, "words": text}
+        return Promise("size", size=choice.average, rows=rows)
+    return Promise("nothing", size=choice.top)
