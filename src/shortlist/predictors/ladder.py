@@ -14,7 +14,7 @@ from shortlist.predictors._activation import check_finite, class_values
 from shortlist.predictors._base import chunk_rows, class_weights, prior_conversion
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
-from shortlist.predictors.thresholds import conformal_rank
+from shortlist.predictors.coverage_law import conformal_rank
 
 __all__ = ["MAX_SIZE", "Entries", "Ladder"]
 
