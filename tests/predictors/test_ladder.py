@@ -33,7 +33,7 @@ def test_sets_of_every_level_are_those_of_the_predictors(seed, n, tied, macro):
         warnings.simplefilter("ignore", CalibrationWarning)
         for level in LEVELS:
             predictor = Conformal(
-                coverage=level, score="prevalence_adjusted" if macro else "lac", **options
+                coverage=level, rule="marginal", score="prevalence_adjusted" if macro else "lac", **options
             ).calibrate(scores, target)
             sets = entries.rank < ladder.coverage_rank(level)
             assert np.array_equal(sets, predictor(new).numpy()), level

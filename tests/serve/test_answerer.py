@@ -80,9 +80,9 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
         predictor = AverageK(choice["average"], priors=priors).calibrate(scores)
     else:
         score = "prevalence_adjusted" if macro else "lac"
-        predictor = Conformal(coverage=choice["coverage"], score=score, priors=priors).calibrate(
-            scores, target
-        )
+        predictor = Conformal(
+            coverage=choice["coverage"], rule="marginal", score=score, priors=priors
+        ).calibrate(scores, target)
     batch = inputs(30, seed=7)
     answers = Answerer(model).answer([Query(image[None], Choice(**choice, macro=macro)) for image in batch])
     sets = predictor(model.scores(batch)).numpy()
