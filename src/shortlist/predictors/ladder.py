@@ -42,8 +42,9 @@ class Entries:
 class Ladder:
     r"""What is kept of calibration rows, so that sets of any coverage and any average size can be made later.
 
-    For coverage these are the sets of :class:`~shortlist.predictors.Conformal` with the rule
-    ``"marginal"`` and the score LAC (or prevalence-adjusted, with priors), for an average size those of :class:`~shortlist.predictors.AverageK`,
+    For coverage these are the sets of :class:`~shortlist.predictors.Conformal` with the rule ``"marginal"``
+    and the score LAC (or prevalence-adjusted, with priors), for an average size those of
+    :class:`~shortlist.predictors.AverageK`,
     calibrated on the kept rows, exactly. Class :math:`j` comes in at coverages above
     :math:`|\{i : s_i < s_j\}| / (n + 1)`, one minus its conformal p-value. Each level has its own promise
     and must be chosen without a look at the list: one that is chosen to make the list nice promises nothing.
