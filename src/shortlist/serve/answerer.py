@@ -42,7 +42,7 @@ class Answerer:
     def __init__(self, model: Model, index: SimilarImages | None = None) -> None:
         model.probabilities(torch.zeros(1, len(model.classes)))  # refused where there are none
         self.model, self.index = model, index
-        self._lineage = Lineage(model.classes)
+        self.lineage = Lineage(model.classes)
         self._priors = _priors(model)
         rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
         self.rare = rare.bool().tolist()
@@ -239,7 +239,7 @@ class Answerer:
             set_probability=min(mass, 1.0),
             choice=choice,
             promise=self._promise(choice, _why_not(query)),
-            common_ancestor=self._lineage.common_ancestor(members.tolist()),
+            common_ancestor=self.lineage.common_ancestor(members.tolist()),
             renormalized=query.classes is not None,
             novelty=novelty,
         )
@@ -255,7 +255,7 @@ class Answerer:
     def _candidates(
         self, listed: "_Listing", probabilities: Sequence[float], related: Sequence[Sequence[Any]]
     ) -> tuple[Listed, ...]:
-        table, parents = self.model.classes, self._lineage.parents
+        table, parents = self.model.classes, self.lineage.parents
         return tuple(
             Listed(
                 class_index=index,

@@ -9,9 +9,10 @@ __all__ = ["Lineage"]
 
 
 class Lineage:
-    """The levels above the classes of a table, the most specific first: the one with the most parents.
+    """The levels above the classes of a table.
 
     Attributes:
+        levels: The levels, the most specific first: the one with the most parents.
         parents: The parents of each class, by level.
     """
 
@@ -26,7 +27,7 @@ class Lineage:
         self.parents = [
             {level: column[index] for level, column in self._columns.items()} for index in range(len(table))
         ]
-        self._levels = sorted(self._columns, key=lambda level: -len(self._counts[level]))
+        self.levels = sorted(self._columns, key=lambda level: -len(self._counts[level]))
 
     def common_ancestor(self, classes: Sequence[int]) -> CommonAncestor | None:
         """Return the most specific parent that two or more classes share; ``None`` if they share none.
@@ -35,7 +36,7 @@ class Lineage:
         """
         if len(classes) < 2:
             return None
-        for level in self._levels:
+        for level in self.levels:
             names = {self._columns[level][index] for index in classes}
             if len(names) == 1 and (name := names.pop()):
                 return CommonAncestor(level, name, self._counts[level][name])

@@ -1,12 +1,97 @@
-"""The page: routes ``/`` and ``/static/...``."""
+"""The page: routes ``/`` and ``/static/...``. Its files are read when the server starts, and never by name."""
+
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
 
+from shortlist.serve.limits import MAX_IMAGES
+from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
 __all__ = ["page_routes"]
 
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_LANGUAGE = "en"  # the sentences are in strings/en.json; another language is another file
+_RELATED_IMAGES = 6
+
 
 def page_routes(service: Service) -> APIRouter:
     """Return the routes of the page."""
-    return APIRouter()
+    routes = APIRouter(include_in_schema=False)
+    page = _page(service)
+    static = _static_files()
+    tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, (content, _) in static.items()}
+
+    @routes.get("/")
+    def show_page() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+    @routes.get("/static/{name}")
+    def static_file(name: str, request: Request) -> Response:
+        if name not in static:
+            raise Refusal(404, "not_found", "There is nothing at this address.")
+        headers = {"Cache-Control": "no-cache", "ETag": tags[name]}
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        content, kind = static[name]
+        return Response(content, media_type=kind, headers=headers)
+
+    return routes
+
+
+def _page(service: Service) -> str:
+    """Fill the template with what is known of the model; all else comes over the API."""
+    folder = files("shortlist.serve")
+    words = json.loads(folder.joinpath("strings", f"{_LANGUAGE}.json").read_text(encoding="utf-8"))
+    card = service.card
+    facts: dict[str, Any] = {
+        "words": words,
+        "version": card["version"],
+        "classes": card["classes"],
+        "ladder": card["ladder"],
+        "levels": service.answerer.lineage.levels,
+        "index": card["index"] is not None,
+        "max_images": MAX_IMAGES,
+        "related_images": _RELATED_IMAGES,
+    }
+    templates = Environment(
+        loader=PackageLoader("shortlist.serve"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template("page.html").render(
+        words=words,
+        facts=facts,
+        language=_LANGUAGE,
+        name=card["name"],
+        version=card["version"],
+        classes=f"{card['classes']:,}",
+        examples=None if card["training_examples"] is None else f"{card['training_examples']:,}",
+        needs_key=service.keys.needed,
+        max_images=MAX_IMAGES,
+        drawing=_is_drawing(service),
+    )
+
+
+def _is_drawing(service: Service) -> bool:
+    """Return whether inputs are small gray pictures, such as glyphs, which a person can draw."""
+    rule = service.model.preprocessing
+    return rule is not None and rule.color == "L" and max(rule.height, rule.width) <= 64
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """Read the files that the page loads, with their kinds."""
+    found = {}
+    for entry in files("shortlist.serve").joinpath("static").iterdir():
+        kind = _KINDS.get("." + entry.name.rsplit(".", 1)[-1])
+        if kind is not None:
+            found[entry.name] = (entry.read_bytes(), kind)
+    return found

@@ -1,0 +1,56 @@
+// What a list is at a place of the control: plain functions, without the page.
+
+/** Fill the places {name} of a sentence. */
+export function say(sentence, values = {}) {
+  return sentence.replace(/\{(\w+)\}/g, (all, name) => (name in values ? String(values[name]) : all));
+}
+
+/** The steps of the control: coverages that are promised, or without calibration rows numbers of names. */
+export function stepsOf(facts) {
+  if (facts.ladder) {
+    return facts.ladder.coverage.map((step) => ({ coverage: step.coverage, size: step.average_size }));
+  }
+  return [1, 2, 3, 5, 10, 20].filter((k) => k <= facts.classes).map((k) => ({ top: k }));
+}
+
+/** The step to begin with: 90 of 100, or five names. */
+export function firstStep(steps) {
+  const at = steps.findIndex((step) => step.coverage === 0.9 || step.top === 5);
+  return at < 0 ? steps.length - 1 : at;
+}
+
+/** Whether a candidate is in the list at a step; see "From fewer to surer" in the documentation of the server. */
+export function isIn(candidate, step) {
+  const enters = candidate.enters_at;
+  return step.top ? enters.top <= step.top : enters.coverage !== null && enters.coverage < step.coverage;
+}
+
+/** The parent that two or more candidates share, the most specific first. */
+export function sharedParent(candidates, levels) {
+  if (candidates.length < 2) return null;
+  for (const level of levels) {
+    const name = candidates[0].parents[level];
+    if (name && candidates.every((candidate) => candidate.parents[level] === name)) return { level, name };
+  }
+  return null;
+}
+
+/** A probability without false precision. */
+export function percent(probability, words) {
+  if (probability < 0.01) return words.percent_small;
+  if (probability > 0.99) return words.percent_large;
+  return say(words.percent, { value: Math.round(100 * probability) });
+}
+
+/** A number of names, to a digit where it is small. */
+export function names(count, words) {
+  const shown = count < 10 ? Math.round(10 * count) / 10 : Math.round(count);
+  return shown === 1 ? words.names_one : say(words.names_many, { count: shown });
+}
+
+/** What the control promises at a step. */
+export function settingWords(step, words) {
+  if (step.top) return say(words.at_top, { count: step.top });
+  const share = Math.round(1000 * step.coverage) / 10;
+  return say(words.at_coverage, { share, size: names(step.size, words) });
+}

@@ -1,0 +1,325 @@
+// The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
+
+import { drawable } from "./draw.js";
+import { firstStep, isIn, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
+
+const facts = JSON.parse(document.getElementById("facts").textContent);
+const words = facts.words;
+const at = (id) => document.getElementById(id);
+const steps = stepsOf(facts);
+const control = at("slider");
+
+// what is shown now: the photos, the answer of the server, and the step at which it was asked
+let current = { photos: [], answer: null, asked: null, replied: false, open: false };
+let request = 0; // answers to requests before the last one are not shown
+const earlier = [];
+
+/** Make an element: with properties, attributes after "@", and children. */
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("@")) element.setAttribute(name.slice(1), value);
+    else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+async function fetched(path, options = {}) {
+  const headers = { ...(options.headers || {}) };
+  const key = at("key");
+  if (key && key.value) headers["X-API-Key"] = key.value;
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch {
+    throw new Error(words.offline);
+  }
+  const content = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(content.error ? content.error.message : `HTTP ${response.status}`);
+  return content;
+}
+
+// Photos
+
+function addPhotos(files) {
+  const images = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
+  if (!images.length) return;
+  if (current.answer && current.replied) startAgain();
+  const room = facts.max_images - current.photos.length;
+  const taken = images.slice(0, room).map((blob) => ({ blob, url: URL.createObjectURL(blob) }));
+  current.photos.push(...taken);
+  at("messages").replaceChildren();
+  identify().then(() => {
+    if (images.length > room) message(say(words.too_many, { max: facts.max_images }), "note");
+  });
+}
+
+function showPhotos() {
+  const items = current.photos.map((photo, index) => {
+    const number = index + 1;
+    const image = make("img", { src: photo.url, alt: say(words.your_photo, { number }) });
+    const remove = make("button", {
+      type: "button", className: "remove", textContent: "×", "@aria-label": say(words.remove, { number }),
+    });
+    remove.addEventListener("click", () => {
+      current.photos.splice(index, 1);
+      if (current.photos.length) identify();
+      else startAgain();
+    });
+    return make("li", {}, image, remove);
+  });
+  at("photos").replaceChildren(...items);
+  at("again").hidden = !current.photos.length;
+}
+
+function startAgain() {
+  keepForLater();
+  request += 1;
+  current = { photos: [], answer: null, asked: null, replied: false, open: false };
+  at("status").textContent = words.nothing_yet;
+  pad?.clear();
+  showPhotos();
+  showList();
+}
+
+// The list
+
+async function identify() {
+  const number = ++request;
+  showPhotos();
+  const asked = steps[Number(control.value)];
+  const form = new FormData();
+  current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
+  const chosen = asked.top ? `top=${asked.top}` : `coverage=${asked.coverage}`;
+  const related = facts.index ? facts.related_images : 0;
+  at("status").textContent = words.waiting;
+  at("result").setAttribute("aria-busy", "true");
+  try {
+    const path = `/v1/identify?${chosen}&limit=60&related_images=${related}`;
+    const answer = await fetched(path, { method: "POST", body: form });
+    if (number !== request) return;
+    Object.assign(current, { answer, asked, replied: false, open: false });
+    showList();
+  } catch (error) {
+    if (number !== request) return;
+    Object.assign(current, { answer: null, asked: null });
+    showList();
+    at("status").textContent = say(words.failed, { why: error.message });
+  } finally {
+    if (number === request) at("result").removeAttribute("aria-busy");
+  }
+}
+
+function message(text, kind) {
+  at("messages").append(make("p", { className: kind, textContent: text }));
+}
+
+function showList() {
+  const step = steps[Number(control.value)];
+  at("setting").textContent = settingWords(step, words);
+  control.setAttribute("aria-valuetext", at("setting").textContent);
+  const answer = current.answer;
+  at("messages").replaceChildren();
+  at("answer").hidden = !answer || current.replied;
+  if (!current.replied) at("thanks").textContent = "";
+  at("less-likely").hidden = true;
+  if (!answer) {
+    at("candidates").replaceChildren();
+    return;
+  }
+  const inside = answer.candidates.filter((candidate) => isIn(candidate, step));
+  const others = answer.candidates.filter((candidate) => !isIn(candidate, step));
+  const best = inside.length ? inside : others.slice(0, 1);
+  showWords(answer, step, inside);
+  const shown = current.open ? [...best, ...others.filter((other) => !best.includes(other))] : best;
+  at("candidates").replaceChildren(...shown.map((one) => candidateItem(one, inside.includes(one))));
+  at("candidates").className = shown.length > 6 ? "compact" : "";
+  const left = Math.min(10, answer.candidates.length - best.length);
+  at("less-likely").hidden = current.open || left < 1;
+  at("less-likely").textContent = say(words.less_likely, { count: left });
+}
+
+function showWords(answer, step, inside) {
+  const count = inside.length;
+  const found = count === 0 ? words.found_none : count === 1 ? words.found_one : words.found_many;
+  at("status").textContent = say(found, { count });
+  if (answer.status === "novel") message(words.novel, "warning");
+  if (answer.status === "not_confident" && step === current.asked) message(words.not_confident, "warning");
+  const parent = sharedParent(inside, facts.levels);
+  if (parent) message(say(words.all_share, parent), "sure");
+  if (step !== current.asked && !step.top) message(words.moved, "note");
+  else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
+  if (step === current.asked && answer.set_size > count) {
+    message(say(words.more_in_set, { count: answer.set_size - count }), "note");
+  }
+}
+
+function candidateItem(candidate, inSet) {
+  const value = percent(candidate.probability, words);
+  const bar = make("span", { className: "bar", "@aria-hidden": "true" }, make("span"));
+  bar.firstChild.style.width = `${Math.max(1, 100 * candidate.probability)}%`;
+  const parents = facts.levels.map((level) => candidate.parents[level]);
+  const unlike = [...new Set(parents)].filter((name) => name && name !== candidate.name);
+  const confirm = make("button", {
+    type: "button", className: "confirm", textContent: words.confirm,
+    "@aria-label": say(words.confirm_label, { name: candidate.name }),
+  });
+  confirm.addEventListener("click", () => reply("confirm", candidate.id));
+  return make(
+    "li", { className: inSet ? "candidate" : "candidate outside" },
+    make("div", { className: "head" }, make("h3", { textContent: candidate.name }),
+      candidate.rare ? make("span", { className: "badge", textContent: words.rare }) : null),
+    unlike.length ? make("p", { className: "parents", textContent: unlike.join(" · ") }) : null,
+    make("p", { className: "chance" }, bar,
+      make("span", { className: "hidden-words", textContent: say(words.probability, { value }) }),
+      make("span", { "@aria-hidden": "true", textContent: value })),
+    relatedImages(candidate),
+    current.replied ? null : make("p", {}, confirm),
+  );
+}
+
+function relatedImages(candidate) {
+  if (!candidate.related_images.length) return null;
+  const list = make("ul", { className: "related" });
+  for (const image of candidate.related_images) {
+    const known = image.author ? words.known_photo_by : words.known_photo;
+    const alt = say(known, { name: candidate.name, author: image.author });
+    const button = make("button", { type: "button", title: words.compare },
+      make("img", { src: image.thumbnail, alt, loading: "lazy" }));
+    button.addEventListener("click", () => compareWith(image, alt));
+    list.append(make("li", {}, button));
+  }
+  return list;
+}
+
+function compareWith(image, alt) {
+  Object.assign(at("compare-own"), { src: current.photos[0].url, alt: say(words.your_photo, { number: 1 }) });
+  at("compare-own-words").textContent = say(words.your_photo, { number: "" }).trim();
+  Object.assign(at("compare-known"), { src: image.thumbnail, alt });
+  const about = [alt, image.organ, image.date, image.license].filter((text) => text);
+  at("compare-known-words").textContent = about.join(" · ");
+  at("compare").showModal();
+}
+
+// People's answers
+
+async function reply(verb, classId = null) {
+  const shown = current.answer.candidates.filter((one) => isIn(one, current.asked)).map((one) => one.id);
+  const content = { verb, class_id: classId, shown: shown.slice(0, 100), model_version: facts.version };
+  const options = { method: "POST", headers: { "Content-Type": "application/json" } };
+  try {
+    await fetched("/v1/feedback", { ...options, body: JSON.stringify(content) });
+    current.replied = true;
+    showList();
+    at("thanks").textContent = words.thanks;
+  } catch (error) {
+    at("thanks").textContent = say(words.not_kept, { why: error.message });
+  }
+}
+
+let searching = 0;
+async function search() {
+  const text = at("search").value.trim();
+  const number = ++searching;
+  if (text.length < 2) {
+    at("found").replaceChildren();
+    return;
+  }
+  const answer = await fetched(`/v1/classes?limit=8&search=${encodeURIComponent(text)}`).catch(() => null);
+  if (number !== searching || !answer) return;
+  const items = answer.classes.map((one) => {
+    const button = make("button", { type: "button", textContent: one.name });
+    button.addEventListener("click", () => {
+      at("search").value = "";
+      at("found").replaceChildren();
+      reply("other_class", one.id);
+    });
+    return make("li", {}, button);
+  });
+  at("found").replaceChildren(...(items.length ? items : [make("li", { textContent: words.search_none })]));
+}
+
+// Earlier on this visit
+
+function keepForLater() {
+  if (!current.answer) return;
+  if (!earlier.includes(current)) earlier.unshift(current);
+  earlier.splice(12);
+  const items = earlier.map((one) => {
+    const first = one.answer.candidates[0];
+    const name = first ? first.name : words.no_name;
+    const button = make("button", { type: "button", "@aria-label": say(words.history_item, { name }) },
+      make("img", { src: one.photos[0].url, alt: "" }), make("span", { textContent: name }));
+    button.addEventListener("click", () => {
+      keepForLater();
+      request += 1;
+      current = one;
+      showPhotos();
+      showList();
+      at("result").scrollIntoView({ block: "start" });
+    });
+    return make("li", {}, button);
+  });
+  at("earlier").replaceChildren(...items);
+  at("history").hidden = false;
+}
+
+// What people do
+
+const pad = at("canvas") && drawable(at("canvas"), drawn);
+let pause = null;
+function drawn() {
+  clearTimeout(pause);
+  pause = setTimeout(async () => {
+    if (current.replied || current.photos.some((photo) => !photo.drawn)) startLike();
+    const blob = await pad.picture();
+    current.photos = [{ blob, url: URL.createObjectURL(blob), drawn: true }];
+    identify();
+  }, 500);
+}
+
+/** Begin anew, with the drawing kept. */
+function startLike() {
+  keepForLater();
+  current = { photos: [], answer: null, asked: null, replied: false, open: false };
+}
+
+at("clear")?.addEventListener("click", startAgain);
+at("choose").addEventListener("click", () => at("files").click());
+at("camera").addEventListener("click", () => at("shot").click());
+for (const id of ["files", "shot"]) {
+  at(id).addEventListener("change", (event) => {
+    addPhotos(event.target.files);
+    event.target.value = "";
+  });
+}
+at("again").addEventListener("click", startAgain);
+at("less-likely").addEventListener("click", () => {
+  current.open = true;
+  showList();
+});
+at("search").addEventListener("input", search);
+for (const button of document.querySelectorAll("[data-verb]")) {
+  button.addEventListener("click", () => reply(button.dataset.verb));
+}
+at("compare-close").addEventListener("click", () => at("compare").close());
+document.addEventListener("paste", (event) => addPhotos(event.clipboardData.files));
+for (const name of ["dragenter", "dragover"]) {
+  document.addEventListener(name, (event) => {
+    event.preventDefault();
+    at("drop").classList.add("over");
+  });
+}
+for (const name of ["dragleave", "drop"]) {
+  document.addEventListener(name, () => at("drop").classList.remove("over"));
+}
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  addPhotos(event.dataTransfer.files);
+});
+
+control.max = String(steps.length - 1);
+control.value = String(firstStep(steps));
+control.addEventListener("input", showList);
+showList();
