@@ -69,7 +69,8 @@ function showPhotos() {
     });
     return make("li", {}, image, remove);
   });
-  at("photos").replaceChildren(...items);
+  const isDrawing = current.photos.some((photo) => photo.drawn); // it is on the canvas
+  at("photos").replaceChildren(...(isDrawing ? [] : items));
   at("again").hidden = !current.photos.length;
 }
 
@@ -101,6 +102,8 @@ async function identify() {
     if (number !== request) return;
     Object.assign(current, { answer, asked, replied: false, open: false });
     showList();
+    const below = at("result").getBoundingClientRect().top > window.innerHeight - 120;
+    if (below && !current.photos[0].drawn) at("result").scrollIntoView({ block: "start" });
   } catch (error) {
     if (number !== request) return;
     Object.assign(current, { answer: null, asked: null });
