@@ -1,4 +1,4 @@
-"""The page: routes ``/`` and ``/static/...``. Its files are read when the server starts, and never by name."""
+"""The page: routes ``/`` and ``/static/...``. Its files are read once, when the server starts."""
 
 import hashlib
 import json

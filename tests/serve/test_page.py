@@ -1,0 +1,193 @@
+"""The page, as people use it: in a real browser, against a real server."""
+
+import json
+import shutil
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+import uvicorn
+
+from shortlist.serve.app import make_app
+from shortlist.serve.service import Service
+from tests.serve.parts import Index, png
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server on a free port of this machine; its address and the file of people's answers."""
+    from tests.serve.parts import make_model
+
+    log = tmp_path_factory.mktemp("page") / "feedback.jsonl"
+    app = make_app(Service(make_model(), index=Index(), feedback=log))
+    running = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    for _ in range(600):
+        if running.started:
+            break
+        time.sleep(0.05)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}", log
+    running.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no browser: `apt-get install chromium` brings one")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def view(browser, server):
+    """The open page; at the end there was no error on it, and no request to anywhere else."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.troubles, page.requests = [], []
+    page.on("console", lambda message: page.troubles.append(message.text))
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.goto(server[0])
+    yield page
+    assert page.troubles == []
+    assert all(url.startswith((server[0], "blob:", "data:")) for url in page.requests)
+    context.close()
+
+
+def draw(view):
+    box = view.locator("#canvas").bounding_box()
+    for points in (((0.3, 0.2), (0.3, 0.8)), ((0.7, 0.2), (0.7, 0.8)), ((0.3, 0.5), (0.7, 0.5))):
+        places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in points]
+        view.mouse.move(*places[0])
+        view.mouse.down()
+        view.mouse.move(*places[1], steps=4)
+        view.mouse.up()
+
+
+def upload(view, *contents):
+    files = [{"name": f"{i}.png", "mimeType": "image/png", "buffer": c} for i, c in enumerate(contents)]
+    view.locator("#files").set_input_files(files)
+
+
+def names(view):
+    return view.locator("li.candidate:not(.outside) h3").all_inner_texts()
+
+
+def violations(view):
+    found = axe.Axe().run(view).response["violations"]
+    return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
+
+
+def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view, server):
+    draw(view)
+    view.wait_for_selector("li.candidate")
+    assert "90 of 100 lists made at this setting hold the right name" in view.locator("#setting").inner_text()
+    before = names(view)
+    images = view.locator("li.candidate .related img")
+    assert images.count() >= len(before)
+    requests = len(view.requests)
+    lists = []
+    for place in range(9):
+        view.locator("#slider").fill(str(place))
+        lists.append(names(view))
+    # a surer list holds all of a shorter one, and is drawn without asking the server for another answer
+    assert all(set(few) <= set(more) for few, more in pairwise(lists))
+    assert len(lists[0]) < len(lists[-1]) and lists[5] == before
+    assert not any("/v1/identify" in url for url in view.requests[requests:])
+    assert "You moved the control" in view.locator("#messages").inner_text()
+    view.locator("#slider").fill("5")
+    view.locator("li.candidate button.confirm").first.click()
+    view.get_by_text("Thank you. Your answer is kept.").wait_for()
+    kept = json.loads(server[1].read_text().splitlines()[-1])
+    assert kept["verb"] == "confirm" and len(kept["shown"]) == len(before)
+    view.locator("#clear").click()
+    assert view.locator("#earlier li").count() == 1 and names(view) == []
+    view.locator("#earlier button").click()
+    assert names(view) == before
+
+
+def test_photos_are_compared_and_corrected(view, server):
+    upload(view, png(80), png(90))
+    view.wait_for_selector("li.candidate")
+    assert view.locator("#photos li").count() == 2
+    assert "several photos were taken together" in view.locator("#messages").inner_text()
+    view.locator("li.candidate .related button").first.click()
+    assert view.locator("#compare").is_visible()
+    view.keyboard.press("Escape")
+    assert not view.locator("#compare").is_visible()
+    view.locator("#photos .remove").first.click()
+    view.locator("#photos li:nth-child(2)").wait_for(state="detached")
+    view.locator("#search").fill("nana")
+    view.locator("#found button").first.click()
+    view.get_by_text("Thank you. Your answer is kept.").wait_for()
+    kept = json.loads(server[1].read_text().splitlines()[-1])
+    assert (kept["verb"], kept["class_id"]) == ("other_class", "b2")
+
+
+def test_a_broken_file_gets_a_plain_sentence(view):
+    upload(view, b"no image")
+    view.get_by_text("That did not work").wait_for()
+    assert names(view) == []
+    upload(view, png(80))  # and the page goes on, with the photo that can be read
+    view.locator("#photos .remove").first.click()
+    view.wait_for_selector("li.candidate")
+    assert any("status of 415" in text for text in view.troubles)
+    view.troubles.clear()  # the browser itself tells of a refused request
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_use_it(browser, server, width, scheme):
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True
+    )
+    view = context.new_page()
+    view.goto(server[0])
+    assert violations(view) == []
+    draw(view)
+    view.wait_for_selector("li.candidate")
+    view.locator("#slider").fill("8")
+    view.locator("#less-likely").click() if view.locator("#less-likely").is_visible() else None
+    assert violations(view) == []
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    view.locator("li.candidate .related button").first.click()
+    assert violations(view) == []
+    context.close()
+
+
+def test_files_come_by_name_only_and_are_kept_by_the_browser(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html") and "<title>What is it? - trees" in page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    style = client.get("/static/page.css")
+    assert style.headers["content-type"].startswith("text/css")
+    again = client.get("/static/page.css", headers={"If-None-Match": style.headers["etag"]})
+    assert again.status_code == 304 and again.content == b""
+    for name in ("../page.py", "..%2fpage.py", "%2e%2e/page.py", "en.json", "page.css/", ""):
+        assert client.get(f"/static/{name}").status_code == 404
+
+
+def test_every_sentence_is_in_the_file_of_sentences(client):
+    """No text on the page but from strings/en.json, so that it can be translated."""
+    import re
+    from importlib.resources import files
+
+    room = files("shortlist.serve")
+    words = json.loads(room.joinpath("strings/en.json").read_text())
+    template = room.joinpath("templates/page.html").read_text()
+    scripts = "".join(room.joinpath(f"static/{name}.js").read_text() for name in ("page", "list", "draw"))
+    used = set(re.findall(r"words\.(\w+)", template + scripts))
+    assert used == set(words)
+    outside = re.sub(r"<script.*?</script>|<[^>]*>|{{.*?}}|{%.*?%}", "", template, flags=re.S)
+    assert re.findall(r"[A-Za-z]{3,}", outside) == []
