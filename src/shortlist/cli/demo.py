@@ -17,8 +17,23 @@ def demo(
         Path, typer.Option(help="Folder for the runs. Runs that are already finished there are not repeated.")
     ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of the trainings.")] = 0,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            help="Train the first model only, if it is not there yet, and open a page on this machine where "
+            "you draw a character and get its short list.",
+        ),
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the page.", min=0, max=65535)] = 8000,
 ) -> None:
-    """Train four small models on the embedded glyphs in about two minutes, and compare their short lists."""
+    """Train four small models on the embedded glyphs in about two minutes, and compare their short lists.
+
+    With --serve, try one of them on a page.
+    """
+    if serve:
+        _serve(out, seed, port)
+        return
     from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.demo.figure import draw_demo
     from shortlist.demo.run import METHODS, demo_words, run_demo, table_rows
@@ -50,6 +65,9 @@ def demo(
         console.print(f"- {sentence}", highlight=False)
     console.print(f"\nRuns and pictures: {out} (see {figure})", soft_wrap=True)
     first = out / METHODS[0][0]
+    there = "" if out == Path("runs/demo") else f" --out {out}"
+    console.print("Draw a character and see its short list, on a page:", style="bold")
+    console.print(f"  {_program()} demo --serve{there}", soft_wrap=True, highlight=False)
     console.print("Try next:", style="bold")
     for line in (
         f"evaluate {first}",
@@ -60,6 +78,21 @@ def demo(
         "data describe glyphs --figure lorenz.svg",
     ):
         console.print(f"  {_program()} {line}", soft_wrap=True, highlight=False)
+
+
+def _serve(out: Path, seed: int, port: int) -> None:
+    """Train the first model if needed, keep its training images in an index, and serve the page."""
+    from shortlist.cli._console import progress_report, warnings_as_lines
+    from shortlist.cli.index import index
+    from shortlist.cli.serve import serve
+    from shortlist.demo.run import METHODS, run_demo
+
+    with progress_report() as report, warnings_as_lines():
+        run_demo(out, seed=seed, progress=lambda _: report, methods=METHODS[:1])
+    first = out / METHODS[0][0]
+    if not (first / "index").exists():
+        index(first)
+    serve(first, port=port, feedback=out / "feedback.jsonl", quiet=True)
 
 
 def _program() -> str:

@@ -18,7 +18,11 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
     index: Annotated[
         Path | None,
-        typer.Option(help="Folder of an index of known images, which are then shown beside each candidate."),
+        typer.Option(
+            help="Folder of an index of known images, which are then shown beside each candidate; by default "
+            "the folder index inside MODEL, if there is one.",
+            show_default=False,
+        ),
     ] = None,
     keys: Annotated[
         Path | None,
@@ -66,6 +70,7 @@ def serve(
     Stop it with Ctrl-C or SIGTERM: requests that were begun are answered first.
     """
     from shortlist.cli._console import look_here_for_code, warnings_as_lines
+    from shortlist.index import ImageIndex
     from shortlist.model import Model, network_by_name
     from shortlist.serve.limits import Limits
     from shortlist.serve.server import serve as run_server
@@ -87,11 +92,8 @@ def serve(
         own = network_by_name(model, network)
     with warnings_as_lines():
         opened = Model.load(model, network=own, device=device)
-        known = None
-        if index is not None:
-            from shortlist.index import ImageIndex
-
-            known = ImageIndex.open(index, model=opened)
+        index = model / "index" if index is None and (model / "index").is_dir() else index
+        known = None if index is None else ImageIndex.open(index, model=opened)
         service = Service(opened, source=model, index=known, keys=keys, feedback=feedback, limits=limits)
     typer.echo(f"http://{host}:{port}/ serves {opened!r}; stop with Ctrl-C", err=True)
     run_server(

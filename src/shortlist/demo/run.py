@@ -1,6 +1,6 @@
 """The demo: four trainings on the embedded glyphs, a table of their sets, and sentences about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ BASE: dict[str, Any] = {
         "average5_macro": {"name": "average_k", "k": K, "macro": True},
         "conformal90": {"name": "conformal", "coverage": 0.9},
     },
+    "novelty": {"strangeness": "distance", "level": 0.05},
     "loggers": [],
 }
 NOISE = "data.label_noise=0.4"
@@ -55,14 +56,20 @@ def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
     return make_recipe(BASE, [*changes, f"seed={seed}"])
 
 
-def run_demo(out: Path, *, seed: int = 0, progress: Callable[[str], Progress]) -> dict[str, Run]:
+def run_demo(
+    out: Path,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], Progress],
+    methods: Sequence[tuple[str, str, tuple[str, ...]]] = METHODS,
+) -> dict[str, Run]:
     """Train all models that are missing; ``progress(name)`` makes the progress callback of each training.
 
     On one thread, which for so small a network is as fast as two and gives the same numbers each time.
     """
     torch.set_num_threads(1)
     runs = {}
-    for folder, name, changes in METHODS:
+    for folder, name, changes in methods:
         path = out / folder
         if path.exists():
             runs[name] = resume(path, progress=progress(name))
