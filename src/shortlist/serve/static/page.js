@@ -71,7 +71,7 @@ function showPhotos() {
   });
   const isDrawing = current.photos.some((photo) => photo.drawn); // it is on the canvas
   at("photos").replaceChildren(...(isDrawing ? [] : items));
-  at("again").hidden = !current.photos.length;
+  at("again").hidden = isDrawing || !current.photos.length;
 }
 
 function startAgain() {
@@ -127,6 +127,7 @@ function showList() {
   at("answer").hidden = !answer || current.replied;
   if (!current.replied) at("thanks").textContent = "";
   at("less-likely").hidden = true;
+  at("promise").hidden = !answer;
   if (!answer) {
     at("candidates").replaceChildren();
     return;
@@ -145,6 +146,7 @@ function showList() {
 
 function showWords(answer, step, inside) {
   const count = inside.length;
+  at("promise-words").textContent = answer.promise.words;
   const found = count === 0 ? words.found_none : count === 1 ? words.found_one : words.found_many;
   at("status").textContent = say(found, { count });
   if (answer.status === "novel") message(words.novel, "warning");
