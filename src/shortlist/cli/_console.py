@@ -110,7 +110,7 @@ def metrics_table(results: Results, title: str) -> Table:
     table = Table(
         box=SIMPLE_HEAD, title=title, title_justify="left", caption=_caption(results), caption_justify="left"
     )
-    table.add_column("accuracy, coverage", no_wrap=True)
+    table.add_column("accuracy, coverage", overflow="fold")  # in a narrow window names wrap, numbers never
     for name in ("micro", "macro", *groups, "size"):
         table.add_column(name, justify="right", no_wrap=True)
     for k, averages in results.scores.topk.items():

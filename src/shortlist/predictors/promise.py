@@ -141,7 +141,8 @@ class Promise:
             ('promised 90 for the average class', '5 on average')
         """
         if self.level is not None:
-            of = {"rows": "", "vote": " for a vote", "average class": " for the average class"}
+            of = {"rows": "", "vote": " for a vote", "node": " for the node"}
+            of["average class"] = " for the average class"
             return f"promised {_percent(self.level)}{of.get(self.about, f' for {self.about}')}"
         if self.asked is not None:
             return f"asked for {_percent(self.asked)}"
