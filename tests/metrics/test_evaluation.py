@@ -405,3 +405,28 @@ def test_the_promise_of_a_vote_is_not_measured_by_votes():
     promise = evaluate(scores, scores.argmax(1), {"sets": predictor}, table).sets["sets"].promise
     assert promise.about == "vote" and promise.measured.p_value is None
     assert "Measured on 300 held-out rows by their classes, not by votes: 100 times" in promise.words()
+
+
+@pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
+def test_what_is_left_out_of_a_promise_is_not_measured():
+    """Classes without thresholds of their own say nothing about a promise that does not extend to them."""
+    from shortlist.predictors import Conformal
+
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(800, 5, generator=generator)
+    target = torch.multinomial((scores - 2 * torch.arange(5)).softmax(1), 1, generator=generator).squeeze(1)
+    table = ClassTable(names=tuple("abcde"))
+    predictor = Conformal(rule="class_conditional").calibrate(scores[:300], target[:300])
+    own = torch.tensor(predictor.report.class_rows) > 0
+    assert 0 < int(own.sum()) < 5
+    promise = evaluate(scores[300:], target[300:], {"sets": predictor}, table).sets["sets"].promise
+    kept = own[target[300:]]
+    hits = predictor(scores[300:]).gather(1, target[300:, None]).squeeze(1)[kept]
+    assert (promise.measured.rows, promise.measured.coverage) == (
+        int(kept.sum()),
+        float(hits.double().mean()),
+    )
+    assert f"Measured on {len(hits)} held-out rows of the other classes: " in promise.words()
+    rare = ~kept
+    nothing = evaluate(scores[300:][rare], target[300:][rare], {"sets": predictor}, table).sets["sets"]
+    assert nothing.promise.measured is None

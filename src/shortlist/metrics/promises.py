@@ -1,7 +1,7 @@
 """What came of a predictor's promise on held-out rows, and whether chance explains the difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,9 +88,13 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
         macro: Mean of the classes' own coverages.
         mean_size: Mean size of the sets.
     """
+    average = _weighted(counts) if _is_weighted(counts) else macro
+    if promise.left_out:
+        counts = _without_left_out(counts)
     rows, hits = sum(counts.rows), sum(counts.hits)
+    if not rows:
+        return promise
     if promise.about in _AVERAGES:
-        average = _weighted(counts) if _is_weighted(counts) else macro
         is_known = promise.about == "average class" or counts.importance
         if average.value is None or not is_known:
             return promise
@@ -98,6 +102,15 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
     else:
         value, ends = hits / rows, clopper_pearson(hits, rows)
     return promise.with_measured(Measured(rows, value, *ends, mean_size, _p_value(promise, counts)))
+
+
+def _without_left_out(counts: ClassCounts) -> ClassCounts:
+    """Return the counts without the rows of classes that have no calibration rows of their own."""
+    kept = [
+        tuple(number if own else 0 for number, own in zip(numbers, counts.calibration, strict=True))
+        for numbers in (counts.rows, counts.hits)
+    ]
+    return replace(counts, rows=kept[0], hits=kept[1])
 
 
 def _is_weighted(counts: ClassCounts) -> bool:

@@ -45,7 +45,7 @@ class Measured:
     """What came of a promise on rows that were neither trained nor calibrated on.
 
     Args:
-        rows: Number of these rows.
+        rows: Number of these rows; of the classes that the promise extends to.
         coverage: Share of them whose set contains the true class; for a promise about the average class or
             group, the mean of the classes' own shares, weighted as it is promised.
         low: Lower end of the 95 % interval of the coverage over such rows; ``None`` if it is not known.
@@ -163,6 +163,7 @@ class Promise:
                 "average class": " for the average class",
                 "average group": f" for the average {self.group or 'group'}",
                 "weighted classes": " for classes by importance",
+                "node": " for a node",
             }
             return f"promised {_percent(self.level)}{of.get(self.about, f' for {self.about}')}"
         if self.asked is not None:
@@ -238,6 +239,8 @@ class Promise:
         digits = int(found.rows >= _MANY)
         times = f"{100 * found.coverage:.{digits}f} times in 100"
         text = f"Measured on {_count(found.rows, 'held-out row')}"
+        if self.left_out:
+            text += " of the other classes"
         if self.about == "vote":
             text += " by their classes, not by votes"
         text += f": {times}"
