@@ -362,3 +362,71 @@ def test_results_of_an_earlier_format_are_refused_by_name():
     text = evaluate(*rows_of(), {}, TABLE, num_resamples=0).to_json()
     with pytest.raises(ValueError, match="its format is 'shortlist results 1', not 'shortlist results 2'"):
         Results.from_json(text.replace("shortlist results 2", "shortlist results 1"))
+
+
+def test_a_promise_about_an_average_is_measured_by_that_average():
+    """A genus of one class against one of four, and an importance: by hand, from the hits of each class."""
+    from shortlist.predictors import Conformal
+    from shortlist.predictors.thresholds import Macro
+
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(900, 5, generator=generator)
+    target = torch.multinomial((2 * scores).softmax(1), 1, generator=generator).squeeze(1)
+    table = ClassTable(names=tuple("abcde"), parents={"genus": ("A", "A", "A", "A", "B")})
+    rules = {"genus": Macro.over(table, "genus"), "given": Macro(importance=[0, 1, 1, 1, 5]), "same": Macro()}
+    weights = {"genus": [0.125] * 4 + [0.5], "given": [0, 0.125, 0.125, 0.125, 0.625], "same": [0.2] * 5}
+    known = (torch.arange(900) < 400) & (target != 3)
+    for absent, seen in ((None, torch.arange(900) < 400), (3, known)):
+        for name, rule in rules.items():
+            predictor = Conformal(coverage=0.8, rule=rule, score="lac")
+            if absent is None:
+                predictor.calibrate(scores[seen], target[seen])
+            else:
+                with pytest.warns(UserWarning, match="no rows: 1 class"):
+                    predictor.calibrate(scores[seen], target[seen])
+            new, classes = scores[400:], target[400:]
+            found = evaluate(new, classes, {"sets": predictor}, table).sets["sets"].promise.measured
+            hits = predictor(new).gather(1, classes[:, None]).squeeze(1)
+            own = [float(hits[classes == index].double().mean()) for index in range(5)]
+            weight = [0.0 if index == absent else w for index, w in enumerate(weights[name])]
+            if absent is not None and name == "genus":
+                weight = [1 / 6, 1 / 6, 1 / 6, 0.0, 0.5]  # a genus of three classes now
+            want = sum(w * share for w, share in zip(weight, own, strict=True)) / sum(weight)
+            assert found.coverage == pytest.approx(want, abs=1e-12)
+            assert found.low < want < found.high and found.p_value is None
+
+
+def test_the_promise_of_a_vote_is_not_measured_by_votes():
+    from shortlist.predictors import Conformal
+
+    scores = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    predictor = Conformal(coverage=0.8).calibrate(scores, scores.softmax(1))
+    table = ClassTable(names=tuple("abcde"))
+    promise = evaluate(scores, scores.argmax(1), {"sets": predictor}, table).sets["sets"].promise
+    assert promise.about == "vote" and promise.measured.p_value is None
+    assert "Measured on 300 held-out rows by their classes, not by votes: 100 times" in promise.words()
+
+
+@pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
+def test_what_is_left_out_of_a_promise_is_not_measured():
+    """Classes without thresholds of their own say nothing about a promise that does not extend to them."""
+    from shortlist.predictors import Conformal
+
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(800, 5, generator=generator)
+    target = torch.multinomial((scores - 2 * torch.arange(5)).softmax(1), 1, generator=generator).squeeze(1)
+    table = ClassTable(names=tuple("abcde"))
+    predictor = Conformal(rule="class_conditional").calibrate(scores[:300], target[:300])
+    own = torch.tensor(predictor.report.class_rows) > 0
+    assert 0 < int(own.sum()) < 5
+    promise = evaluate(scores[300:], target[300:], {"sets": predictor}, table).sets["sets"].promise
+    kept = own[target[300:]]
+    hits = predictor(scores[300:]).gather(1, target[300:, None]).squeeze(1)[kept]
+    assert (promise.measured.rows, promise.measured.coverage) == (
+        int(kept.sum()),
+        float(hits.double().mean()),
+    )
+    assert f"Measured on {len(hits)} held-out rows of the other classes: " in promise.words()
+    rare = ~kept
+    nothing = evaluate(scores[300:][rare], target[300:][rare], {"sets": predictor}, table).sets["sets"]
+    assert nothing.promise.measured is None

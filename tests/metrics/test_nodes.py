@@ -12,6 +12,7 @@ from shortlist.metrics import (
     node_sums,
     set_coverage,
 )
+from shortlist.metrics.names import check_metric, is_share, predictor_of
 from shortlist.predictors import TaxonomyNodes
 from tests.predictors.tree_oracle import leaves_of
 
@@ -73,3 +74,10 @@ def test_evaluate_reports_levels_of_predictors_with_a_taxonomy():
     assert found.coverage.micro.value == pytest.approx(float(node_accuracy(sums)))
     assert results.sets["plain"].nodes is None and results.sets["plain"].mean_level is None
     assert Results.from_json(results.to_json()) == results
+    named = results.metrics()
+    assert named["sets.node80.mean_level"].value == found.mean_level
+    assert {f"sets.node80.nodes.{level}" for level in found.nodes} < set(named)
+    assert "sets.plain.mean_level" not in named
+    for name in ("sets.node80.mean_level", "sets.node80.nodes.genus"):
+        check_metric(name, ["node80"])
+        assert predictor_of(name) == "node80" and not is_share(name)

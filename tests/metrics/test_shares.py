@@ -141,7 +141,7 @@ def test_what_came_of_promises():
     held_out, true = some_rows(300, seed=2)
     lac = Conformal(coverage=0.9).calibrate(scores, target)
     by_class = Conformal(coverage=0.8, rule="class_conditional")
-    with pytest.warns(UserWarning, match="1 classes have too few rows"):
+    with pytest.warns(UserWarning, match="too few rows for thresholds of their own: 1 class "):
         by_class.calibrate(scores, target)
     predictors = {"lac": lac, "by_class": by_class, "top2": TopK(2), "plain": lambda rows: rows > 0}
     results = evaluate(held_out, true, predictors, TABLE, num_resamples=50)

@@ -50,6 +50,14 @@ def test_threshold_against_a_loop(name):
     assert predictor.report.coverage == pytest.approx(float(held), abs=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_votes_in_half_precision(dtype):
+    logits, votes = rows()
+    logits = logits.to(dtype)
+    half, whole = (make("lac", coverage=0.8).calibrate(logits, v) for v in (votes.to(dtype), votes))
+    assert torch.equal(half.threshold, whole.threshold) and half.report == whole.report
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CONFORMITY_SCORES)
 def test_one_vote_for_each_row_is_a_label_to_the_bit(name, dtype):

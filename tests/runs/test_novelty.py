@@ -84,6 +84,17 @@ def test_faults_are_named(section, message):
 
 
 @pytest.mark.errors
+@pytest.mark.parametrize("strangeness", ["distance", "energy"])
+def test_too_few_rows_are_told_before_the_training(tmp_path, strangeness):
+    """A trained run whose detector is refused could not be finished."""
+    novelty = f"novelty={{strangeness: {strangeness}, rule: class, level: 0.001}}"
+    steps = []
+    with pytest.raises(ValueError, match=r"novelty: .* can never flag anything: it needs at least 999"):
+        train(make_recipe(PLAIN, [novelty]), tmp_path / "run", progress=lambda what, *_: steps.append(what))
+    assert "training" not in steps and not (tmp_path / "run").exists()
+
+
+@pytest.mark.errors
 def test_test_rows_do_not_calibrate_it():
     plain = {**PLAIN, "predictors": {}, "selection": {"metric": "last"}}
     with pytest.raises(RecipeError, match="novelty must be left out: the validation rows are the test rows"):

@@ -20,6 +20,7 @@ from shortlist.metrics.names import format_metric, format_percent
 __all__ = [
     "look_here_for_code",
     "metrics_table",
+    "node_lines",
     "print_json",
     "progress_report",
     "promise_lines",
@@ -129,6 +130,17 @@ def promise_lines(results: Results) -> list[str]:
         f"{name}: {promise.words()}"
         for name, promise in promises.items()
         if promise is not None and promise.asked is not None
+    ]
+
+
+def node_lines(results: Results) -> list[str]:
+    """Say on which levels of a taxonomy the answers are, for each predictor of nodes."""
+    return [
+        f"{name}: nodes in an answer: "
+        + ", ".join(f"{mean:.2f} {level}" for level, mean in sets.nodes.items())
+        + "."
+        for name, sets in results.sets.items()
+        if sets.nodes is not None
     ]
 
 

@@ -110,14 +110,14 @@ def train(
 
 
 def _print_results(run: "Run", *, as_json: bool) -> None:
-    from shortlist.cli._console import metrics_table, print_json, promise_lines
+    from shortlist.cli._console import metrics_table, node_lines, print_json, promise_lines
 
     results, words = run.results(), run.score_map.words()
     if as_json:
         print_json({"run": str(run.path), "scores": words, "results": json.loads(results.to_json())})
         return
     Console().print(metrics_table(results, f"Test rows of {run.path}"))
-    for line in promise_lines(results):
+    for line in [*promise_lines(results), *node_lines(results)]:
         Console().print(line, soft_wrap=True, highlight=False)
     Console().print(words, soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
@@ -148,6 +148,7 @@ def calibrate(
     """
     from shortlist.cli._console import look_here_for_code, print_json, warnings_as_lines
     from shortlist.model import network_by_name
+    from shortlist.model.files import read_novelty
     from shortlist.recipes.content import CALIBRATED_KEYS
     from shortlist.recipes.recipe import make_recipe
     from shortlist.runs.network import load_network
@@ -184,6 +185,8 @@ def calibrate(
         if predictor.promise.asked is not None:
             said += f". {predictor.promise.words()}"
         console.print(f"{name}: {said}", soft_wrap=True)
+    if (detector := read_novelty(run.model_path)) is not None:
+        console.print(f"novelty: {detector.promise}", soft_wrap=True)
 
 
 def evaluate(
@@ -192,7 +195,13 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images."""
-    from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
+    from shortlist.cli._console import (
+        metrics_table,
+        node_lines,
+        promise_lines,
+        use_one_thread,
+        warnings_as_lines,
+    )
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -207,5 +216,5 @@ def evaluate(
         print(results.to_json())
     else:
         Console().print(metrics_table(results, f"{part} rows of {run_folder}"))
-        for line in promise_lines(results):
+        for line in [*promise_lines(results), *node_lines(results)]:
             Console().print(line, soft_wrap=True, highlight=False)

@@ -16,7 +16,7 @@ from shortlist.metrics.class_means import (
     worst_classes,
 )
 from shortlist.metrics.nodes import mean_level, node_shares
-from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of
+from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of, promised_importance
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
 from shortlist.metrics.results import (
     Estimate,
@@ -241,7 +241,8 @@ def _set_results(
     promise = promise_of(name, predictor)
     if promise is not None:
         calibration = getattr(getattr(predictor, "report", None), "class_rows", ())
-        by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration)
+        importance = promised_importance(predictor, counts)
+        by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration, importance)
         promise = measure_promise(promise, by_class, macro=coverage.macro, mean_size=size.micro.value or 0.0)
     asked = None if promise is None else promise.asked
     by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}

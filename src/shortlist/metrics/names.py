@@ -21,7 +21,8 @@ __all__ = [
 
 _AVERAGES = ("micro", "macro", "few", "medium", "many")
 _PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
-_OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall")
+_OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall", "mean_level")
+_BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
 
 
 def default_metrics() -> list[str]:
@@ -35,7 +36,7 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
-    by_level = re.fullmatch(r"sets\.(.+)\.coverage_by\.[^.]+", name)  # any level that a class table has
+    by_level = re.fullmatch(rf"sets\.(.+)\.{_BY_LEVEL}", name)
     if name not in known and (by_level is None or by_level[1] not in predictors):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -74,13 +75,14 @@ def predictor_of(name: str) -> str | None:
         >>> predictor_of("sets.average_5.empty_share")
         'average_5'
     """
-    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|coverage_by\.[^.]+|{'|'.join(_OF_SETS)})", name)
+    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{_BY_LEVEL}|{'|'.join(_OF_SETS)})", name)
     return found[1] if found else None
 
 
 def is_share(name: str) -> bool:
     """Return whether a metric is a share in [0, 1], written in percent."""
-    return name != "nll" and size_of(name) != name
+    is_count = re.fullmatch(r"sets\..+\.(mean_level|nodes\.[^.]+)", name)
+    return name != "nll" and size_of(name) != name and not is_count
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

@@ -1,15 +1,21 @@
 """What came of a predictor's promise on held-out rows, and whether chance explains the difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from shortlist.metrics.results import Estimate
-from shortlist.metrics.shares import clopper_pearson
+from shortlist.metrics.shares import clopper_pearson, effective_rows
 from shortlist.predictors import Measured, Promise
 from shortlist.predictors.coverage_law import chance_of_hits
+from shortlist.predictors.thresholds import Macro
 
-__all__ = ["ClassCounts", "measure_promise", "promise_of"]
+__all__ = ["ClassCounts", "measure_promise", "promise_of", "promised_importance"]
+
+_AVERAGES = ("average class", "average group", "weighted classes")
 
 
 @dataclass(frozen=True)
@@ -17,12 +23,14 @@ class ClassCounts:
     """By class, the rows that were measured, those whose set contains the class, and the calibration rows.
 
     ``calibration`` is that of classes with a threshold of their own, 0 for others, and empty if there is one
-    threshold for all.
+    threshold for all. ``importance`` is that of each class in the average that the promise is about; empty
+    if every class with rows counts the same.
     """
 
     rows: Sequence[int]
     hits: Sequence[int]
     calibration: Sequence[int] = ()
+    importance: Sequence[float] = ()
 
 
 def promise_of(name: str, predictor: Any) -> Promise | None:
@@ -45,11 +53,34 @@ def promise_of(name: str, predictor: Any) -> Promise | None:
     return Promise("rows", level=level, asked=level)
 
 
+def promised_importance(predictor: Any, counts: Tensor) -> tuple[float, ...]:
+    """Return the importance of each class in the average that a predictor promises, over measured classes.
+
+    Args:
+        predictor: A predictor.
+        counts: Rows of each class (c,) that were measured.
+
+    Returns:
+        Numbers that add up to 1, 0 for classes without rows and for those to which the promise does not
+        extend; nothing if the promise is about no such average or none of its classes was measured.
+    """
+    rule, report = getattr(predictor, "rule", None), getattr(predictor, "report", None)
+    if not isinstance(rule, Macro) or report is None:
+        return ()
+    counted = (counts > 0).cpu()
+    if rule.excludes_fallback:
+        counted = counted & (torch.tensor(report.class_rows) > 0)
+    try:
+        return tuple(rule.class_importance(counted).tolist())
+    except ValueError:
+        return ()
+
+
 def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, mean_size: float) -> Promise:
     """Return the promise with what was measured.
 
-    The coverage over rows has the interval of Clopper and Pearson. That of the average class has the interval
-    of ``macro``.
+    The coverage over rows has the interval of Clopper and Pearson, and so has that of weighted classes, for
+    as many rows as have the same variance. If every class with rows counts the same, it is ``macro``.
 
     Args:
         promise: Promise of a predictor.
@@ -57,12 +88,46 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
         macro: Mean of the classes' own coverages.
         mean_size: Mean size of the sets.
     """
+    average = _weighted(counts) if _is_weighted(counts) else macro
+    if promise.left_out:
+        counts = _without_left_out(counts)
     rows, hits = sum(counts.rows), sum(counts.hits)
-    if promise.about == "average class" and macro.value is not None:
-        value, ends = macro.value, (macro.low, macro.high)
+    if not rows:
+        return promise
+    if promise.about in _AVERAGES:
+        is_known = promise.about == "average class" or counts.importance
+        if average.value is None or not is_known:
+            return promise
+        value, ends = average.value, (average.low, average.high)
     else:
         value, ends = hits / rows, clopper_pearson(hits, rows)
     return promise.with_measured(Measured(rows, value, *ends, mean_size, _p_value(promise, counts)))
+
+
+def _without_left_out(counts: ClassCounts) -> ClassCounts:
+    """Return the counts without the rows of classes that have no calibration rows of their own."""
+    kept = [
+        tuple(number if own else 0 for number, own in zip(numbers, counts.calibration, strict=True))
+        for numbers in (counts.rows, counts.hits)
+    ]
+    return replace(counts, rows=kept[0], hits=kept[1])
+
+
+def _is_weighted(counts: ClassCounts) -> bool:
+    """Return whether some class with rows counts more than another."""
+    measured = [weight for weight, rows in zip(counts.importance, counts.rows, strict=False) if rows]
+    return bool(measured) and max(measured) - min(measured) > 1e-12
+
+
+def _weighted(counts: ClassCounts) -> Estimate:
+    """Return the mean coverage of the classes by their importance."""
+    value = sum(
+        weight * hits / rows
+        for weight, hits, rows in zip(counts.importance, counts.hits, counts.rows, strict=True)
+        if weight
+    )
+    number = effective_rows(counts.rows, counts.importance)
+    return Estimate(value, *clopper_pearson(min(1.0, value) * number, number))
 
 
 def _p_value(promise: Promise, counts: ClassCounts) -> float | None:

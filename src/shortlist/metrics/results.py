@@ -171,6 +171,9 @@ class Results:
             if sets.under_covered is not None:
                 named[f"{start}.under_covered"] = Estimate(sets.under_covered)
                 named[f"{start}.shortfall"] = Estimate(sets.shortfall)
+            if sets.nodes is not None:
+                named[f"{start}.mean_level"] = Estimate(sets.mean_level)
+                named |= {f"{start}.nodes.{level}": Estimate(mean) for level, mean in sets.nodes.items()}
         return named
 
     def to_json(self) -> str:

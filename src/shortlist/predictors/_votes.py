@@ -25,7 +25,7 @@ class Votes(NamedTuple):
 def find_votes(votes: Tensor) -> Votes:
     """Find which classes have votes, in votes (n, c): counts or shares, finite and >= 0."""
     if can_read_values(votes):  # a tenth of the time of nonzero()
-        found = torch.from_numpy(np.flatnonzero(votes.detach().numpy() != 0))
+        found = torch.from_numpy(np.flatnonzero((votes.detach() != 0).numpy()))
         rows, classes = found // votes.shape[1], found % votes.shape[1]
     else:
         rows, classes = votes.nonzero(as_tuple=True)

@@ -113,7 +113,13 @@ class Conformal(SetPredictor):
     def promise(self) -> Promise:
         """What the rule promises at this coverage, and from how many calibration rows."""
         level = None if self.rule.about == "nothing" else self.rule.promised(self.coverage)
-        promise = Promise(self.rule.about, level=level, asked=self.coverage, has_law=self.rule.has_law)
+        promise = Promise(
+            self.rule.about,
+            level=level,
+            asked=self.coverage,
+            group=self.rule.group_name,
+            has_law=self.rule.has_law,
+        )
         if self.report is None:
             return promise
         if self.report.voted:  # of votes no law is known

@@ -10,13 +10,26 @@ from shortlist.predictors.coverage_law import conformal_rank, coverage_range
 __all__ = ["About", "Measured", "Promise"]
 
 About = Literal[
-    "rows", "average class", "each class", "each cluster", "vote", "node", "probabilities", "size", "nothing"
+    "rows",
+    "average class",
+    "average group",
+    "weighted classes",
+    "each class",
+    "each cluster",
+    "vote",
+    "node",
+    "probabilities",
+    "size",
+    "nothing",
 ]
 """What a promise is about; ``probabilities``: the model's, which it trusts and so promises nothing itself."""
 
 _HOLDS = {
     "rows": "A list made like this holds the true class {} times in 100, over all rows together",
     "average class": "A list made like this holds the true class {} times in 100 for the average class",
+    "average group": "A list made like this holds the true class {} times in 100 for the average {group}",
+    "weighted classes": "A list made like this holds the true class {} times in 100, on average over the "
+    "classes by the importance that was given to them",
     "each class": "A list made like this holds the true class {} times in 100, whichever class it is",
     "each cluster": "A list made like this holds the true class {} times in 100 in each cluster of classes",
     "vote": "A list made like this holds the class of a random vote {} times in 100",
@@ -32,9 +45,9 @@ class Measured:
     """What came of a promise on rows that were neither trained nor calibrated on.
 
     Args:
-        rows: Number of these rows.
-        coverage: Share of them whose set contains the true class; for a promise about the average class, the
-            mean of the classes' own shares.
+        rows: Number of these rows; of the classes that the promise extends to.
+        coverage: Share of them whose set contains the true class; for a promise about the average class or
+            group, the mean of the classes' own shares, weighted as it is promised.
         low: Lower end of the 95 % interval of the coverage over such rows; ``None`` if it is not known.
         high: Upper end.
         mean_size: Mean number of classes in a set.
@@ -55,13 +68,15 @@ class Promise:
     r"""A promise of a predictor, and all that is needed to read it rightly.
 
     Args:
-        about: What it is about: all ``rows`` together, the ``average class``, ``each class``, ``each
-            cluster`` of classes, a random ``vote``, a ``node`` of a taxonomy; ``probabilities`` if coverage
-            was asked for and depends on the model's probabilities being right; ``size`` if a mean size is
-            set; ``nothing``.
+        about: What it is about: all ``rows`` together, the ``average class``, the ``average group``
+            of classes (and within it the average class), the ``weighted classes`` by a given importance,
+            ``each class``, ``each cluster`` of classes, a random ``vote``, a ``node`` of a taxonomy;
+            ``probabilities`` if coverage was asked for and depends on the model's probabilities being right;
+            ``size`` if a mean size is set; ``nothing``.
         level: Promised coverage; ``None`` if no coverage is promised.
         asked: Coverage that was asked for. It is the level, unless a rule promises less or nothing.
         size: Number of classes in each set, or in a set on average, if that is set.
+        group: What a group is called, such as "genus", for ``average group``.
         rows: Number of calibration rows; ``None`` if there are none.
         class_rows: For ``each class`` and ``each cluster``, the rows of the smallest one that has a threshold
             of its own, and of the median one.
@@ -83,6 +98,7 @@ class Promise:
     level: float | None = None
     asked: float | None = None
     size: float | None = None
+    group: str = ""
     rows: int | None = None
     class_rows: tuple[int, int] | None = None
     left_out: int = 0
@@ -112,7 +128,7 @@ class Promise:
         """Number of rows whose choice decides the spread, if its law is known."""
         if not self.has_law:
             return None
-        if self.about in ("each class", "each cluster"):
+        if self._by_unit:
             return None if self.class_rows is None else self.class_rows[0]
         return self.rows
 
@@ -141,8 +157,14 @@ class Promise:
             ('promised 90 for the average class', '5 on average')
         """
         if self.level is not None:
-            of = {"rows": "", "vote": " for a vote", "node": " for the node"}
-            of["average class"] = " for the average class"
+            of = {
+                "rows": "",
+                "vote": " for a vote",
+                "average class": " for the average class",
+                "average group": f" for the average {self.group or 'group'}",
+                "weighted classes": " for classes by importance",
+                "node": " for a node",
+            }
             return f"promised {_percent(self.level)}{of.get(self.about, f' for {self.about}')}"
         if self.asked is not None:
             return f"asked for {_percent(self.asked)}"
@@ -151,7 +173,7 @@ class Promise:
     def _what(self) -> str:
         nothing = "Nothing is promised about the true class."
         if self.level is not None:
-            text = _HOLDS[self.about].format(_percent(self.level))
+            text = _HOLDS[self.about].format(_percent(self.level), group=self.group or "group of classes")
             if self.asked is not None and self.asked != self.level:
                 text += f" (asked for were {_percent(self.asked)}, which this rule does not promise)"
             return f"{text}."
@@ -174,12 +196,20 @@ class Promise:
             least, median = self.class_rows
             text += f", {least:,} of the smallest {self._unit} and {median:,} of the median one"
         said = [text + self._spread_words()]
-        if self.left_out:
+        if self._by_unit and self.class_rows is None:
+            then = "nothing is promised" if self.left_out else "every list holds all classes"
+            said.append(f"These are too few for each {self._unit}: {then}.")
+        elif self.left_out:
             few = _count(self.left_out, "class has", "classes have")
-            said.append(f"{few} too few rows: the promise does not extend to them.")
+            whom = "it" if self.left_out == 1 else "them"
+            said.append(f"{few} too few rows: the promise does not extend to {whom}.")
         if self.rows_also:
             said.append(f"These rows also {self.rows_also}, so that the promise is not exact.")
         return said
+
+    @property
+    def _by_unit(self) -> bool:
+        return self.about in ("each class", "each cluster")
 
     @property
     def _unit(self) -> str:
@@ -190,6 +220,8 @@ class Promise:
         if self.level is None:
             return "."
         rows = self._law_rows
+        if self._by_unit and self.class_rows is None:
+            return "."
         if self.spread is None or rows is None:
             return ". How far the choice of these rows moves it is not known."
         if conformal_rank(rows, self.level) > rows:
@@ -206,7 +238,12 @@ class Promise:
             return []
         digits = int(found.rows >= _MANY)
         times = f"{100 * found.coverage:.{digits}f} times in 100"
-        text = f"Measured on {_count(found.rows, 'held-out row')}: {times}"
+        text = f"Measured on {_count(found.rows, 'held-out row')}"
+        if self.left_out:
+            text += " of the other classes"
+        if self.about == "vote":
+            text += " by their classes, not by votes"
+        text += f": {times}"
         if found.low is not None and found.high is not None:
             text += f" ({_down(found.low, digits)} to {_up(found.high, digits)})"
         said = [f"{text}, with {found.mean_size:.1f} classes on average."]

@@ -1,8 +1,10 @@
 """Build all that a training starts with, and check beforehand whether the steps after it are possible."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from shortlist.datasets import Splits
 from shortlist.datasets.splits import have_same_rows
 from shortlist.models.classifiers import class_norms
+from shortlist.predictors import CalibrationWarning, NoveltyDetector
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import validation_is_test
@@ -84,6 +87,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
         k = section.options.get("k", 0)
         if k > len(counts):
             raise ValueError(f"predictors.{key}.k must be <= the number of classes ({len(counts)}), got {k}")
+    _check_novelty(recipe, data)
     if recipe.second_stage is not None:
         model = copy.deepcopy(model)
         prepare_second_stage(model, recipe)
@@ -92,3 +96,23 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
         raise ValueError(
             "adjust.weight_normalization must be left out: the head, a cosine, looks at no norms of weights"
         )
+
+
+def _check_novelty(recipe: Recipe, data: Splits) -> None:
+    """Refuse a detector that could never flag anything, for lack of rows, whatever the strangeness is."""
+    if recipe.novelty is None:
+        return
+    target = (data.val if data.calibration is None else data.calibration).targets
+    options: dict[str, Any] = recipe.novelty.model_dump() | {"strangeness": _the_same_for_all}
+    detector = NoveltyDetector(**options, num_classes=len(data.class_table))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # said when it is calibrated
+            detector.calibrate(target, features=torch.zeros(len(target), 1))
+    except ValueError as error:
+        raise ValueError(f"novelty: {error}") from error
+
+
+def _the_same_for_all(scores: Tensor | None, features: Tensor | None) -> Tensor:
+    assert features is not None
+    return features[:, 0]

@@ -71,6 +71,16 @@ class Macro(ThresholdRule):
                 object.__setattr__(self, name, _numbers(name, given, kind))
         if self.importance is not None and not sum(self.importance) > 0:
             raise ValueError("importance must be above 0 for some class, got 0 for all")
+        if self.groups is not None or self.level is not None:
+            # what this instance promises; the class attribute is of the rule as it is by default
+            object.__setattr__(self, "about", "average group")
+        elif self.importance is not None:
+            object.__setattr__(self, "about", "weighted classes")
+
+    @property
+    def group_name(self) -> str:
+        """What a group of classes is called."""
+        return self.level or ""
 
     @property
     def excludes_fallback(self) -> bool:

@@ -60,6 +60,11 @@ class ThresholdRule(ABC):
         return coverage
 
     @property
+    def group_name(self) -> str:
+        """What a group of classes is called, for a promise about the average group."""
+        return ""
+
+    @property
     def excludes_fallback(self) -> bool:
         """Whether the promise does not extend to the classes without rows of their own."""
         return True
