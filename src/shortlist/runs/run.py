@@ -149,8 +149,10 @@ class Run:
         """Put a file that was written anew into the manifest, if there is one yet."""
         info = self.info()
         if info["state"] == "finished" or name in info["files"]:
-            files = info["files"] | record_files(self.path, [name])
-            write_sealed(self.path / "run.json", info | {"files": files})
+            self._write_records(info, record_files(self.path, [name]))
+
+    def _write_records(self, info: dict[str, Any], records: Mapping[str, Any]) -> None:
+        write_sealed(self.path / "run.json", info | {"files": info["files"] | records})
 
     @property
     def state(self) -> str:
@@ -215,15 +217,30 @@ class Run:
         self._record(name)
 
     def save_promises(self, promises: Mapping[str, Promise]) -> None:
-        """Give the finished model what came of the promises of its predictors on held-out rows."""
-        if write_promises(self.model_path, promises):
-            self._record("model/model.json")
+        """Give the finished model what came of the promises of its predictors on held-out rows.
+
+        Two manifests change. That of the run knows the new one of the model before it is there, and the old
+        one until then, so that a process that is killed between leaves a run that is whole.
+        """
+        name = "model/model.json"
+
+        def announce(new: dict[str, Any]) -> None:
+            info = self.info()
+            if name in info["files"]:
+                self._write_records(info, {name: info["files"][name] | {"next": new}})
+
+        write_promises(self._checked_model(), promises, announce)
+        self._record(name)
 
     def has_results(self, part: str = "test") -> bool:
         """Return whether the results of a part are saved."""
         name = _results_file(part)
+        return (self.path / name).is_file() and self._is_written(name)
+
+    def _is_written(self, name: str) -> bool:
+        """Return whether a file that is there was written to its end: then the manifest has it."""
         info = self.info()
-        return (self.path / name).is_file() and (name in info["files"] or info["state"] != "finished")
+        return name in info["files"] or info["state"] != "finished"
 
     def epochs(self) -> list[dict[str, float]]:
         """Return the metrics of each epoch, of both stages one after the other."""
@@ -356,7 +373,7 @@ class Run:
 
     def has_scores(self, part: str) -> bool:
         """Return whether the scores of a part are saved."""
-        return self._score_file(part).is_file()
+        return self._score_file(part).is_file() and self._is_written(f"scores/{part}.safetensors")
 
     def _score_file(self, part: str) -> Path:
         return self.path / "scores" / f"{part}.safetensors"
