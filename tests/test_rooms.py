@@ -121,7 +121,7 @@ def test_each_manifest_is_read_in_one_place():
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
     assert readers == {"_manifest", "model.files", "index.manifest", "predictors._sealed_rule"}
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
-        *("_manifest", "model.files", "runs.run"),
+        *("_manifest", "model.files", "runs.folder"),
     }
 
 
