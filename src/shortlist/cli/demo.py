@@ -1,8 +1,9 @@
 """``shortlist demo``: train, calibrate and compare small models on the embedded images."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -21,7 +22,7 @@ def demo(
     """Train four small models on the embedded glyphs in about two minutes, and compare their short lists."""
     from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.demo.figure import draw_demo
-    from shortlist.demo.run import METHODS, demo_words, run_demo, table_rows
+    from shortlist.demo.run import METHODS, demo_words, run_demo
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
@@ -33,19 +34,7 @@ def demo(
         )
         figure = out / "short_lists.svg"
         draw_demo(runs[METHODS[0][1]], figure)
-    table = Table(
-        box=SIMPLE_HEAD,
-        title="Percent of test images whose set holds the right class",
-        padding=(0, 1),
-        pad_edge=False,
-    )
-    table.add_column("\ntrained with", no_wrap=True)
-    for name in runs:
-        header = name.replace("-entropy", "-\nentropy").replace(" top", "\ntop").replace(" loss", "\nloss")
-        table.add_column(header, justify="right", no_wrap=True)
-    for row in table_rows(runs):
-        table.add_row(*row)
-    console.print(table)
+    console.print(_table(runs))
     for sentence in demo_words(runs):
         console.print(f"- {sentence}", highlight=False)
     console.print(f"\nRuns and pictures: {out} (see {figure})", soft_wrap=True)
@@ -60,6 +49,25 @@ def demo(
         "data describe glyphs --figure lorenz.svg",
     ):
         console.print(f"  {_program()} {line}", soft_wrap=True, highlight=False)
+
+
+def _table(runs: Mapping[str, Any]) -> Table:
+    """Return the shares of test images whose set holds the right class, as a table."""
+    from shortlist.demo.run import table_rows
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="Percent of test images whose set holds the right class",
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    table.add_column("\ntrained with", no_wrap=True)
+    for name in runs:
+        header = name.replace("-entropy", "-\nentropy").replace(" top", "\ntop").replace(" loss", "\nloss")
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in table_rows(runs):
+        table.add_row(*row)
+    return table
 
 
 def _program() -> str:
