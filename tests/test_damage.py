@@ -29,7 +29,11 @@ from tests.training.test_epochs import silent
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 ROWS = {"num_rows": 128, "num_val_rows": 100, "num_test_rows": 120}
-TINY = RECIPE | {"data": RECIPE["data"] | ROWS, "epochs": 1}
+TINY = RECIPE | {
+    "data": RECIPE["data"] | ROWS,
+    "epochs": 1,
+    "novelty": {"strangeness": "distance", "level": 0.2},
+}
 BATCH = torch.randn(6, 5, generator=torch.Generator().manual_seed(3))
 
 
@@ -150,7 +154,11 @@ def open_model(folder: Path) -> tuple[str, object]:
     except ValueError as error:
         return str(error), None
     scores = model.scores(BATCH)
-    return "", (scores.tolist(), {name: model.sets(scores, name).tolist() for name in model.predictors})
+    assert model.novelty is not None
+    strange = model.novelty.p_values(features=model.features(BATCH)).tolist()
+    promises = {name: promise.to_dict() for name, promise in model.promises.items()}
+    sets = {name: model.sets(scores, name).tolist() for name in model.predictors}
+    return "", (scores.tolist(), sets, strange, promises)
 
 
 def examine(folder: Path) -> tuple[str, object]:
@@ -191,6 +199,7 @@ MODEL_FILES = (
     "network.safetensors",
     "class_table.json",
     "score_map.json",
+    "novelty",
     *(f"predictors/{name}" for name in ("top2", "average2", "average2_macro", "conformal")),
 )
 RUN_FILES = (
@@ -204,6 +213,7 @@ RUN_FILES = (
     "scores/val.safetensors",
     "scores/test.safetensors",
     "scores/declared.json",
+    "scores/features_val.safetensors",
     *(f"model/{name}" for name in MODEL_FILES),
 )
 
@@ -211,14 +221,16 @@ INDEX_FILES = ("index.json", "segment-000001", "segment-000003", "deleted-000005
 OTHERS = {"run": "other", "run model": "other model", "index": "other index"}
 
 
+def files_of(folder: Path, name: str) -> list[Path]:
+    """Return a file, or the description and the state of a predictor or a detector."""
+    if "." in Path(name).name or name in INDEX_FILES:
+        return [folder / name]
+    return sorted((folder / name).parent.glob(f"{Path(name).name}.*"))
+
+
 def spoil(folder: Path, name: str, damage: str, other: Path) -> None:
-    """Damage a file, or of a predictor its description and its state."""
-    paths = (
-        [folder / name]
-        if "." in Path(name).name or name in INDEX_FILES
-        else sorted((folder / name).parent.glob(f"{Path(name).name}.*"))
-    )
-    for path in paths:
+    """Damage a file, or of a predictor or a detector its description and its state."""
+    for path in files_of(folder, name):
         if damage in DAMAGES:
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
             continue
@@ -275,6 +287,15 @@ def test_a_saved_model(name, whole, tmp_path):
 def test_an_index(name, whole, tmp_path):
     cases = len(INDEX_VERBS) * (len(DAMAGES) + len(IN_PLACE))
     assert check(INDEX_VERBS, whole, "index", name, tmp_path) == cases
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("run", RUN_FILES), ("run model", MODEL_FILES), ("index", INDEX_FILES)]
+)
+def test_every_file_is_damaged(kind, names, whole):
+    """A file that is new in a run, a model or an index belongs into the lists above."""
+    there = {path for path in (whole / kind).rglob("*") if path.is_file() and path.name != ".lock"}
+    assert there == {path for name in names for path in files_of(whole / kind, name)}
 
 
 def test_there_are_enough_cases():

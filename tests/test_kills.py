@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from shortlist import Model
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
 from shortlist.recipes.recipe import make_recipe
@@ -23,6 +24,7 @@ from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again
 from shortlist.suites.run import run_suite
 from shortlist.suites.suite import load_suite
+from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
 from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
@@ -36,6 +38,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 TINY = RECIPE | {
     "data": RECIPE["data"] | {"num_rows": 128, "num_val_rows": 100, "num_test_rows": 120},
     "epochs": 2,
+    "novelty": {"strangeness": "distance", "level": 0.2},
 }
 
 
@@ -114,7 +117,7 @@ def test_train(tmp_path):
 
 
 def test_calibrate(tmp_path):
-    recipe = make_recipe(TINY)
+    recipe = make_recipe(TINY, ["novelty=null"])
     changed = make_recipe(TINY, ["predictors.average3={name: average_k, k: 3}", "adjust.tau=0.5"])
     trained = train(recipe, tmp_path / "trained", progress=silent)
     whole = Run(shutil.copytree(trained.path, tmp_path / "whole"))
@@ -123,11 +126,35 @@ def test_calibrate(tmp_path):
     for step in range(steps):
         run = Run(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
         assert in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path, step) == -1
-        assert run.state == "calibrating" or all(".tmp-" in found.file for found in examine(run.path)), step
+        rest = [found for found in examine(run.path) if ".tmp-" not in found.file]
+        new = [
+            found for found in rest if "features_val" in found.file and "not in the manifest" in found.what
+        ]
+        assert run.state == "calibrating" or rest == new, step
         in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert files_of(run.path) == files_of(whole.path), step
         assert examine(run.path) == [], step
+
+
+def test_the_first_evaluation_of_test_rows(tmp_path):
+    """Of a finished run, as suites do: the results, and in the model what came of its promises."""
+    trained = train(make_recipe(TINY), tmp_path / "trained", progress=silent, test=False)
+    whole = Run(shutil.copytree(trained.path, tmp_path / "whole"))
+    steps = in_a_child(lambda: final_results(whole), whole.path)
+    written = (whole.model_path / "model.json").read_bytes()
+    assert written != (trained.model_path / "model.json").read_bytes() and steps > 15
+    for step in range(steps):
+        run = Run(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda run=run: final_results(Run(run.path)), run.path, step) == -1
+        left = [found for found in examine(run.path) if ".tmp-" not in found.file]
+        assert all(found.file == "results.json" and "not in the manifest" in found.what for found in left)
+        Model.load(run.path)
+        in_a_child(lambda run=run: final_results(Run(run.path)), run.path)
+        assert numbers_of(run) == numbers_of(whole), step
+        assert (run.model_path / "model.json").read_bytes() == written, step
+        assert run.info()["files"] == whole.info()["files"], step
+        assert files_of(run.path) == files_of(whole.path) and examine(run.path) == [], step
 
 
 def test_suite(tmp_path):

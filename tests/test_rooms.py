@@ -120,13 +120,12 @@ def test_right_imports_are_no_faults():
 def test_each_manifest_is_read_in_one_place():
     """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these.
 
-    Thresholds that learn from replies are sealed files too, each of which its own class reads.
+    Thresholds that learn from replies are sealed files too.
     """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
-    thresholds = {"predictors.adapting", "predictors.shrinking"}
-    assert readers == {"_manifest", "model.files", "index.manifest", *thresholds}
+    assert readers == {"_manifest", "model.files", "index.manifest", "predictors._sealed_rule"}
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
-        *("_manifest", "model.files", "runs.run"),
+        *("_manifest", "model.files", "runs.folder"),
     }
 
 

@@ -1,10 +1,10 @@
-"""The Beta distribution and the beta-binomial one, for intervals of shares; no more than NumPy is needed."""
+"""The Beta, binomial and beta-binomial distributions, for intervals of shares; NumPy is all they need."""
 
 import math
 
 import numpy as np
 
-__all__ = ["beta_binomial_cdf", "beta_cdf", "beta_quantile"]
+__all__ = ["beta_binomial_cdf", "beta_cdf", "beta_quantile", "binomial_tail", "rank_with_tail"]
 
 _TINY = 1e-300  # in place of 0 in a denominator
 
@@ -84,3 +84,31 @@ def beta_binomial_cdf(hits: int, rows: int, a: float, b: float) -> float:
     steps = np.log(rows - j) - np.log(j + 1) + np.log(j + a) - np.log(rows - j - 1 + b)
     logs = first + np.concatenate([[0.0], np.cumsum(steps)])
     return float(min(1.0, np.exp(logs).sum()))
+
+
+def binomial_tail(rounds: int, share: float, k: int) -> float:
+    """Return the chance that at least k of independent rounds succeed, each with the chance ``share``.
+
+    Example:
+        >>> round(binomial_tail(10, 0.5, 9), 6)  # 11 / 1024
+        0.010742
+    """
+    if k <= 0 or k > rounds:
+        return float(k <= 0)
+    return beta_cdf(share, k, rounds - k + 1)
+
+
+def rank_with_tail(rounds: int, share: float, tail: float) -> int:
+    """Find the smallest k that at least k of the rounds reach with a chance of at most ``tail``.
+
+    It is ``rounds + 1`` if even all rounds succeed more often than that.
+
+    Example:
+        >>> rank_with_tail(29, 0.9, 0.05), rank_with_tail(28, 0.9, 0.05)  # 0.9 ** 29 = 0.047
+        (29, 29)
+    """
+    low, high = 0, rounds + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if binomial_tail(rounds, share, middle) <= tail else (middle, high)
+    return high

@@ -21,6 +21,8 @@ __all__ = [
     "read_run_manifest",
     "read_sealed",
     "record_files",
+    "record_text",
+    "sealed_text",
     "write_sealed",
 ]
 
@@ -38,9 +40,14 @@ def write_sealed(path: str | Path, content: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If a value has no place in JSON, such as NaN.
     """
+    write_text(path, sealed_text(content))
+
+
+def sealed_text(content: Mapping[str, Any]) -> str:
+    """Return what :func:`write_sealed` writes."""
     content = json.loads(json.dumps(content, allow_nan=False))  # as a reader will see it
     sealed = {**content, "checksum": _checksum(content)}
-    write_text(path, json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    return json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
@@ -89,6 +96,12 @@ def record_files(folder: str | Path, names: Iterable[str]) -> dict[str, dict[str
     return found
 
 
+def record_text(text: str) -> dict[str, Any]:
+    """Return size and SHA-256 of a file that will hold this text."""
+    content = text.encode()
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
 def check_file(folder: str | Path, name: str, files: Mapping[str, Any]) -> Path:
     """Return the path of a file that is as the manifest says.
 
@@ -111,8 +124,13 @@ def check_file(folder: str | Path, name: str, files: Mapping[str, Any]) -> Path:
 
 
 def is_same_file(path: Path, record: Any) -> bool:
-    """Whether a file has the size and the hash of its record."""
-    return path.stat().st_size == record["size"] and _hash(path) == record["sha256"]
+    """Whether a file has the size and the hash of its record, or of its ``next`` one.
+
+    A record has a ``next`` while the file is being replaced: a process that is killed leaves either.
+    """
+    if path.stat().st_size == record["size"] and _hash(path) == record["sha256"]:
+        return True
+    return "next" in record and is_same_file(path, record["next"])
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -1,5 +1,7 @@
 """What is said to people when something goes wrong: one line, of a bounded length."""
 
+import unicodedata
+
 __all__ = ["MAX_MESSAGE", "one_line", "shortened"]
 
 MAX_MESSAGE = 2000
@@ -25,12 +27,18 @@ def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
 def one_line(error: BaseException | Warning | str) -> str:
     r"""Say what went wrong in one line; an error without words by the name of its kind.
 
+    Control characters, by which the name of a file could write to the terminal, are shown as escapes.
+
     Example:
         >>> one_line(ValueError("k must be >= 1,\n  got 0"))
         'k must be >= 1, got 0'
+        >>> print(one_line("a \x1b[31mred name"))
+        a \x1b[31mred name
     """
     try:
         text = str(error)
     except Exception:  # an error whose words cannot be made must not hide what it is
         text = ""
-    return shortened(" ".join(text.split()) or type(error).__name__)
+    text = " ".join(text.split())
+    text = "".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return shortened(text or type(error).__name__)

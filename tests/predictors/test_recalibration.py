@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from shortlist._beta import binomial_tail, rank_with_tail
 from shortlist.predictors import AdaptingThreshold, ShrinkingThreshold
-from shortlist.predictors.binomial import binomial_tail, rank_with_tail
 
 
 def seen(rule, score):

@@ -1,5 +1,6 @@
 """A first recipe for somebody's own data."""
 
+import os
 import sys
 
 import pytest
@@ -67,3 +68,31 @@ def test_what_cannot_be_trained_on_is_said(tmp_path):
     (tmp_path / "a.mp3").write_bytes(b"no")
     with pytest.raises(ValueError, match="must be a folder or a list"):
         look_at(tmp_path / "a.mp3")
+
+
+@pytest.mark.parametrize("name", ["2024", "null", "yes", "my: birds", "~"])
+def test_a_folder_of_any_name_becomes_a_recipe_that_can_be_read(name, tmp_path, monkeypatch):
+    trees.class_folders(tmp_path / name, {"ash": 12, "elm": 12})
+    for place, words in enumerate(([name], [name, "--out", f"my {name}.yaml"])):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["shortlist", "init", *words])
+        with pytest.raises(SystemExit, match="0"):
+            shortlist.cli.main()
+        assert len(list(tmp_path.glob("*.yaml"))) == place + 1
+    for path in tmp_path.glob("*.yaml"):
+        assert load_recipe(path).data.options["root"] == str(tmp_path / name)
+
+
+def test_pipes_and_bombs_of_a_strangers_list_are_passed_over(tmp_path, monkeypatch):
+    from PIL import Image
+
+    trees.class_folders(tmp_path, {"ash": 12, "\x1b[31melm": 6})
+    for number in range(4):
+        os.mkfifo(tmp_path / "ash" / f"pipe {number}.png")
+        trees.image(tmp_path / "ash" / f"large {number}.png", size=(60, 60))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # of which Pillow refuses twice as many
+    lines = [f"{path},{path.parent.name}" for path in sorted(tmp_path.glob("*/*"))]
+    (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines))
+    found = look_at(tmp_path / "list.csv")
+    assert found.input_shape == (24, 20)
+    assert any(r"(\x1b[31melm)" in note for note in found.notes), found.notes

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -728,3 +729,32 @@ def test_a_thousand_classes_and_ten_runs_stay_small(tmp_path):
     assert outcome.runs == 10
     assert len(html.encode()) < 3_000_000  # up to 6,000,000 more for pictures
     assert "lists-1-10" in Checker(html).ids
+
+
+def test_the_page_and_a_comparison_name_and_group_the_same_runs_alike(tmp_path):
+    table = ClassTable(list("abcde"), counts=[50, 30, 20, 10, 5])
+    targets = {part: torch.arange(60) % 5 for part in ("val", "test")}
+
+    def make(name: str, content: dict, **info) -> Run:
+        content = {"data": {"name": "gaussian_genera", "num_classes": 5}, **content}
+        return make_run(tmp_path / name, content, table=table, targets=targets, **info)
+
+    for seed in (0, 1):
+        make(f"named-{seed}", {"name": "mine", "seed": seed})
+        for k in (2, 3):  # told apart by an option
+            make(f"noised-{k}-{seed}", {"loss": {"name": "noised_topk", "k": k}, "seed": seed})
+    make("alone", {"name": "hand-made", "loss": {"name": "focal", "gamma": 1.0}})
+    other = {"name": "gaussian_genera", "num_classes": 5, "num_rows": 77}
+    make("other", {"data": other, "loss": {"name": "focal"}})  # of other data, which the page shows apart
+    make("limit", {"loss": {"name": "focal"}}, scores_from="posterior")
+    make("unfinished", {"loss": {"name": "ldam"}}).set_state("trained")
+    shutil.copytree(tmp_path / "named-1", tmp_path / "a copy")
+
+    compared = compare_runs([tmp_path])
+    html, report = make_page([tmp_path], pictures=False)
+    shown = re.findall(r"<summary>(.*?) \((\d+) runs?\)</summary>", html)
+    on_page = sorted((unescape(label), int(number)) for label, number in shown)
+    assert on_page == sorted((row.label, len(row.runs)) for row in compared.rows)
+    labels = ["noised_topk, k 2", "noised_topk, k 3", "mine", "hand-made", "focal"]
+    assert {label for label, _ in on_page} == {*labels, "the data's own probabilities"}
+    assert report.left_out == compared.left_out and len(report.left_out) == 2

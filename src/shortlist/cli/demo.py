@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -36,7 +36,7 @@ def demo(
         return
     from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.demo.figure import draw_demo
-    from shortlist.demo.run import METHODS, demo_words, run_demo, table_rows
+    from shortlist.demo.run import METHODS, demo_words, run_demo
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
@@ -48,19 +48,7 @@ def demo(
         )
         figure = out / "short_lists.svg"
         draw_demo(runs[METHODS[0][1]], figure)
-    table = Table(
-        box=SIMPLE_HEAD,
-        title="Percent of test images whose set holds the right class",
-        padding=(0, 1),
-        pad_edge=False,
-    )
-    table.add_column("\ntrained with", no_wrap=True)
-    for name in runs:
-        header = name.replace("-entropy", "-\nentropy").replace(" top", "\ntop").replace(" loss", "\nloss")
-        table.add_column(header, justify="right", no_wrap=True)
-    for row in table_rows(runs):
-        table.add_row(*row)
-    console.print(table)
+    console.print(_table(runs))
     for sentence in demo_words(runs):
         console.print(f"- {sentence}", highlight=False)
     console.print(f"\nRuns and pictures: {out} (see {figure})", soft_wrap=True)
@@ -93,6 +81,25 @@ def _serve(out: Path, seed: int, port: int) -> None:
     if not (first / "index").exists():
         index(first)
     serve(first, port=port, feedback=out / "feedback.jsonl", quiet=True)
+
+
+def _table(runs: dict[str, Any]) -> Table:
+    """Return the shares of test images whose set holds the right class, as a table."""
+    from shortlist.demo.run import table_rows
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="Percent of test images whose set holds the right class",
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    table.add_column("\ntrained with", no_wrap=True)
+    for name in runs:
+        header = name.replace("-entropy", "-\nentropy").replace(" top", "\ntop").replace(" loss", "\nloss")
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in table_rows(runs):
+        table.add_row(*row)
+    return table
 
 
 def _program() -> str:

@@ -29,8 +29,9 @@ def init(
     from shortlist._files import write_text
     from shortlist.recipes.starter import look_at, starter_recipe
 
-    stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in data.resolve().stem)
-    name = (out.stem if out is not None else stem).strip("-.") or "data"
+    stem = (data.resolve() if out is None else out).stem
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in stem)
+    name = name.strip("-.") or "data"
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
         raise ValueError(f"--out must not exist yet, got {path}")

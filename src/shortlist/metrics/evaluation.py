@@ -100,16 +100,11 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    whole = scores if isinstance(scores, Tensor) else _to_come(len(target), len(class_table))
-    check_scores(whole, name="scores")
-    check_target(target, whole, ignore_index=ignore_index)
-    c = whole.shape[1]
+    c = _check_rows(scores, target, len(class_table), ignore_index)
     ks = _check_options(
         c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
     )
     groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
-    if not (target != ignore_index).any():
-        raise ValueError("target must have at least one row that is not ignored, got 0")
     rows = measure_rows(
         scores,
         target,
@@ -147,9 +142,14 @@ def evaluate(
     )
 
 
-def _to_come(n: int, c: int) -> Tensor:
-    """Something of the shape that scores must have which are yet to come."""
-    return torch.empty(n, c, device="meta")
+def _check_rows(scores: Any, target: Tensor, num_classes: int, ignore_index: int) -> int:
+    """Check scores (n, c), or the shape of those that are yet to come, and targets (n,); return c."""
+    shaped = scores if isinstance(scores, Tensor) else torch.empty(len(target), num_classes, device="meta")
+    check_scores(shaped, name="scores")
+    check_target(target, shaped, ignore_index=ignore_index)
+    if not (target != ignore_index).any():
+        raise ValueError("target must have at least one row that is not ignored, got 0")
+    return shaped.shape[1]
 
 
 def _check_options(

@@ -9,7 +9,7 @@ each file, and what is read is checked against it.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from torch import nn
 
 from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
-from shortlist._manifest import check_file, read_run_manifest, read_sealed, record_files, write_sealed
+from shortlist._manifest import (
+    check_file,
+    read_run_manifest,
+    read_sealed,
+    record_files,
+    record_text,
+    sealed_text,
+)
 from shortlist.class_table import ClassTable
 from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
@@ -140,14 +147,17 @@ def write_description(
         content: The keys that :func:`read_description` gives.
         known: What the manifest said of files that were not written since: damage is never taken into it.
     """
-    folder, known = Path(folder), known or {}
+    write_text(Path(folder) / "model.json", _description_text(Path(folder), content, known or {}))
+
+
+def _description_text(folder: Path, content: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     names = {name for name in _PARTS if (folder / name).is_file()}
     pairs = [_predictor_path(folder, name) for name in content["predictors"]]
     for path in [*pairs, folder / "novelty.json"] if content["novelty"] else pairs:
         state = state_path(path)
         names |= {str(found.relative_to(folder)) for found in (path, state) if found is not None}
     files = {**record_files(folder, names - known.keys()), **known}
-    write_sealed(folder / "model.json", {"format": FORMAT, **content, "files": files})
+    return sealed_text({"format": FORMAT, **content, "files": files})
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
@@ -257,15 +267,23 @@ def write_calibration(
             path.unlink()
 
 
-def write_promises(folder: str | Path, promises: Mapping[str, Promise]) -> bool:
-    """Write to ``model.json`` what predictors promise and what came of it; return whether that was news."""
+def write_promises(
+    folder: str | Path, promises: Mapping[str, Promise], announce: Callable[[dict[str, Any]], None]
+) -> None:
+    """Write to ``model.json`` what predictors promise and what came of it, if that is news.
+
+    Args:
+        folder: The folder of the model.
+        promises: By name of the predictor, its promise with what was measured.
+        announce: Function that is called with size and hash of the new ``model.json`` before it is written.
+    """
     folder = Path(folder)
     description = read_description(folder)
     told = {**description["promises"], **_plain_promises(promises)}
-    if told == description["promises"]:
-        return False
-    write_description(folder, {**description, "promises": told}, known=read_manifest(folder))
-    return True
+    if told != description["promises"]:
+        text = _description_text(folder, {**description, "promises": told}, read_manifest(folder))
+        announce(record_text(text))
+        write_text(folder / "model.json", text)
 
 
 def read_promises(folder: str | Path) -> dict[str, Promise]:

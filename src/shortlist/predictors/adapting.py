@@ -1,17 +1,16 @@
 """A threshold that follows the share of misses, wherever the rows come from."""
 
-from pathlib import Path
 from typing import Any
 
+from typing_extensions import Self
+
 from shortlist._checks import check_number
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist.predictors._sealed_rule import SealedRule
 
 __all__ = ["AdaptingThreshold"]
 
-_FORMAT = "shortlist adapting threshold 1"
 
-
-class AdaptingThreshold:
+class AdaptingThreshold(SealedRule):
     r"""A threshold that rises after each miss and falls a little after each hit.
 
     This is adaptive conformal inference. After each reply :math:`q \leftarrow q + g (\mathrm{miss} - a)`,
@@ -37,6 +36,8 @@ class AdaptingThreshold:
     References:
         I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021.
     """
+
+    _format = "shortlist adapting threshold 1"
 
     def __init__(self, *, coverage: float = 0.9, step: float = 0.02, start: float = 0.5) -> None:
         self.coverage = check_number("coverage", coverage, above=0.0, below=1.0)
@@ -78,29 +79,13 @@ class AdaptingThreshold:
         """Return options and state as plain values for JSON."""
         return dict(vars(self))
 
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> "AdaptingThreshold":
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
         """Make the rule that :meth:`to_dict` described, to go on where it was."""
         try:
-            rule = AdaptingThreshold(**{name: content[name] for name in ("coverage", "step", "start")})
+            rule = cls(**{name: content[name] for name in ("coverage", "step", "start")})
             rule.threshold = float(check_number("threshold", content["threshold"]))
             rule.rounds, rule.misses = int(content["rounds"]), int(content["misses"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"content must be that of an AdaptingThreshold, got {error!r}") from error
         return rule
-
-    def save(self, path: str | Path) -> None:
-        """Write the rule to a JSON file with a checksum, completely or not at all."""
-        write_sealed(path, {"format": _FORMAT, **self.to_dict()})
-
-    @staticmethod
-    def load(path: str | Path) -> "AdaptingThreshold":
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            ValueError: If the file is damaged, or holds something else; the message names it.
-        """
-        content = read_sealed(path)
-        if content.pop("format", None) != _FORMAT:
-            raise ValueError(f"{path} is not a threshold that AdaptingThreshold saved")
-        return AdaptingThreshold.from_dict(content)

@@ -2,19 +2,18 @@
 
 import heapq
 import math
-from pathlib import Path
 from typing import Any
 
+from typing_extensions import Self
+
+from shortlist._beta import rank_with_tail
 from shortlist._checks import check_count, check_number
-from shortlist._manifest import read_sealed, write_sealed
-from shortlist.predictors.binomial import rank_with_tail
+from shortlist.predictors._sealed_rule import SealedRule
 
 __all__ = ["ShrinkingThreshold"]
 
-_FORMAT = "shortlist shrinking threshold 1"
 
-
-class ShrinkingThreshold:
+class ShrinkingThreshold(SealedRule):
     r"""A threshold for lists that people confirm; it only ever falls, so that what it needs is always known.
 
     A list holds the classes whose conformity score is at most :attr:`threshold`. People say which of them is
@@ -50,6 +49,8 @@ class ShrinkingThreshold:
         >>> rule.rounds, rule.updates
         (3, 2)
     """
+
+    _format = "shortlist shrinking threshold 1"
 
     def __init__(
         self,
@@ -176,8 +177,8 @@ class ShrinkingThreshold:
         state = {name: getattr(self, name) for name in names}
         return self._options() | finite | state | {"smaller": self._smaller, "scores": sorted(self._scores)}
 
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> "ShrinkingThreshold":
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
         """Make the rule that :meth:`to_dict` described, to go on where it was."""
         content = dict(content)
         try:
@@ -185,7 +186,7 @@ class ShrinkingThreshold:
             start, threshold = (
                 math.inf if content[name] is None else float(content[name]) for name in ("start", "threshold")
             )
-            rule = ShrinkingThreshold(start=start, **{name: content[name] for name in names})
+            rule = cls(start=start, **{name: content[name] for name in names})
             for name in ("rounds", "updates", "next_update", "collects_only"):
                 setattr(rule, name, content[name])
             rule.threshold, rule._smaller = threshold, content["smaller"]
@@ -196,19 +197,3 @@ class ShrinkingThreshold:
         if seen > rule.rounds or max(rule._scores, default=threshold) > threshold:
             raise ValueError("content must be that of a ShrinkingThreshold: its scores do not fit its state")
         return rule
-
-    def save(self, path: str | Path) -> None:
-        """Write the rule to a JSON file with a checksum, completely or not at all."""
-        write_sealed(path, {"format": _FORMAT, **self.to_dict()})
-
-    @staticmethod
-    def load(path: str | Path) -> "ShrinkingThreshold":
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            ValueError: If the file is damaged, or holds something else; the message names it.
-        """
-        content = read_sealed(path)
-        if content.pop("format", None) != _FORMAT:
-            raise ValueError(f"{path} is not a threshold that ShrinkingThreshold saved")
-        return ShrinkingThreshold.from_dict(content)

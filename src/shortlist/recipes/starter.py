@@ -1,5 +1,6 @@
 """Look at somebody's own data, and write a first recipe for them."""
 
+import json
 import re
 import unicodedata
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import yaml
 
+from shortlist._files import check_regular
 from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import SUFFIXES as ARRAYS
@@ -67,9 +69,9 @@ def look_at(path: str | Path) -> Found:
         shape = tuple(splits.train[0][0].shape)
     else:
         shape = _median_size(splits.train.paths)
-    notes = [one_line(str(warning.message)) for warning in caught]
+    notes = [str(warning.message) for warning in caught]
     notes += [*_notes_on_counts(table), *_notes_on_names(table.names)]
-    return Found(data, table, rows, shape, tuple(dict.fromkeys(notes)))
+    return Found(data, table, rows, shape, tuple(dict.fromkeys(map(one_line, notes))))
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Any]:
@@ -86,14 +88,15 @@ def _open(path: Path) -> tuple[dict[str, Any], Any]:
 
 def _median_size(paths: Sequence[str]) -> tuple[int, int]:
     """Return the median width and height of some images, spread evenly over all."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     sizes = []
     for path in paths[:: max(1, len(paths) // _LOOKED_AT)]:
         try:
+            check_regular(path)
             with Image.open(path) as image:  # which reads no pixels yet
                 sizes.append(image.size)
-        except (OSError, UnidentifiedImageError, ValueError):
+        except Exception:  # decoders fail in many ways on broken files
             continue  # it is counted by the training, and by `shortlist data check`
     if not sizes:
         raise ValueError(f"none of the images that were looked at can be read, such as {paths[0]}")
@@ -140,7 +143,7 @@ def starter_recipe(found: Found, name: str) -> str:
         f"# {train} training, {found.rows['val']} validation and {found.rows['test']} test rows of {classes} "
         f"classes ({min(counts)} to {max(counts)} training rows each).",
         f"# Train with: shortlist train {name}.yaml",
-        f"name: {name}",
+        f"name: {json.dumps(name)}",  # in quotes: 2024, yes and null are names too
         "data:",
         *_indented(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)),
         *_model_lines(found, model),

@@ -1,23 +1,18 @@
-"""The run folder: everything needed to reproduce, resume, compare and serve a run."""
+"""A run: everything needed to reproduce, resume, compare and serve it, in one folder."""
 
 import csv
-import importlib.metadata
 import json
-import os
-import platform
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shortlist._files import is_temporary, lock_folder, replacing, replacing_folder, sweep, write_text
+from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
-from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.files import (
@@ -30,20 +25,14 @@ from shortlist.model.files import (
 from shortlist.predictors import Promise, SetPredictor
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
+from shortlist.runs.folder import RunError, RunFolder, versions
 from shortlist.runs.score_blocks import ScoreBlocks
 from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
 
-# what a run is made of; the files of its model are in the manifest of that
-_FILES = ("recipe.yaml", "epochs*.csv", "results*.json", "*/*.ckpt", "scores/*", "model/model.json")
 
-
-class RunError(ValueError):
-    """Raised if a folder is not a run, or cannot be used as asked."""
-
-
-class Run:
+class Run(RunFolder):
     """A run folder.
 
     ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``epochs.csv`` (metrics by epoch),
@@ -51,13 +40,7 @@ class Run:
     (as the network gives them), ``scores/declared.json`` (what the loss says that they mean),
     ``results.json``, ``logs/``, and in ``model/`` the finished model: network, class table, score map,
     predictors. :class:`shortlist.Model` opens that folder by itself.
-
-    ``run.json`` is the manifest too: size and hash of each file, from the end of the training on. A file that
-    is read is checked against it, so that no damage and no mix-up can change a number without a word.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
@@ -89,78 +72,6 @@ class Run:
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
         run.info()
         return run
-
-    def discard_if_untrained(self) -> None:
-        """Remove the folder if no epoch of the run is in it."""
-        if not any((self.path / "checkpoints").glob("*.ckpt")):
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    def info(self) -> dict[str, Any]:
-        """Read ``run.json``."""
-        try:
-            return read_run_manifest(self.path)
-        except ValueError as error:
-            raise RunError(str(error)) from error
-
-    def set_state(self, state: str, *, rewriting: Collection[str] = (), **more: Any) -> None:
-        """Write the state of the run: started, trained, finished, or calibrating if that is done again.
-
-        A run that is trained or finished has its manifest from then on.
-
-        Args:
-            state: How far the run is.
-            rewriting: The files in the manifest that will be written again or removed. What is known of all
-                others stays as it is, so that damage is never taken into the manifest.
-            more: What else to note.
-        """
-        known = (self.path / "run.json").is_file()
-        info: dict[str, Any] = self.info() if known else {"format": RUN_FORMAT, "created": _now()}
-        info |= {"state": state, "updated": _now(), **more}
-        files = {name: record for name, record in info.get("files", {}).items() if name not in rewriting}
-        if state in ("trained", "finished"):
-            files |= record_files(self.path, [name for name in self.own_files() if name not in files])
-        info["files"] = {} if state == "started" else files
-        write_sealed(self.path / "run.json", info)
-
-    def own_files(self) -> list[str]:
-        """Return the names of the files of the run that are there, but for those of its model."""
-        found = {path for pattern in _FILES for path in self.path.glob(pattern) if path.is_file()}
-        names = [path.relative_to(self.path) for path in sorted(found)]
-        return [str(name) for name in names if not is_temporary(name)]
-
-    def checked(self, name: str) -> Path:
-        """Return the path of a file of the run, which must be the one that was written here.
-
-        Raises:
-            RunError: If it is missing, damaged, changed, or not of this run.
-        """
-        info = self.info()
-        files = info["files"]
-        try:
-            if info["state"] != "finished" and name not in files:  # in the making
-                if not (self.path / name).is_file():
-                    raise ValueError(f"{self.path / name} is missing")
-                return self.path / name
-            return check_file(self.path, name, files)
-        except ValueError as error:
-            raise RunError(f"{error}; shortlist doctor {self.path} says what can be done") from None
-
-    def _record(self, name: str) -> None:
-        """Put a file that was written anew into the manifest, if there is one yet."""
-        info = self.info()
-        if info["state"] == "finished" or name in info["files"]:
-            files = info["files"] | record_files(self.path, [name])
-            write_sealed(self.path / "run.json", info | {"files": files})
-
-    @property
-    def state(self) -> str:
-        """State of the run: started, trained, finished or calibrating."""
-        return self.info()["state"]
-
-    def check_calibrated(self) -> None:
-        """Refuse a run whose calibration was interrupted, since its predictors may not belong together."""
-        if self.state == "calibrating":
-            raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
 
     def check_recipe(self) -> None:
         """Refuse to continue a training whose recipe was changed since it began."""
@@ -212,18 +123,22 @@ class Run:
         """Save the results of a part, and take them into the manifest."""
         name = _results_file(part)
         results.save(self.path / name)
-        self._record(name)
+        self.record(name)
 
     def save_promises(self, promises: Mapping[str, Promise]) -> None:
-        """Give the finished model what came of the promises of its predictors on held-out rows."""
-        if write_promises(self.model_path, promises):
-            self._record("model/model.json")
+        """Give the finished model what came of the promises of its predictors on held-out rows.
+
+        Two manifests change. That of the run knows the new one of the model before it is there, and the old
+        one until then, so that a process that is killed between leaves a run that is whole.
+        """
+        name = "model/model.json"
+        write_promises(self._checked_model(), promises, partial(self.announce, name))
+        self.record(name)
 
     def has_results(self, part: str = "test") -> bool:
         """Return whether the results of a part are saved."""
         name = _results_file(part)
-        info = self.info()
-        return (self.path / name).is_file() and (name in info["files"] or info["state"] != "finished")
+        return (self.path / name).is_file() and self.is_written(name)
 
     def epochs(self) -> list[dict[str, float]]:
         """Return the metrics of each epoch, of both stages one after the other."""
@@ -234,17 +149,6 @@ class Run:
                     lines = list(csv.DictReader(file))
                 found += [{key: float(value) for key, value in line.items() if value} for line in lines]
         return found
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this folder; the lock ends with the process."""
-        in_use = RunError(f"{self.path} is in use: another process is working in it")
-        with lock_folder(self.path, in_use):
-            sweep(self.path.parent)
-            for folder, inner, _ in os.walk(self.path):
-                sweep(folder)
-                inner[:] = [name for name in inner if not is_temporary(name)]
-            yield
 
     def save_scores(
         self,
@@ -321,7 +225,7 @@ class Run:
         weight = None if loss_weight is None else loss_weight.double().tolist()
         content = {"heads": declared, "loss_weight": weight}
         write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
-        self._record("scores/declared.json")
+        self.record("scores/declared.json")
 
     def load_declared(self) -> dict[str, ScoreMap]:
         """Read the meaning that the loss declares for the scores of each head."""
@@ -356,7 +260,7 @@ class Run:
 
     def has_scores(self, part: str) -> bool:
         """Return whether the scores of a part are saved."""
-        return self._score_file(part).is_file()
+        return self._score_file(part).is_file() and self.is_written(f"scores/{part}.safetensors")
 
     def _score_file(self, part: str) -> Path:
         return self.path / "scores" / f"{part}.safetensors"
@@ -366,7 +270,7 @@ class Run:
 
         with replacing(self._score_file(part)) as temporary:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-        self._record(f"scores/{part}.safetensors")
+        self.record(f"scores/{part}.safetensors")
 
     @contextmanager
     def _opened(self, part: str, *needed: str) -> Iterator[Any]:
@@ -387,20 +291,3 @@ class Run:
 
 def _results_file(part: str) -> str:
     return "results.json" if part == "test" else f"results_{part}.json"
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the software that the run was made with."""
-    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_device_name()
-    return found
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

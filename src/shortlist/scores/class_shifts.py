@@ -100,15 +100,8 @@ def fit_class_shifts(
         optimizer.zero_grad()
         penalty = shifts.square().sum() / (2 * spread**2 * len(target))
         penalty.backward()
-        value = penalty.detach()
         added = exponent * log_priors + offset + shifts
-        block = max(1, _BLOCK // logits.shape[1])
-        for scores, true in zip(logits.split(block), target.split(block), strict=True):
-            part = _negative_log_likelihood(beta / start.temperature, scores, true, added, smoothing)
-            part = part / len(target)
-            part.backward(retain_graph=True)
-            value = value + part.detach()
-        return value
+        return penalty.detach() + _backward(beta / start.temperature, logits, target, added, smoothing)
 
     with torch.enable_grad():
         optimizer.step(closure)
@@ -119,6 +112,17 @@ def fit_class_shifts(
         )
     temperature = start.temperature / float(beta.detach())
     return ClassShiftFit(temperature, float(exponent.detach()), shifts.detach(), start.smoothed)
+
+
+def _backward(beta: Tensor, logits: Tensor, target: Tensor, added: Tensor, smoothing: float) -> Tensor:
+    """Return the mean negative log-likelihood of rows (n, c), and add its gradients, some rows at a time."""
+    value = torch.zeros((), dtype=torch.float64)
+    block = max(1, _BLOCK // logits.shape[1])
+    for scores, true in zip(logits.split(block), target.split(block), strict=True):
+        part = _negative_log_likelihood(beta, scores, true, added, smoothing) / len(target)
+        part.backward(retain_graph=True)
+        value = value + part.detach()
+    return value
 
 
 def _negative_log_likelihood(

@@ -181,18 +181,20 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
 
 def validation_results(run: Run) -> Results:
     """Return the metrics on validation rows, by which grid points are chosen; compute them once."""
-    with suppress(ValueError, OSError):  # not there, or not whole
-        return run.results("val")
-    scores, target = run.score_blocks("val")
-    # nobody looks at intervals here
-    results = evaluate(scores, target, run.predictors(), run.class_table, num_resamples=0, shown=run.shown())
-    results = without_measured(results)
-    run.save_results(results, "val")
-    return results
+    with run.locked():  # which takes away what a killed process left
+        with suppress(ValueError, OSError):  # not there, or not whole
+            return run.results("val")
+        (scores, target), predictors, table = run.score_blocks("val"), run.predictors(), run.class_table
+        # nobody looks at intervals here
+        results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown())
+        results = without_measured(results)
+        run.save_results(results, "val")
+        return results
 
 
 def final_results(run: Run) -> Results:
     """Return the metrics on test rows of chosen runs; compute them once."""
-    with suppress(ValueError, OSError):  # not there, or not whole
-        return run.results()
-    return evaluate_run(run)
+    with run.locked():
+        with suppress(ValueError, OSError):  # not there, or not whole
+            return run.results()
+        return evaluate_run(run)
