@@ -308,3 +308,14 @@ def test_the_flags_are_exported(strangeness, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "flags.onnx")
     [flags] = session.run(None, {session.get_inputs()[0].name: scores.numpy()})
     assert (torch.from_numpy(flags) != detector(scores)).sum() <= 1  # whose strangeness is the cutoff
+
+
+@pytest.mark.errors
+def test_a_function_that_gives_no_number_for_a_new_row_is_named():
+    """A p-value would call it strange, and a comparison with the cutoff would not."""
+    detector = NoveltyDetector(strangeness=lambda scores, features: features[:, 0]).calibrate(
+        features=torch.arange(40.0)[:, None]
+    )
+    for ask in (detector.flag, detector.p_values, detector.flag_batch):
+        with pytest.raises(ValueError, match="number for each row, got NaN in row 1"):
+            ask(features=torch.tensor([[50.0], [float("nan")]]))

@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number, check_scores, check_target
+from shortlist._checks import (
+    can_read_values,
+    check_choice,
+    check_count,
+    check_number,
+    check_scores,
+    check_target,
+)
 from shortlist.predictors._base import CalibrationWarning
 from shortlist.predictors._novelty_limits import NoveltyReport, check_enough, fewest_in_batch
 from shortlist.predictors._pending import KeepsPending
@@ -136,7 +143,10 @@ class NoveltyDetector(KeepsPending):
     ) -> Float[Tensor, " n"]:
         """Compute the strangeness (n,) of rows from their scores or features, whichever is needed."""
         if not isinstance(self.strangeness, str):
-            return self.strangeness(scores, features)
+            found = self.strangeness(scores, features)
+            if not isinstance(found, Tensor) or can_read_values(found):
+                _check_numbers(found)
+            return found
         given = features if self.needs == "features" else scores
         if given is None:
             raise ValueError(f"{self.needs} must be given for strangeness={self.strangeness!r}, got None")
@@ -216,9 +226,7 @@ class NoveltyDetector(KeepsPending):
         if self.calibrated:
             self.reset()
         strangeness = self.strangeness_of(scores=scores, features=features)
-        if not isinstance(strangeness, Tensor) or strangeness.ndim != 1 or bool(strangeness.isnan().any()):
-            got = tuple(strangeness.shape) if isinstance(strangeness, Tensor) else type(strangeness).__name__
-            raise ValueError(f"strangeness must give a number for each row, (n,), got {got}, or NaN")
+        _check_numbers(strangeness)
         if target is None and self.rule != "pooled":
             raise ValueError(f"target must be given for rule={self.rule!r}, which is about classes, got None")
         if target is None:
@@ -339,3 +347,13 @@ class NoveltyDetector(KeepsPending):
     def _check_ready(self) -> None:
         if not self.calibrated:
             raise RuntimeError("NoveltyDetector is not calibrated: call .calibrate(...) first")
+
+
+def _check_numbers(strangeness: object) -> None:
+    """Require a number for each row, of which no p-value is smaller or larger by accident."""
+    if not isinstance(strangeness, Tensor) or strangeness.ndim != 1:
+        got = tuple(strangeness.shape) if isinstance(strangeness, Tensor) else type(strangeness).__name__
+        raise ValueError(f"strangeness must give a number for each row, (n,), got {got}")
+    if bool(strangeness.isnan().any()):
+        row = int(strangeness.isnan().nonzero()[0])
+        raise ValueError(f"strangeness must give a number for each row, got NaN in row {row}")
