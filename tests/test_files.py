@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shortlist._files import replacing, write_text
+from shortlist._files import lock_folder, replacing, write_text
 
 
 def test_files_have_the_mode_of_new_files(tmp_path):
@@ -27,3 +27,17 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError("disk full")
     assert (tmp_path / "a.txt").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.errors
+def test_a_lock_that_is_no_file_is_named_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(ValueError, match=r"\.lock is no regular file"):
+        with lock_folder(tmp_path, ValueError("in use")):
+            pass
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").symlink_to(tmp_path / "made elsewhere")
+    with pytest.raises(ValueError, match="a link to a file that does not exist"):
+        with lock_folder(tmp_path, ValueError("in use")):
+            pass
+    assert not (tmp_path / "made elsewhere").exists()

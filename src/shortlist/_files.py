@@ -133,8 +133,17 @@ def lock_folder(folder: str | Path, in_use: Exception) -> Iterator[None]:
     Args:
         folder: The folder, which must exist.
         in_use: Error to raise if another process has the lock.
+
+    Raises:
+        ValueError: If ``.lock`` is a pipe or a device, which to open may wait for ever, or a link to nothing,
+            by which a file would be made elsewhere.
     """
-    with (Path(folder) / ".lock").open("a") as lock:  # not "w": it may be a link to a file of somebody's
+    path = Path(folder) / ".lock"
+    if path.exists():
+        check_regular(path)
+    elif path.is_symlink():
+        raise ValueError(f"{path} is a link to a file that does not exist: remove it")
+    with path.open("a") as lock:  # not "w": it may be a link to a file of somebody's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -416,3 +416,12 @@ def test_special_files_in_a_folder_are_left_out_and_counted(tmp_path):
     with pytest.warns(UserWarning, match="left out"):
         plan = plan_benchmark(tmp_path / "data", genus_fraction=1.0, min_images=3)
     assert sum(plan.sizes().values()) == 7
+
+
+def test_links_in_a_circle_are_images_that_are_missing(tmp_path):
+    trees.class_folders(tmp_path, {"a": 3, "b": 3})
+    (tmp_path / "a" / "circle.png").symlink_to("circle.png")
+    (tmp_path / "c").symlink_to("c")
+    data = image_folder(tmp_path, val_fraction=0.1)
+    assert data.class_table.names == ("a", "b")
+    assert str(tmp_path / "a" / "circle.png") in images_below(tmp_path)

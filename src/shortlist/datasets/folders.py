@@ -39,8 +39,11 @@ LAYOUT = (
 
 def class_folders(root: str | Path) -> list[str]:
     """Return the names of the folders in a folder, sorted as text, without hidden ones."""
-    with os.scandir(root) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    with os.scandir(root) as entries:  # a link in a circle is no folder, and no error
+        names = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
+    return sorted(
+        name for name in names if not name.startswith(".") and os.path.isdir(os.path.join(root, name))
+    )
 
 
 def images_below(folder: str | Path) -> list[str]:
@@ -67,8 +70,9 @@ def images_below(folder: str | Path) -> list[str]:
 def _special_files(folder: str) -> set[str]:
     """Names of what is neither file nor folder; a link to nothing is none: it is an image that is missing."""
     with os.scandir(folder) as entries:  # which knows what most are without a look at each
-        others = [entry for entry in entries if not entry.is_file() and not entry.is_dir()]
-    return {entry.name for entry in others if os.path.exists(entry.path)}
+        others = {entry.name: entry.path for entry in entries if not entry.is_file(follow_symlinks=False)}
+    known = (os.path.isfile, os.path.isdir)
+    return {name for name, path in others.items() if os.path.exists(path) and not any(f(path) for f in known)}
 
 
 def _is_loop(parent: str, name: str) -> bool:

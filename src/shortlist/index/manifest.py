@@ -21,6 +21,8 @@ NAME = "index.json"
 OWN_FILE = re.compile(r"(segment|deleted)-\d{6,}")
 FORMAT = "shortlist index 1"
 _MOST_CLASSES = 10_000_000
+_MOST_NUMBERS = 2**31  # of all class means
+_MOST_FILES = 10**12
 DELETED = np.dtype([("class", "<i8"), ("digest", "S16"), ("purged", "?")])
 """One deleted image; it is purged if no segment holds it any more."""
 
@@ -91,6 +93,13 @@ def _check(manifest: Manifest) -> None:
             raise ValueError(f"{key} must be of type {kind.__name__} and not negative, got {value!r}")
     if manifest.num_classes > _MOST_CLASSES:
         raise ValueError(f"num_classes must be <= {_MOST_CLASSES:,}, got {manifest.num_classes}")
+    if manifest.num_classes * manifest.dimension > _MOST_NUMBERS:
+        sizes = f"{manifest.num_classes} and {manifest.dimension}"
+        raise ValueError(f"num_classes times dimension must be <= {_MOST_NUMBERS:,}, got {sizes}")
+    if manifest.next > _MOST_FILES:
+        raise ValueError(f"next must be <= {_MOST_FILES:,}, got another number")
+    if len({segment.name for segment in manifest.segments}) < len(manifest.segments):
+        raise ValueError("segments must have a name each, got one twice")
     deleted = manifest.deleted
     if deleted is not None and (set(deleted) != {"name", "size", "sha256"} or deleted["size"] < 0):
         raise ValueError("deleted must have name, size and sha256")
