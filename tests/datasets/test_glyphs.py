@@ -418,5 +418,5 @@ def test_bad_folders_and_groups(tmp_path):
         contact_sheet(split, table, groups=["z"])
     with pytest.raises(ValueError, match="level must be one of"):
         contact_sheet(split, table, level="family")
-    with pytest.raises(ValueError, match=r"images of shape \(1 or 3, h, w\), got \(8,\)"):
+    with pytest.raises(ValueError, match=r"a picture of shape \(1 or 3, h, w\), got \(8,\)"):
         contact_sheet(TensorSplit(torch.zeros(2, 8), torch.tensor([0, 1])), table)
