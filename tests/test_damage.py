@@ -197,6 +197,7 @@ INDEX_VERBS = (search, append, compact, examine)
 MODEL_FILES = (
     "model.json",
     "network.safetensors",
+    "summary.safetensors",
     "class_table.json",
     "score_map.json",
     "novelty",
