@@ -254,6 +254,7 @@ def test_depth_is_known_without_building(network):
             assert network_depth(network, n, k) == len(comparator_layers(network, n, k))
 
 
+@pytest.mark.compiled  # a trace: its sizes are tensors, which no annotation allows
 def test_a_trace_selects_anew():
     first, second = torch.randn(2, 4, 20)
     with warnings.catch_warnings():

@@ -1,13 +1,13 @@
 """Rules that learn from replies are kept in a file each, which is sealed."""
 
 from pathlib import Path
-from typing import Any, ClassVar
-
-from typing_extensions import Self
+from typing import Any, ClassVar, TypeVar
 
 from shortlist._manifest import read_sealed, write_sealed
 
 __all__ = ["SealedRule"]
+
+R = TypeVar("R", bound="SealedRule")
 
 
 class SealedRule:
@@ -20,7 +20,7 @@ class SealedRule:
         raise NotImplementedError
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Self:
+    def from_dict(cls: type[R], content: dict[str, Any]) -> R:
         """Make the rule that :meth:`to_dict` described, to go on where it was."""
         raise NotImplementedError
 
@@ -29,7 +29,7 @@ class SealedRule:
         write_sealed(path, {"format": self._format, **self.to_dict()})
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls: type[R], path: str | Path) -> R:
         """Read what :meth:`save` wrote.
 
         Raises:

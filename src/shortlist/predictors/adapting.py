@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing_extensions import Self
-
 from shortlist._checks import check_number
 from shortlist.predictors._sealed_rule import SealedRule
 
@@ -80,7 +78,7 @@ class AdaptingThreshold(SealedRule):
         return dict(vars(self))
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Self:
+    def from_dict(cls, content: dict[str, Any]) -> "AdaptingThreshold":
         """Make the rule that :meth:`to_dict` described, to go on where it was."""
         try:
             rule = cls(**{name: content[name] for name in ("coverage", "step", "start")})

@@ -4,8 +4,6 @@ import heapq
 import math
 from typing import Any
 
-from typing_extensions import Self
-
 from shortlist._beta import rank_with_tail
 from shortlist._checks import check_count, check_number
 from shortlist.predictors._sealed_rule import SealedRule
@@ -178,7 +176,7 @@ class ShrinkingThreshold(SealedRule):
         return self._options() | finite | state | {"smaller": self._smaller, "scores": sorted(self._scores)}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Self:
+    def from_dict(cls, content: dict[str, Any]) -> "ShrinkingThreshold":
         """Make the rule that :meth:`to_dict` described, to go on where it was."""
         content = dict(content)
         try:
