@@ -33,8 +33,10 @@ test: $(READY)  ## the default test suite
 slow: $(READY)  ## the long tests
 	$(PYTEST) -m slow
 
+# a whole number may stand where a float is annotated (PEP 484), which beartype allows only if told so
+BEARTYPE := beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 shapes: $(READY)  ## the tests of values again, with every annotated shape checked at run time
-	$(PYTEST) --jaxtyping-packages=shortlist,beartype.beartype \
+	$(PYTEST) --jaxtyping-packages='shortlist,$(BEARTYPE)' \
 		-m "not slow and not errors and not compiled" tests/losses tests/ops \
 		tests/test_losses_common.py tests/scores tests/datasets/test_sampling.py \
 		tests/predictors tests/metrics tests/models
