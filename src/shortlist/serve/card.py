@@ -93,15 +93,19 @@ def model_card(
         "metrics": None if results is None else _metrics(results),
         "training": None if training is None else dict(training),
         "index": None if images is None else {"images": images},
-        "limits": {
-            "images": MAX_IMAGES,
-            "batch_images": limits.batch_images,
-            "image_bytes": limits.image_bytes,
-            "request_bytes": limits.request_bytes,
-            "pixels": limits.pixels,
-            "requests_per_minute": limits.rate or None,
-            "formats": ["image/jpeg", "image/png", "image/webp"],
-        },
+        "limits": _limits(limits),
+    }
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    return {
+        "images": MAX_IMAGES,
+        "batch_images": limits.batch_images,
+        "image_bytes": limits.image_bytes,
+        "request_bytes": limits.request_bytes,
+        "pixels": limits.pixels,
+        "requests_per_minute": limits.rate or None,
+        "formats": ["image/jpeg", "image/png", "image/webp"],
     }
 
 

@@ -48,10 +48,15 @@ def error_form(error: Refusal) -> Response:
 def plantnet_routes(service: Service) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter()
-    refusals = {
+    refusals: dict[int | str, Any] = {
         status: examples.plantnet_refusal(status, words) for status, words in _ERRORS.items() if status != 405
     }
+    _add_projects(router, service, refusals)
+    _add_identify(router, service, refusals)
+    return router
 
+
+def _add_projects(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
     @router.get(
         "/v2/projects", summary="The lists of classes, in Pl@ntNet's form", responses={401: refusals[401]}
     )
@@ -71,6 +76,8 @@ def plantnet_routes(service: Service) -> APIRouter:
         }
         return JSONResponse([project])
 
+
+def _add_identify(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
     @router.post(
         "/v2/identify/{project}",
         responses={200: examples.plantnet_answer(), **refusals},
@@ -98,25 +105,29 @@ def plantnet_routes(service: Service) -> APIRouter:
             answer = await service.answer_object(uploads, options, held, choice=_choice(service, results))
         if not no_reject and answer.status == "novel":
             raise Refusal(404, "rejected", "Species not found")
-        body = {
-            "query": {
-                "project": project,
-                "images": [upload.name for upload in uploads],
-                "organs": organs,
-                "includeRelatedImages": related,
-                "noReject": no_reject,
-            },
-            "predictedOrgans": [],
-            "language": lang,
-            "preferedReferential": service.name,
-            "bestMatch": answer.candidates[0].name if answer.candidates else "",
-            "results": _results(answer, service, str(request.base_url).rstrip("/"), related),
-            "version": service.version,
-            "remainingIdentificationRequests": UNLIMITED if left is None else left,
+        asked = {
+            "project": project,
+            "images": [upload.name for upload in uploads],
+            "organs": organs,
+            "includeRelatedImages": related,
+            "noReject": no_reject,
         }
+        shown = _results(answer, service, str(request.base_url).rstrip("/"), related)
+        body = {"query": asked, "language": lang, **_answer_form(answer, shown, service, left)}
         return JSONResponse(body, headers=_rate_headers(service, left))
 
-    return router
+
+def _answer_form(
+    answer: Answer, results: list[dict[str, Any]], service: Service, left: int | None
+) -> dict[str, Any]:
+    return {
+        "predictedOrgans": [],
+        "preferedReferential": service.name,
+        "bestMatch": answer.candidates[0].name if answer.candidates else "",
+        "results": results,
+        "version": service.version,
+        "remainingIdentificationRequests": UNLIMITED if left is None else left,
+    }
 
 
 def _choice(service: Service, results: int) -> Choice:

@@ -66,24 +66,17 @@ class Service:
         self.decoder = Decoder(model, self.limits)
         self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
         self.version = model_version(source)
-        name = str(
-            model.about.get("name") or (Path(source).resolve().name if source is not None else "model")
-        )
+        folder = Path(source).resolve().name if source is not None else "model"
+        self.name = str(model.about.get("name") or folder)
+        self.named = {"name": self.name, "version": self.version}
         results, training = run_facts(source)
+        images = None if index is None else len(index)
         self.card = model_card(
-            model,
-            name=name,
-            version=self.version,
-            results=results,
-            training=training,
-            images=None if index is None else len(index),
-            limits=self.limits,
+            model, **self.named, results=results, training=training, images=images, limits=self.limits
         )
-        self.name = name
-        self.named = {"name": name, "version": self.version}
         self.writer = AnswerWriter(model.classes, self.answerer.rare, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
-        self.metrics.about = {"name": name, "version": self.version}
+        self.metrics.about = self.named
         self.metrics.gauges = {
             "requests_under_way": ("Requests that are worked on.", lambda: self.admission.requests),
             "images_waiting": ("Images that wait for the model.", lambda: self.batcher.waiting),

@@ -30,7 +30,11 @@ def v1_routes(service: Service) -> APIRouter:
     router = APIRouter()
     _add_identify(router, service)
     _add_classes(router, service)
-    _add_others(router, service)
+    _add_class(router, service)
+    _add_model(router, service)
+    _add_images(router, service)
+    _add_feedback(router, service)
+    _add_watching(router, service)
     return router
 
 
@@ -85,16 +89,6 @@ def _add_classes(router: APIRouter, service: Service) -> None:
         " ".join([name, id, *(column[i] for column in table.parents.values())]).casefold()
         for i, (name, id) in enumerate(zip(table.names, table.ids, strict=True))
     ]
-    rare = (table.groups() == 0).tolist() if table.counts else [False] * len(table)
-
-    def form_of(index: int) -> dict[str, Any]:
-        return {
-            "id": table.ids[index],
-            "name": table.names[index],
-            "parents": {level: column[index] for level, column in table.parents.items()},
-            "count": table.counts[index] if table.counts else None,
-            "rare": rare[index],
-        }
 
     @router.get(
         "/v1/classes",
@@ -112,9 +106,11 @@ def _add_classes(router: APIRouter, service: Service) -> None:
         service.rate.take(service.client(request))
         wanted = search.casefold().split()
         found = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
-        listed = [form_of(i) for i in found[offset : offset + limit]]
+        listed = [_class_form(service, i) for i in found[offset : offset + limit]]
         return JSONResponse({"total": len(found), "classes": listed})
 
+
+def _add_class(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/classes/{id:path}",
         response_model=schemas.ClassDetails,
@@ -130,11 +126,22 @@ def _add_classes(router: APIRouter, service: Service) -> None:
         images = [] if service.index is None else service.index.examples(index, _EXAMPLES)
         return JSONResponse(
             {
-                **form_of(index),
+                **_class_form(service, index),
                 "confused_with": _confused_with(service, index),
                 "example_images": [service.image_form(image) for image in images],
             }
         )
+
+
+def _class_form(service: Service, index: int) -> dict[str, Any]:
+    table = service.model.classes
+    return {
+        "id": table.ids[index],
+        "name": table.names[index],
+        "parents": {level: column[index] for level, column in table.parents.items()},
+        "count": table.counts[index] if table.counts else None,
+        "rare": service.answerer.rare[index],
+    }
 
 
 def _confused_with(service: Service, index: int) -> list[dict[str, Any]]:
@@ -149,7 +156,7 @@ def _confused_with(service: Service, index: int) -> list[dict[str, Any]]:
     ]
 
 
-def _add_others(router: APIRouter, service: Service) -> None:
+def _add_model(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/model",
         response_model=schemas.ModelCard,
@@ -161,6 +168,8 @@ def _add_others(router: APIRouter, service: Service) -> None:
         service.rate.take(service.client(request))
         return JSONResponse(service.card)
 
+
+def _add_images(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/images/{id}",
         response_class=Response,
@@ -185,6 +194,8 @@ def _add_others(router: APIRouter, service: Service) -> None:
             raise unknown from None
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
+
+def _add_feedback(router: APIRouter, service: Service) -> None:
     @router.post(
         "/v1/feedback",
         response_model=schemas.FeedbackKept,
@@ -202,6 +213,10 @@ def _add_others(router: APIRouter, service: Service) -> None:
             event = _event(body, service)
             await asyncio.to_thread(service.feedback.append, event)
         return JSONResponse({"kept": True}, status_code=201)
+
+
+def _add_watching(router: APIRouter, service: Service) -> None:
+    """Add what a watching program asks: no photo is answered here."""
 
     @router.get("/health", summary="Whether the process is alive")
     async def health() -> dict[str, str]:
