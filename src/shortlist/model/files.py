@@ -242,8 +242,8 @@ def write_calibration(
         novelty: Detector of strangers; the model has none if ``None``.
         summary: What is kept of the calibration rows; nothing if ``None``.
         description: What else ``model.json`` says; what it says now if ``None``.
-        promises: By name of the predictor, its promise with what was measured; what the predictor itself
-            tells if ``None``.
+        promises: By name of a predictor, its promise with what was measured. Of others it is what the
+            predictor tells.
     """
     check_predictor_names(predictors)
     folder, known = Path(folder), {}
@@ -257,7 +257,7 @@ def write_calibration(
         save_novelty(novelty, folder / "novelty.json")
     _write_summary(folder, summary)
     own = {name: predictor.promise for name, predictor in predictors.items()}
-    told = _plain_promises(own if promises is None else promises)
+    told = _plain_promises({**own, **(promises or {})})
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
     write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}

@@ -181,9 +181,15 @@ class Run(RunFolder):
         scores, target = self.load_scores(part, self.head)
         return self.score_map(scores), target
 
-    def score_blocks(self, part: str) -> tuple[ScoreBlocks, Tensor]:
-        """As :meth:`scored`, with the scores read from the file some rows at a time."""
-        key, score_map = f"{self.head}.scores", self.score_map
+    def score_blocks(
+        self, part: str, head: str | None = None, score_map: ScoreMap | None = None
+    ) -> tuple[ScoreBlocks, Tensor]:
+        """As :meth:`scored`, with the scores read from the file some rows at a time.
+
+        Head and score map are those of the finished model if they are ``None``.
+        """
+        key = f"{self.head if head is None else head}.scores"
+        score_map = self.score_map if score_map is None else score_map
 
         def read(start: int, stop: int) -> Tensor:
             # the file is opened for each block: what is mapped of it is let go together with the block
@@ -193,12 +199,12 @@ class Run(RunFolder):
         with self._opened(part, key, "target") as file:
             return ScoreBlocks(read, file.get_slice(key).get_shape()), file.get_tensor("target").clone()
 
-    def shown(self) -> Callable[[Tensor], Tensor | None]:
+    def shown(self, score_map: ScoreMap | None = None) -> Callable[[Tensor], Tensor | None]:
         """Convert mapped scores (n, c) to log-posteriors for the class frequencies of the training rows.
 
         The function gives ``None`` if the class priors in the scores are unknown: then there are none.
         """
-        score_map = self.score_map
+        score_map = self.score_map if score_map is None else score_map
         training = PriorRecord.training(self.class_table.class_counts)
         return lambda scores: None if score_map.now is None else score_map.converted(scores, priors=training)
 

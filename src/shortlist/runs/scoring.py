@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
-from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.recipes.build import build_loss, build_predictor
 from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
@@ -39,6 +40,16 @@ __all__ = [
 ]
 
 Progress = Callable[[str, int, int], None]
+
+
+class _Calibration(NamedTuple):
+    """The head to predict from, its score map, predictors, detector of strangers, summary of the rows."""
+
+    head: str
+    score_map: ScoreMap
+    predictors: dict[str, SetPredictor]
+    novelty: NoveltyDetector | None
+    summary: CalibrationSummary | None
 
 
 def check_not_diverged(scores: Tensor) -> None:
@@ -85,14 +96,29 @@ def _score_split(
     return {head: torch.cat(parts) for head, parts in scores.items()}, torch.cat(targets)
 
 
-def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module) -> None:
-    """Write the finished model of a run: its network, and what is calibrated on its validation scores."""
+def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, test: bool = True) -> None:
+    """Write the finished model of a run, and its results.
+
+    The model is its network, what is calibrated on its validation scores, and what came of the promises on
+    the test rows, which are measured before anything is written.
+
+    Args:
+        run: The run, whose scores are saved.
+        recipe: Its recipe.
+        data: Its data.
+        network: Its network of the best epoch.
+        test: Whether to measure on the test rows; :func:`evaluate_run` can do it later.
+    """
     loss = _kept_loss(run, recipe, data)
     maps = declared_maps(recipe, loss, data.class_table.class_counts)
     run.save_declared(maps, getattr(loss, "weight", None))
     calibration = _calibrate(run, recipe, network)
+    results = _measure(run, recipe, "test", calibration) if test else None
     write_network(run.model_path, network)
-    write_calibration(run.model_path, *calibration, description_of(run, recipe, data))
+    description, promises = description_of(run, recipe, data), _promises(results)
+    write_calibration(run.model_path, *calibration, description=description, promises=promises)
+    if results is not None:
+        run.save_results(results)
 
 
 def scored_parts(data: Splits) -> dict[str, Split]:
@@ -127,7 +153,7 @@ def calibrate_run(
     """
     calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
     write_calibration(run.model_path, *calibration)
-    return calibration[2]
+    return calibration.predictors
 
 
 def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = None) -> dict[str, SetPredictor]:
@@ -139,20 +165,19 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
         if run.state not in ("finished", "calibrating"):
             raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
         calibration = _calibrate(run, recipe, network)
+        results = _measure(run, recipe, "test", calibration)
         rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
         run.set_state("calibrating", rewriting=rewriting)
-        write_calibration(run.model_path, *calibration)
+        write_calibration(run.model_path, *calibration, promises=_promises(results))
         save_recipe(recipe, run.path / "recipe.yaml")
         (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
-        evaluate_run(run)
-        run.set_state("finished", scores=run.score_map.words())
-    return calibration[2]
+        run.save_results(results)
+        run.set_state("finished", scores=calibration.score_map.words())
+    return calibration.predictors
 
 
-def _calibrate(
-    run: Run, recipe: Recipe, network: nn.Module | None
-) -> tuple[str, ScoreMap, dict[str, SetPredictor], NoveltyDetector | None, CalibrationSummary | None]:
-    """Return the head to predict from, its score map, predictors, detector, and a summary of the rows."""
+def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibration:
+    """Fit and calibrate on the validation scores of a run; nothing is written."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
         found = {head: _map_of_head(run, recipe, head, network) for head in run.load_declared()}
@@ -177,7 +202,7 @@ def _calibrate(
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
     novelty = _novelty(run, recipe, scores, target, network)
     summary = CalibrationSummary.of_rows(scores, target, score_map, class_table)
-    return head, score_map, predictors, novelty, summary
+    return _Calibration(head, score_map, predictors, novelty, summary)
 
 
 def _novelty(
@@ -214,14 +239,28 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
     What came of the promises on the test rows goes to the finished model too. On validation rows nothing
     comes of them: these rows calibrated, or chose.
     """
-    scores, target = run.score_blocks(part)
-    results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
-    if part == "test" and not validation_is_test(run.recipe):
-        run.save_promises({name: sets.promise for name, sets in results.sets.items() if sets.promise})
-    else:
-        results = without_measured(results)
+    calibration = _Calibration(run.head, run.score_map, run.predictors(), None, None)
+    results = _measure(run, run.recipe, part, calibration)
+    if part == "test":
+        run.save_promises(_promises(results))
     run.save_results(results, part)  # last: where it is there, all is
     return results
+
+
+def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> Results:
+    """Compute the metrics of a calibration on a part of the data, with what came of its promises there."""
+    scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
+    predictors = dict(sorted(calibration.predictors.items()))
+    shown = run.shown(calibration.score_map)
+    results = evaluate(scores, target, predictors, run.class_table, shown=shown)
+    held_out = part == "test" and not validation_is_test(recipe)
+    return results if held_out else without_measured(results)
+
+
+def _promises(results: Results | None) -> dict[str, Promise]:
+    """Return the promises of predictors with what came of them, by name."""
+    sets = {} if results is None else results.sets
+    return {name: found.promise for name, found in sets.items() if found.promise is not None}
 
 
 def without_measured(results: Results) -> Results:

@@ -13,7 +13,7 @@ from shortlist.recipes.parts import Parts, build_parts
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import evaluate_run, make_model, score_run
+from shortlist.runs.scoring import make_model, score_run
 from shortlist.training.module import SetClassifier
 from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
@@ -41,7 +41,7 @@ def train(
         folder: Run folder to make; it must not exist. It is removed again if the run fails before the first
             epoch ends, since there is nothing to resume.
         progress: Function that is called with (what, done, of how many, metrics) as the run proceeds.
-        test: Whether to evaluate the test rows; their scores are saved in any case, for :func:`evaluate_run`.
+        test: Whether to evaluate the test rows; their scores are saved in any case.
         allow_code: Whether to run code that the recipe names (a network or a logger by
             ``package.module:function``); see ``SECURITY.md``. Code that the user's settings trust always may.
     """
@@ -121,9 +121,7 @@ def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, t
     if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
         network.cuda()
     score_run(run, recipe, data, network, progress=_plain(progress))
-    make_model(run, recipe, data, network.cpu())
-    if test:
-        evaluate_run(run)
+    make_model(run, recipe, data, network.cpu(), test=test)
     run.set_state("finished", scores=run.score_map.words())
 
 
