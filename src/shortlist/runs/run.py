@@ -24,6 +24,7 @@ from shortlist.model.files import (
 )
 from shortlist.predictors import Promise, SetPredictor
 from shortlist.recipes.content import training_hash
+from shortlist.recipes.default_sets import complete_recipe
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 from shortlist.runs.folder import RunError, RunFolder, versions
 from shortlist.runs.score_blocks import ScoreBlocks
@@ -85,6 +86,14 @@ class Run(RunFolder):
         """The resolved recipe."""
         return load_recipe(self.checked("recipe.yaml"))
 
+    def complete_recipe(self, num_classes: int) -> Recipe:
+        """Write the default predictors into the recipe of a run that begins, if it names none; return it."""
+        recipe = self.recipe
+        if recipe.predictors is None:
+            recipe = complete_recipe(recipe, num_classes)
+            save_recipe(recipe, self.path / "recipe.yaml")
+        return recipe
+
     @property
     def class_table(self) -> ClassTable:
         """The classes."""
@@ -107,7 +116,7 @@ class Run(RunFolder):
 
     def predictors(self) -> dict[str, SetPredictor]:
         """Return the calibrated predictors of the recipe, in the order of their names."""
-        return read_predictors(self._checked_model(), sorted(self.recipe.predictors))
+        return read_predictors(self._checked_model(), sorted(self.recipe.named_predictors))
 
     def _checked_model(self) -> Path:
         """Return the folder of the model, whose manifest must be the one that was written here."""

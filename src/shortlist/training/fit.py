@@ -87,6 +87,7 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             prepare_remake(run)
         parts.data.class_table.save(run.model_path / "class_table.json")
         if begun:
+            recipe = run.complete_recipe(len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
             run.set_state("trained")
