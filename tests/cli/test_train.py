@@ -220,7 +220,7 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
         ((trained.path, tmp_path / "x.png", "-o", tmp_path / "a.csv"), "x.png does not exist"),
         ((trained.path, tmp_path, "-o", tmp_path / "a.csv"), "holds no images"),
         ((pictures.path, __file__, "-o", tmp_path / "a.xlsx"), "must end in .csv, .jsonl or .parquet"),
-        ((trained.path, "x.npz", "x.png", "-o", tmp_path / "a.csv"), "all saved scores or all images"),
+        ((trained.path, "x.npz", "x.png", "-o", tmp_path / "a.csv"), "or all images, got both"),
         ((trained.path, "x.npz", "-o", tmp_path / "a.csv"), "x.npz does not exist"),
         ((trained.path, "x.npz", "-o", tmp_path / "a.csv", "--batch-size", 0), "batch_size must be"),
         ((pictures.path, __file__, "-o", tmp_path / "a.csv"), "images that can be read, got none among 1"),

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli.train import AsJson, OwnNetwork
+from shortlist.cli.train import AsJson, DataPlace, OwnNetwork
 
 __all__ = ["index"]
 
@@ -42,6 +42,7 @@ def index(
         typer.Option("--compact", help="Only merge small parts of the index, and erase deleted images."),
     ] = False,
     network: OwnNetwork = None,
+    data: DataPlace = None,
     as_json: AsJson = False,
 ) -> None:
     """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
@@ -50,12 +51,16 @@ def index(
     are new. Opening a run or a model never runs code that it names.
     """
     folder = model / "index" if out is None else out
-    if (delete or compact) and (images is not None or network is not None):
-        raise ValueError("--delete and --compact change the index alone: give no --images and no --network")
+    if (delete or compact) and any(one is not None for one in (images, network, data)):
+        raise ValueError(
+            "--delete and --compact change the index alone: give no --images, no --network and no --data"
+        )
+    if images is not None and data is not None:
+        raise ValueError("--data is where the training images of the run lie: give it without --images")
     if delete or compact:
         found = _change(folder, delete or [], compact, max_per_class)
     else:
-        found = _build(model, images, folder, network, max_per_class, batch_size)
+        found = _build(model, images, folder, network, max_per_class, batch_size, data)
     if as_json:
         from shortlist.cli._console import print_json
 
@@ -77,7 +82,13 @@ def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) 
 
 
 def _build(
-    path: Path, images: Path | None, folder: Path, network: str | None, max_per_class: int, batch_size: int
+    path: Path,
+    images: Path | None,
+    folder: Path,
+    network: str | None,
+    max_per_class: int,
+    batch_size: int,
+    data: Path | None,
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -96,7 +107,9 @@ def _build(
         raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
     with progress_report() as report, warnings_as_lines():
         if images is None:
-            source = source_of_run(path, loaded, progress=lambda what, at, of: report(what, at, of, {}))
+            source = source_of_run(
+                path, loaded, data=data, progress=lambda what, at, of: report(what, at, of, {})
+            )
         else:
             source = source_of_images(images, loaded)
         counts = build_index(

@@ -1,5 +1,6 @@
-"""``shortlist predict``: write short lists of images."""
+"""``shortlist predict``: make short lists of images, embeddings or saved scores."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from shortlist.model import Model
-    from shortlist.runs.list_writers import Batch, Counts
+    from shortlist.runs.list_writers import Batch, Counts, Form
 
 __all__ = ["predict", "predict_files"]
 
@@ -20,22 +21,33 @@ def predict(
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            help="Images, folders of images, lists of images (.csv or .parquet with a column 'path'), or "
-            "saved scores (.safetensors, .npz or .pt).",
+            help="Images, folders of images, lists of images (.csv or .parquet with a column 'path'), "
+            "embeddings (.npy, or .npz, .safetensors or .pt with an array 'embeddings'), or saved scores "
+            "(an array 'scores').",
             show_default=False,
         ),
     ],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="File to write (.csv, .jsonl or .parquet).", show_default=False),
-    ],
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. Without it, the "
+            "lists are printed for people.",
+            show_default=False,
+        ),
+    ] = None,
     predictor: Annotated[
         str | None, typer.Option(help="Name of one of the model's predictors; the first one by default.")
     ] = None,
     top: Annotated[
-        int,
-        typer.Option(help="Write at least this many classes for each item, even if they are not in the set."),
-    ] = 5,
+        int | None,
+        typer.Option(
+            help="List at least this many classes for each item, even if they are not in the set. The "
+            "default is 5 in files, and 0 for people.",
+            show_default=False,
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Number of items that are scored at a time.")] = 256,
     path_column: Annotated[str, typer.Option(help="Column of a list that has the paths.")] = "path",
     network: Annotated[
@@ -45,8 +57,13 @@ def predict(
             help="Function that makes the network. Needed if the network of the model is your own code.",
         ),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write JSON lines to a pipe, one for each item, for scripts.")
+    ] = False,
 ) -> None:
-    """Write the short list of each image: classes with names, probabilities, and whether they are in the set.
+    """Make the short list of each item: classes with names, probabilities, and whether they are in the set.
+
+    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set.
 
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
@@ -54,57 +71,75 @@ def predict(
     from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
     from shortlist.model import Model, network_by_name
 
+    piped = out == Path("-")
+    if as_json and out is not None and not piped:
+        raise ValueError(f"--json writes to a pipe: leave --out out, got {out}")
     own = None
     if network is not None:
         look_here_for_code()
         own = network_by_name(model, network)
+    to_file = None if piped else out
     with progress_report() as report, warnings_as_lines():
         loaded = Model.load(model, network=own)
         counts = predict_files(
             loaded,
             inputs,
-            out,
+            to_file,
+            form="jsonl" if as_json else "csv" if piped else "text",
             predictor=predictor,
             top=top,
             batch_size=batch_size,
             path_column=path_column,
             progress=lambda done, total: report("predicting", done, total, {}),
         )
+    for_people = not piped and not as_json
+    if to_file is None and for_people:
+        typer.echo("")
     unreadable = f"; {counts.unreadable} could not be read" if counts.unreadable else ""
-    typer.echo(
-        f"{counts.items} items, {counts.average_size:.2f} classes in a set on average{unreadable}: {out}"
-    )
+    where = "" if to_file is None else f": {to_file}"
+    items = f"{counts.items} item{'' if counts.items == 1 else 's'}"
+    words = f"{items}, {counts.average_size:.2f} classes in a set on average{unreadable}{where}"
+    typer.echo(words, err=not for_people)
     name = predictor or next(iter(loaded.predictors))
-    typer.echo(f"{name}: {loaded.promises[name].words()}")
+    typer.echo(f"{name}: {loaded.promises[name].words()}", err=not for_people)
 
 
 def predict_files(
     model: "Model",
     inputs: Sequence[Path],
-    out: Path,
+    out: Path | None,
     *,
+    form: "Form" = "text",
     predictor: str | None = None,
-    top: int = 5,
+    top: int | None = None,
     batch_size: int = 256,
     path_column: str = "path",
     progress: Callable[[int, int], None] | None = None,
 ) -> "Counts":
-    """Find the inputs, have the model list their classes, and write the lists; see :func:`predict`."""
-    from shortlist._checks import check_count
-    from shortlist.runs.list_writers import check_suffix, write_lists
+    """Find the inputs, have the model list their classes, and write the lists; see :func:`predict`.
 
-    check_count("top", top)
+    Without ``out`` they are written to stdout, in the given form.
+    """
+    from shortlist._checks import check_count
+    from shortlist.runs.list_writers import check_suffix, print_lists, write_lists
+
+    if top is not None:
+        check_count("top", top)
     check_count("batch_size", batch_size)
-    check_suffix(out)
-    if out.resolve() in [path.resolve() for path in inputs]:
-        raise ValueError(f"--out must not be one of the inputs, got {out}")
+    if out is not None:
+        check_suffix(out)
+        if out.resolve() in [path.resolve() for path in inputs]:
+            raise ValueError(f"--out must not be one of the inputs, got {out}")
     if not model.predictors:
         raise ValueError("the model has no calibrated predictors: see shortlist calibrate")
     if predictor is not None and predictor not in model.predictors:
         raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
-    lists = _listed(model, inputs, predictor, top, batch_size, path_column)
+    at_least = (0 if out is None and form == "text" else 5) if top is None else top
+    lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
     chosen = next(iter(model.predictors)) if predictor is None else predictor
     with_nodes = model.predictors[chosen].takes_taxonomy
+    if out is None:
+        return print_lists(sys.stdout, lists, form, with_nodes=with_nodes)
     return write_lists(out, lists, with_nodes=with_nodes, progress=progress)
 
 
@@ -114,16 +149,19 @@ def _listed(
     """Yield names of items, the list of each, and the number of all items, batch by batch."""
     import torch
 
-    from shortlist.datasets.inputs import are_saved_scores, image_files, saved_scores
+    from shortlist.datasets.inputs import are_arrays, image_files, saved_rows
 
-    if are_saved_scores(inputs):
-        for names, scores, total in saved_scores(inputs, head=model.head, batch_size=batch_size):
-            yield names, model.lists_of_scores(model.score_map(scores), predictor, at_least=top), total
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if are_arrays(inputs):
+        shape = None if model.spec is None else model.spec.input_shape
+        found = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size)
+        for names, rows, are_scores, total in found:
+            scores = model.score_map(rows.to(model.device)) if are_scores else model.scores(rows)
+            yield names, model.lists_of_scores(scores, predictor, at_least=top), total
         return
     files = image_files(inputs, path_column)
     if model.preprocessing is None:
-        raise ValueError("the model was not trained on images: give saved scores")
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+        raise ValueError("the model was not trained on images: give embeddings (.npy, .npz) or saved scores")
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
         yield names, model.readable_lists(names, predictor, at_least=top), len(files)

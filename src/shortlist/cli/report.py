@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from shortlist._files import check_place
+from shortlist.cli.train import DataPlace
 
 __all__ = ["report"]
 
@@ -19,6 +20,7 @@ def report(
     pictures: Annotated[
         bool, typer.Option(help="Open the data sets to show images of confused classes and of short lists.")
     ] = True,
+    data: DataPlace = None,
 ) -> None:
     """Write one HTML page about runs: metrics, tables, confused classes, short lists and recipes.
 
@@ -42,6 +44,7 @@ def report(
             out,
             title=title,
             pictures=pictures,
+            data=data,
             progress=lambda what, done, total: status.update(f"{done} of {total} methods: {what}"),
         )
     for reason in found.left_out.values():

@@ -36,6 +36,14 @@ OwnNetwork = Annotated[
         help="Function that makes the network, for a run whose network is your own code.",
     ),
 ]
+DataPlace = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Where the data lie now, if they were moved: a folder, or a list of images.",
+        show_default=False,
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 
 
@@ -66,6 +74,7 @@ def train(
     devices: Annotated[
         int | None, typer.Option(help="Number of devices to train on, with one process each.")
     ] = None,
+    data: DataPlace = None,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +84,7 @@ def train(
     Code that a recipe names is refused without --allow-code.
     """
     from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
@@ -88,10 +98,11 @@ def train(
     if recipe is None and variant is not None:
         raise ValueError("--variant is of a recipe: name its file too")
     if resume is not None:
-        folder, go = resume, partial(resume_run, resume)
+        folder, go = resume, partial(resume_run, resume, data=data)
     else:
         default = recipe is None
         chosen = make_recipe(_DEFAULT, changes) if default else load_recipe(recipe, changes, variant=variant)
+        chosen = moved(chosen, data)
         folder = out or Path("runs") / f"{chosen.name}-{variant or chosen.loss.name}-seed{chosen.seed}"
         go = partial(train_run, chosen, folder)
     if allow_code:
@@ -138,7 +149,11 @@ _DEFAULT = {
 
 
 def calibrate(
-    run_folder: RunFolder, override: Overrides = None, network: OwnNetwork = None, as_json: AsJson = False
+    run_folder: RunFolder,
+    override: Overrides = None,
+    network: OwnNetwork = None,
+    data: DataPlace = None,
+    as_json: AsJson = False,
 ) -> None:
     """Calibrate the predictors of a run again on its validation scores, with other settings if you like.
 
@@ -150,13 +165,14 @@ def calibrate(
     from shortlist.model import network_by_name
     from shortlist.model.files import read_novelty
     from shortlist.recipes.content import CALIBRATED_KEYS
+    from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import make_recipe
     from shortlist.runs.network import load_network
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import calibrate_again
 
     run = Run.open(run_folder)
-    before = run.recipe
+    before = moved(run.recipe, data)
     recipe = make_recipe(before.model_dump(), override or [])
     trained = {*CALIBRATED_KEYS, "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):

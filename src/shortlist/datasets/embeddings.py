@@ -28,6 +28,8 @@ HELP = (
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read the tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
 
+    The one array of a ``.npy`` file has no name: it is taken for ``embeddings``.
+
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It is not of the format its suffix says, or holds something else than tensors.
@@ -45,6 +47,10 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
 
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: _tensor_of(name, arrays[name]) for name in arrays.files}
+        if path.suffix == ".npy":
+            import numpy as np
+
+            return {"embeddings": _tensor_of("embeddings", np.load(path, allow_pickle=False))}
         if path.suffix == ".pt":
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
             if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):

@@ -190,20 +190,26 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
     return FileSource(files.paths, files.targets, prepare)
 
 
-def source_of_run(path: str | Path, model: Model, *, progress: Callable | None = None) -> Source:
-    """Open the training images of a run, as its recipe says. No code that the recipe names is run."""
+def source_of_run(
+    path: str | Path, model: Model, *, data: str | Path | None = None, progress: Callable | None = None
+) -> Source:
+    """Open the training images of a run, as its recipe says. No code that the recipe names is run.
+
+    ``data`` is where they lie now, if they were moved.
+    """
     from shortlist.recipes.build import build_data
+    from shortlist.recipes.places import moved
     from shortlist.runs.run import Run
 
     run = Run.open(path)
-    recipe = run.recipe
+    recipe = moved(run.recipe, data)
     try:
-        data = build_data(recipe, progress=progress)
+        splits = build_data(recipe, progress=progress)
     except (ValueError, OSError) as error:
         raise ImageIndexError(f"the data of {run.path} cannot be opened: {one_line(error)}") from error
-    if tuple(data.class_table.ids) != tuple(model.classes.ids):
+    if tuple(splits.class_table.ids) != tuple(model.classes.ids):
         raise ImageIndexError(f"the data of {run.path} have other classes than its model: they were changed")
-    return _source(data, about_of_data(recipe.data.name, recipe.data.options))
+    return _source(splits, about_of_data(recipe.data.name, recipe.data.options))
 
 
 def _preprocessing(model: Model) -> Preprocessing:

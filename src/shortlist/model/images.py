@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,15 +21,20 @@ def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
     if isinstance(images, Tensor):
         yield from images.split(size) if len(images) else ()
         return
+    if isinstance(images, np.ndarray):
+        yield from (images[start : start + size] for start in range(0, len(images), size))
+        return
     rest = iter(_several(images))
     while part := list(islice(rest, size)):
         yield part
 
 
 def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -> Tensor:
-    """Make inputs (n, ...) from paths, Pillow images, or tensors that are already prepared."""
+    """Make inputs (n, ...) from paths, pictures, or tensors and arrays that are already prepared."""
     if isinstance(images, Tensor):
         return images
+    if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
+        return _tensor_of(images)
     inputs = [_prepare(image, preprocessing) for image in _several(images)]
     if not inputs:
         raise ValueError("images must be at least one, got none")
@@ -60,6 +66,8 @@ def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
             want = f"prepared, of shape {preprocessing.shape}"
             raise ValueError(f"a tensor among images must be {want}, got {tuple(image.shape)}")
         return image
+    if isinstance(image, np.ndarray):
+        return _prepare_array(image, preprocessing)
     if preprocessing is None:
         raise ValueError(
             f"images must be tensors that are prepared already, got a {type(image).__name__}: the model has "
@@ -71,4 +79,25 @@ def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
         return preprocessing(as_rgb(image))
     if isinstance(image, str | PathLike):
         return preprocessing(read_image(Path(image)))
-    raise ValueError(f"images must be paths, Pillow images or tensors, got a {type(image).__name__}")
+    raise ValueError(f"images must be paths, Pillow images, arrays or tensors, got a {type(image).__name__}")
+
+
+def _prepare_array(array: np.ndarray, preprocessing: Preprocessing | None) -> Tensor:
+    """Make an input from the pixels of a picture, or from an array that is prepared already."""
+    if preprocessing is None or array.shape == preprocessing.shape:
+        return _tensor_of(array)
+    gray, color = array.ndim == 2, array.ndim == 3 and array.shape[-1] in (3, 4)
+    if array.dtype != np.uint8 or not (gray or color):
+        raise ValueError(
+            "an array among images must be a picture, uint8 of shape (h, w) or (h, w, 3), or prepared, of "
+            f"shape {preprocessing.shape}, got {array.dtype} {array.shape}"
+        )
+    from PIL import Image
+
+    return preprocessing(as_rgb(Image.fromarray(array)))
+
+
+def _tensor_of(array: np.ndarray) -> Tensor:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"an array among images must hold numbers, got {array.dtype}")
+    return torch.from_numpy(array.copy())  # arrays may be read-only, or run backwards

@@ -212,7 +212,9 @@ class Model:
             return self._predictor(predictor)(scores.to(self.device))
 
     def prepare(self, images: Iterable[Any]) -> Tensor:
-        """Make inputs (n, ...) from paths, Pillow images, or tensors that are already prepared.
+        """Make inputs (n, ...) from paths, pictures, or tensors and arrays that are already prepared.
+
+        Pictures are Pillow images, or NumPy arrays of uint8 (h, w) or (h, w, 3) in RGB.
 
         Raises:
             ValueError: If a file cannot be read, or the model does not know how pictures become inputs.
@@ -233,7 +235,8 @@ class Model:
         do, the best score need not have the largest probability.
 
         Args:
-            images: Paths, Pillow images or prepared tensors, or one batch (n, ...) of prepared inputs.
+            images: Paths, Pillow images, pictures as NumPy arrays of uint8 (h, w, 3), prepared tensors or
+                arrays, or one batch (n, ...) of prepared inputs, such as embeddings.
             predictor: Name of the predictor whose sets are listed; the first one if ``None``.
             at_least: Number of best classes that are listed in any case, in the set or not.
             batch_size: Number of images that go through the network at a time.

@@ -254,7 +254,7 @@ def build_predictor(recipe: Recipe, key: str, class_table: ClassTable, score_map
     taxonomy get that of the class table, or of the chosen ``levels``. A rule about a level of the class table
     gets the classes' parents at this level.
     """
-    section = recipe.predictors[key]
+    section = recipe.named_predictors[key]
     options = dict(section.options)
     rule = options.get("rule")
     if isinstance(rule, dict) and rule.get("level") is not None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shortlist.recipes.places import PLACE_OPTIONS
 from shortlist.recipes.recipe import Recipe
 
 __all__ = [
@@ -43,8 +44,9 @@ def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
 
 
 def training_hash(recipe: Recipe) -> str:
-    """Return twelve digits that differ for recipes whose trainings do."""
+    """Return twelve digits that differ for recipes whose trainings do, wherever their data lie."""
     content = recipe_content(recipe)
+    content["data"] = {key: value for key, value in content["data"].items() if key not in PLACE_OPTIONS}
     return _hash({key: value for key, value in content.items() if key not in CALIBRATED_KEYS})
 
 

@@ -79,7 +79,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
         )
     counts = data.class_table.class_counts
     some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
-    for key, section in recipe.predictors.items():
+    for key, section in recipe.named_predictors.items():
         try:
             build_predictor(recipe, key, data.class_table, some)
         except ValueError as error:

@@ -55,8 +55,8 @@ class Recipe(s.Section):
     selection: s.SelectionSection = s.SelectionSection()
     adjust: s.AdjustSection = s.AdjustSection()
     calibration: s.CalibrationSection = s.CalibrationSection()
-    predictors: dict[Annotated[str, Field(pattern=_FILE_NAME)], s.PredictorSection] = Field(
-        default_factory=dict
+    predictors: dict[Annotated[str, Field(pattern=_FILE_NAME)], s.PredictorSection] | None = Field(
+        None, description="left out: those of recipes.default_sets, once the number of classes is known"
     )
     novelty: s.NoveltySection | None = None
     epochs: s.Count = 10
@@ -79,6 +79,11 @@ class Recipe(s.Section):
     def make(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> "Recipe":
         """Check a recipe given as plain values; see :func:`make_recipe`."""
         return make_recipe(content, overrides)
+
+    @property
+    def named_predictors(self) -> dict[str, s.PredictorSection]:
+        """The predictors that the recipe names; a run names them all, also those of the default."""
+        return self.predictors or {}
 
     @model_validator(mode="before")
     @classmethod
@@ -125,7 +130,7 @@ class Recipe(s.Section):
             _check_options("model", self.model, MODELS[self.model.name], provided)
         elif ":" not in self.model.name:
             raise ValueError(_unknown("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"]))
-        for key, predictor in self.predictors.items():
+        for key, predictor in self.named_predictors.items():
             if predictor.name not in PREDICTORS:
                 raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
             kind = PREDICTORS[predictor.name]

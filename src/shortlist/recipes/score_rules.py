@@ -174,7 +174,7 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
         )
     if recipe.calibration.rows == "separate":
         yield f"calibration.rows must not be separate: {why}"
-    for key, section in recipe.predictors.items():
+    for key, section in recipe.named_predictors.items():
         if PREDICTORS[section.name].needs_calibration:
             yield (
                 f"predictors.{key} must not be {section.name}, which is calibrated: {why}. Keep apart some "
@@ -239,7 +239,7 @@ def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
     remedy = _fitting_remedy(recipe)
     if recipe.adjust.tau is not None:
         yield f"adjust.tau must be left out: {why}, and this recipe does not fit them; {remedy}"
-    for key, section in recipe.predictors.items():
+    for key, section in recipe.named_predictors.items():
         if section.macro:
             yield f"predictors.{key}.macro must be false: {why}, and this recipe does not fit them; {remedy}"
 
@@ -252,7 +252,7 @@ def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitt
     as_training = (known and declared.contains is not None and declared.contains.same_as(training)) or fitted
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0
-    for key, section in recipe.predictors.items():
+    for key, section in recipe.named_predictors.items():
         if section.macro and not PREDICTORS[section.name].takes_priors:
             yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
         if section.levels is not None and not PREDICTORS[section.name].takes_taxonomy:

@@ -19,6 +19,7 @@ from shortlist.datasets.embeddings import SUFFIXES as ARRAYS
 from shortlist.datasets.embeddings import embeddings
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.lists import image_list
+from shortlist.recipes.default_sets import default_predictors, default_size
 
 __all__ = ["Found", "look_at", "starter_recipe"]
 
@@ -130,7 +131,7 @@ def _notes_on_names(names: Sequence[str]) -> list[str]:
 def starter_recipe(found: Found, name: str) -> str:
     """Write a recipe with comments, as text, that trains on what was found."""
     classes, train = len(found.class_table), found.rows["train"]
-    k = min(5, max(1, classes // 2))
+    k = default_size(classes)
     epochs = 40 if not found.are_images or train < 2000 else 20 if train < 50_000 else 10
     batch_size = 32 if train < 2000 else 128
     data, model = dict(found.data), "linear"
@@ -154,11 +155,9 @@ def starter_recipe(found: Found, name: str) -> str:
         f"batch_size: {batch_size}",
         "# The epoch that is best by this metric on the validation rows is kept.",
         f"selection: {{metric: macro_top{k}}}",
-        "# The sets to make: k classes, k classes on average, and a promise of 90 %.",
+        "# The sets to make: k classes, k classes on average, and a promise of 90 %. These are the defaults.",
         "predictors:",
-        f"  top{k}: {{name: topk, k: {k}}}",
-        f"  average{k}: {{name: average_k, k: {k}}}",
-        "  conformal90: {name: conformal, coverage: 0.9}",
+        *(f"  {key}: {_in_line(value)}" for key, value in default_predictors(k).items()),
         "# Processes that load images; 0 loads them in the training process itself.",
         f"workers: {2 if found.are_images and train > 5000 else 0}",
     ]
@@ -174,6 +173,10 @@ def _model_lines(found: Found, model: str) -> list[str]:
         '# model: {name: "timm:resnet50", pretrained: true}   (its weights are downloaded)',
         f"model: {{name: {model}}}",
     ]
+
+
+def _in_line(content: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in content.items()) + "}"
 
 
 def _indented(text: str) -> list[str]:

@@ -102,10 +102,11 @@ def write_page(
     *,
     title: str | None = None,
     pictures: bool = True,
+    data: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PageReport:
     """Write a page about runs, see :func:`make_page`; an existing file is replaced."""
-    page, report = make_page(folders, title=title, pictures=pictures, progress=progress)
+    page, report = make_page(folders, title=title, pictures=pictures, data=data, progress=progress)
     write_text(output, page)
     return report
 
@@ -115,6 +116,7 @@ def make_page(
     *,
     title: str | None = None,
     pictures: bool = True,
+    data: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[str, PageReport]:
     """Make a self-contained page about runs.
@@ -126,6 +128,7 @@ def make_page(
         folders: Run folders.
         title: Title of the page.
         pictures: Whether to open the data sets for pictures of rows.
+        data: Place where the data of the runs lie now, if they were moved.
         progress: Function that is called with (what, done, of how many).
 
     Returns:
@@ -140,7 +143,7 @@ def make_page(
         raise ValueError(f"there is no run to report: {reasons}")
     groups, others = group_runs(runs)
     experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups)
-    work = _Work(BUDGET // len(experiments) if pictures else None, progress, experiments)
+    work = _Work(BUDGET // len(experiments) if pictures else None, progress, experiments, data)
     parts = [_measure_experiment(number, one, work) for number, one in enumerate(experiments, start=1)]
     report = PageReport(number, left_out | others, work.remarks)
     return _render_page(title or f"Short lists: {count(number, 'run')}", parts, report), report
@@ -153,11 +156,17 @@ class _Work:
         budget: Bytes of pictures for each experiment; None for a page without.
         progress: See :func:`make_page`.
         experiments: All that there is to do.
+        data: See :func:`make_page`.
     """
 
     def __init__(
-        self, budget: int | None, progress: Progress | None, experiments: Sequence[Experiment]
+        self,
+        budget: int | None,
+        progress: Progress | None,
+        experiments: Sequence[Experiment],
+        data: str | Path | None = None,
     ) -> None:
+        self.data = data
         self.budget, self.progress, self.remarks, self.done = budget, progress, [], 0
         self.total = sum(len(experiment.methods) for experiment in experiments)
 
@@ -171,7 +180,7 @@ class _Work:
         """Open the pictures that go with the test rows of a method; without any, remark why."""
         if self.budget is None:
             return None
-        source, reason = open_pictures(method.runs[0], target, budget=self.budget)
+        source, reason = open_pictures(method.runs[0], target, budget=self.budget, place=self.data)
         if reason is not None:
             self.remarks.append(f"without pictures: {reason}")
         return source

@@ -5,6 +5,7 @@ import io
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
 from shortlist.preprocessing import read_image, to_pixels
 from shortlist.recipes.build import build_data
+from shortlist.recipes.places import moved
 from shortlist.runs.finished import FinishedRun
 
 if TYPE_CHECKING:
@@ -115,6 +117,7 @@ def open_pictures(
     target: Tensor,
     *,
     budget: int = BUDGET,
+    place: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Pictures | None, str | None]:
     """Open the pictures of a run's data set; return None and the reason if there are none.
@@ -123,12 +126,13 @@ def open_pictures(
         run: A run on the data set.
         target: Classes of its test rows (n,), as they were when it was scored.
         budget: Largest number of bytes for all pictures.
+        place: Place where the data lie now, if they were moved.
         progress: Function that is called with (what, done, of how many) while a data set is built.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = build_data(run.recipe, progress=progress)
+            data = build_data(moved(run.recipe, place), progress=progress)
     except Exception as error:  # the data may be gone in any way; the page is worth having without pictures
         reason = " ".join(str(error).split()) or type(error).__name__
         return None, f"the data set of {run.name} could not be opened: {reason}"

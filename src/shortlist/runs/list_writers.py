@@ -1,4 +1,4 @@
-"""Write short lists as CSV, JSONL or parquet, batch by batch."""
+"""Write short lists as CSV, JSONL, parquet or text for people, batch by batch."""
 
 import csv
 import json
@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from shortlist._files import replacing
+from shortlist._messages import one_line
 from shortlist.predictors import Candidate
 
-__all__ = ["Batch", "Counts", "check_suffix", "write_lists"]
+__all__ = ["Batch", "Counts", "Form", "check_suffix", "print_lists", "write_lists"]
+
+Form = Literal["text", "csv", "jsonl"]
 
 Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | None], int]
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
@@ -47,20 +50,34 @@ def write_lists(
     Raises:
         ValueError: If there are items, but none that could be read.
     """
-    items = readable = members = 0
     with replacing(out) as temporary, _open_writer(temporary, with_nodes) as writer:
-        for names, lists, total in batches:
-            items += len(names)
-            for name, candidates in zip(names, lists, strict=True):
-                if candidates is not None:
-                    writer.add(name, candidates)
-                    readable += 1
-                    members += sum(candidate.in_set for candidate in candidates)
-            if progress is not None:
-                progress(items, total)
-        if items and not readable:
-            what = "scores that are numbers or images that can be read"
-            raise ValueError(f"inputs must hold {what}, got none among {items}")
+        return _add_all(writer, batches, progress)
+
+
+def print_lists(
+    stream: TextIO, batches: Iterable[Batch], form: Form = "text", *, with_nodes: bool = False
+) -> Counts:
+    """Write the short lists of items to an open stream as they come; see :func:`write_lists`."""
+    kinds = {"text": _TextWriter, "csv": _CsvWriter, "jsonl": _JsonLinesWriter}
+    return _add_all(kinds[form](stream, with_nodes), batches, None)
+
+
+def _add_all(
+    writer: "ListWriter", batches: Iterable[Batch], progress: Callable[[int, int], None] | None
+) -> Counts:
+    items = readable = members = 0
+    for names, lists, total in batches:
+        items += len(names)
+        for name, candidates in zip(names, lists, strict=True):
+            if candidates is not None:
+                writer.add(name, candidates)
+                readable += 1
+                members += sum(candidate.in_set for candidate in candidates)
+        if progress is not None:
+            progress(items, total)
+    if items and not readable:
+        what = "scores that are numbers or images that can be read"
+        raise ValueError(f"inputs must hold {what}, got none among {items}")
     return Counts(items, items - readable, members / readable if readable else 0.0)
 
 
@@ -109,6 +126,25 @@ class _CsvWriter(ListWriter):
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
+
+
+class _TextWriter(ListWriter):
+    """Lists for people: the name of the item, then a line for each class."""
+
+    def __init__(self, file: TextIO, with_nodes: bool) -> None:
+        self._file, self._with_nodes = file, with_nodes
+
+    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
+        size = sum(candidate.in_set for candidate in candidates)
+        self._file.write(f"{one_line(item)}: {size} {'class' if size == 1 else 'classes'}\n")
+        for c in candidates:
+            chance = "      ?" if c.probability is None else f"{100 * c.probability:5.1f} %"
+            words = [f"  {chance}  {one_line(c.name)}"]
+            if c.node is not None and self._with_nodes and c.node.name != c.name:
+                words.append(f"(in {one_line(c.node.level)} {one_line(c.node.name)})")
+            if not c.in_set:
+                words.append("(not in the set)")
+            self._file.write("  ".join(words) + "\n")
 
 
 class _JsonLinesWriter(ListWriter):

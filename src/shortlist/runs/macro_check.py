@@ -29,7 +29,7 @@ def warn_where_priors_hurt(
     They cannot if the scores are log-posteriors. Scores that two fitted numbers do not make into
     log-posteriors are no ground for priors.
     """
-    for key, section in recipe.predictors.items():
+    for key, section in recipe.named_predictors.items():
         if not section.macro or section.name not in ("topk", "average_k"):
             continue
         plain_recipe = recipe.model_copy(

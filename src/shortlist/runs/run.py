@@ -24,6 +24,8 @@ from shortlist.model.files import (
 )
 from shortlist.predictors import Promise, SetPredictor
 from shortlist.recipes.content import training_hash
+from shortlist.recipes.default_sets import complete_recipe
+from shortlist.recipes.places import with_absolute_places
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 from shortlist.runs.folder import RunError, RunFolder, versions
 from shortlist.runs.score_blocks import ScoreBlocks
@@ -49,7 +51,7 @@ class Run(RunFolder):
         It is filled under another name first: a folder of a run is one that can be resumed, whenever the
         process is killed.
         """
-        path = Path(path)
+        path, recipe = Path(path), with_absolute_places(recipe)
         there = RunError(f"{path} exists: choose another --out, or continue that run with --resume {path}")
         if path.exists():
             raise there
@@ -85,6 +87,26 @@ class Run(RunFolder):
         """The resolved recipe."""
         return load_recipe(self.checked("recipe.yaml"))
 
+    def complete_recipe(self, recipe: Recipe, num_classes: int) -> Recipe:
+        """Write what is known now into the recipe of a run that begins: default predictors, moved data."""
+        found = complete_recipe(with_absolute_places(recipe), num_classes)
+        if found != self.recipe:
+            save_recipe(found, self.path / "recipe.yaml")
+        return found
+
+    def check_data(self, class_table: ClassTable) -> None:
+        """Refuse data that are not those that the run began with, as far as their class table tells."""
+        path = self.model_path / "class_table.json"
+        try:
+            known = ClassTable.load(path) if path.is_file() else class_table
+        except ValueError:  # damaged: it is written again
+            known = class_table
+        if known != class_table:
+            raise RunError(
+                f"{self.path} began with other data: their classes or training counts differ from those in "
+                f"{path}. Name the place of its own data with --data"
+            )
+
     @property
     def class_table(self) -> ClassTable:
         """The classes."""
@@ -107,7 +129,7 @@ class Run(RunFolder):
 
     def predictors(self) -> dict[str, SetPredictor]:
         """Return the calibrated predictors of the recipe, in the order of their names."""
-        return read_predictors(self._checked_model(), sorted(self.recipe.predictors))
+        return read_predictors(self._checked_model(), sorted(self.recipe.named_predictors))
 
     def _checked_model(self) -> Path:
         """Return the folder of the model, whose manifest must be the one that was written here."""

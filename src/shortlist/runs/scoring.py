@@ -18,6 +18,7 @@ from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.recipes.build import build_loss, build_predictor
+from shortlist.recipes.default_sets import complete_recipe
 from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
 from shortlist.runs.cross_fit import fold_scores
@@ -164,6 +165,7 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
     with run.locked():
         if run.state not in ("finished", "calibrating"):
             raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
+        recipe = complete_recipe(recipe, len(run.class_table))
         calibration = _calibrate(run, recipe, network)
         results = _measure(run, recipe, "test", calibration)
         rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
@@ -193,7 +195,7 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
     scores, class_table = score_map(scores), run.class_table
     also = also_used_for(recipe, run.load_declared()[head])
     predictors = {}
-    for key in recipe.predictors:
+    for key in recipe.named_predictors:
         predictor = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
         predictor(scores[:1])  # what cannot be used is not kept
         if predictor.report is not None:

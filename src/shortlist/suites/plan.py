@@ -12,6 +12,7 @@ import yaml
 from shortlist.datasets import DATASETS
 from shortlist.metrics.names import check_metric
 from shortlist.recipes.content import CALIBRATED_KEYS, recipe_content
+from shortlist.recipes.default_sets import DEFAULT_NAMES
 from shortlist.recipes.recipe import Recipe, RecipeError, make_recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.suites.suite import Method, Suite, SuiteError
@@ -166,7 +167,7 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
     known: set[str] = set()
     for point in cell.points:
         recipe = resolve(suite, cell, point, 0, None if source is None else (source, source.points[0]))
-        known |= set(recipe.predictors)
+        known |= DEFAULT_NAMES if recipe.predictors is None else set(recipe.predictors)
         if len(cell.points) > 1 and validation_is_test(recipe):
             raise SuiteError(
                 f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "

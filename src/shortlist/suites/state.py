@@ -7,6 +7,8 @@ from statistics import fmean
 
 from shortlist.metrics.names import larger_is_better, value_of
 from shortlist.recipes.content import recipe_content
+from shortlist.recipes.default_sets import without_default_predictors
+from shortlist.recipes.places import with_absolute_places
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.finished import why
 from shortlist.runs.run import Run
@@ -203,7 +205,9 @@ def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned
     """Return whether a run has another recipe than planned; it is not trained again without being asked."""
     kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
     wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
-    if kind == wanted and recipe_content(recipe) == recipe_content(planned):
+    planned = with_absolute_places(planned)  # as a run has it
+    made, asked = (recipe_content(without_default_predictors(one)) for one in (recipe, planned))
+    if kind == wanted and made == asked:
         return False
     if "trained" in (kind, wanted):
         raise SuiteError(

@@ -133,6 +133,7 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         else:
             taken = "posterior"
             _save_posterior(run, recipe)
+        recipe = run.complete_recipe(recipe, len(run.class_table))
         calibrate_run(run, recipe, network=_network_for_folds(task, run, recipe))
         validation_results(run)
         if task.test:

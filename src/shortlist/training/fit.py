@@ -10,6 +10,7 @@ from shortlist.datasets import Splits
 from shortlist.recipes.build import build_model, prepare_second_stage
 from shortlist.recipes.code import check_code
 from shortlist.recipes.parts import Parts, build_parts
+from shortlist.recipes.places import moved
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
@@ -57,16 +58,22 @@ def train(
 
 
 def resume(
-    folder: str | Path, *, progress: Progress | None = None, test: bool = True, allow_code: bool = False
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+    test: bool = True,
+    allow_code: bool = False,
+    data: str | Path | None = None,
 ) -> Run:
     """Continue a run from its last complete epoch, with the same result as without the stop.
 
     Files of a finished run that were lost or damaged since are made again from its best epoch, with a
-    warning that names them. The arguments are those of :func:`train`.
+    warning that names them. The arguments are those of :func:`train`; ``data`` is where the data lie now, if
+    they were moved.
     """
     run = Run.open(folder)
     run.check_recipe()
-    recipe = run.recipe
+    recipe = moved(run.recipe, data)
     check_code(recipe, allow_code=allow_code)
     return _proceed(run, recipe, progress, test)
 
@@ -85,8 +92,11 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
         parts = build_parts(recipe, pretrained=begun, progress=_plain(progress))
         if lost:  # only now: without the data nothing could be made again
             prepare_remake(run)
+        else:
+            run.check_data(parts.data.class_table)
         parts.data.class_table.save(run.model_path / "class_table.json")
         if begun:
+            recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
             run.set_state("trained")

@@ -138,7 +138,7 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
     sentences = []
     for key in experiment.first.results.sets:
         methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.metrics]
-        section = experiment.first.recipe.predictors.get(key)
+        section = experiment.first.recipe.named_predictors.get(key)
         if methods and (section is None or section.name != "topk"):  # that is top-K accuracy once more
             sentences.append(_set_sentence(key, methods, tests.get(f"sets.{key}.coverage.micro")))
     return sentences
@@ -146,7 +146,7 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
 
 def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
     first = methods[0].runs[0]
-    section = first.recipe.predictors.get(key)
+    section = first.recipe.named_predictors.get(key)
     wanted = None if section is None else section.options.get("k")
     promises = {method.label: promises_of(method).get(key, []) for method in methods}
     promised = [promise for found in promises.values() for promise in found]

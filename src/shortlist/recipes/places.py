@@ -1,0 +1,53 @@
+"""Where the data of a recipe lie: stored as absolute paths, so that a run can be used from any folder."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from shortlist.datasets import DATASETS
+from shortlist.recipes.recipe import Recipe
+
+__all__ = ["PLACE_OPTIONS", "moved", "with_absolute_places"]
+
+PLACE_OPTIONS = ("root", "path", "train", "val", "test", "lists", "folders")
+"""Options of data sets that are paths."""
+
+
+def with_absolute_places(recipe: Recipe) -> Recipe:
+    """Return the recipe with the paths of its data and weights as seen from the current folder, absolute."""
+    options = recipe.data.options
+    found = {key: _absolute(options[key]) for key in PLACE_OPTIONS if options.get(key) is not None}
+    changes: dict[str, Any] = {"data": recipe.data.model_copy(update=found)} if found else {}
+    if recipe.model.weights_file is not None:
+        weights = {"weights_file": _absolute(recipe.model.weights_file)}
+        changes["model"] = recipe.model.model_copy(update=weights)
+    return recipe.model_copy(update=changes)
+
+
+def _absolute(place: Any) -> Any:
+    if isinstance(place, str | Path):
+        return os.path.abspath(place)
+    return [_absolute(one) for one in place] if isinstance(place, list | tuple) else place
+
+
+def moved(recipe: Recipe, place: str | Path | None) -> Recipe:
+    """Return the recipe with its data at another place; ``None`` leaves them where they are.
+
+    Args:
+        recipe: Recipe of a run.
+        place: Folder of the data set (``data.root``), or the list of images (``data.path`` of image_list).
+
+    Raises:
+        ValueError: If the data set is not read from one place, or there is nothing at the new one.
+    """
+    if place is None:
+        return recipe
+    info = DATASETS[recipe.data.name]
+    key = "root" if info.on_disk else "path" if info.needs == "path" else None
+    if key is None:
+        raise ValueError(
+            f"--data must be left out: the data set {recipe.data.name} is not read from one place"
+        )
+    if not Path(place).exists():
+        raise ValueError(f"--data must be the place of the data, got {place}, which does not exist")
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={key: _absolute(place)})})

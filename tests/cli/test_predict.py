@@ -1,0 +1,165 @@
+"""``shortlist predict`` for people, for pipes and for arrays."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from shortlist import ClassTable, Model, Preprocessing
+from shortlist.cli import app
+from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.predictors import AverageK, TopK
+from shortlist.scores import PriorRecord, ScoreMap
+
+NAMES = ("oak", "beech", "birch", "ash")
+HEAVY = ("lightning", "matplotlib", "scipy", "torchmetrics", "torchvision", "timm", "pyarrow", "pandas")
+HEAVY += ("sklearn", "torch._dynamo", "yaml", "shortlist.training", "shortlist.recipes", "shortlist.report")
+
+
+def small_model(shape, preprocessing=None):
+    table = ClassTable(names=NAMES, counts=(6, 3, 1, 2))
+    network = "linear" if len(shape) == 1 else "small_cnn"
+    spec = NetworkSpec(name=network, num_classes=4, input_shape=shape)
+    score_map = ScoreMap(4, contains=PriorRecord.training(table.class_counts))
+    predictors = {"average2": AverageK(2).calibrate(torch.randn(50, 4)), "top2": TopK(2)}
+    parts = {"spec": spec, "score_map": score_map, "predictors": predictors}
+    return Model.from_parts(build_network(spec), table, preprocessing=preprocessing, **parts)
+
+
+@pytest.fixture(scope="module")
+def of_embeddings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    small_model((6,)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    prepare = Preprocessing(height=32, width=32, resize=36, mean=(0.5,) * 3, std=(0.5,) * 3)
+    small_model((3, 32, 32), prepare).save(folder)
+    return folder
+
+
+def predict(*words):
+    result = CliRunner().invoke(app, ["predict", *map(str, words)])
+    assert result.exception is None, result.exception
+    return result
+
+
+def test_people_read_names_probabilities_and_the_promise(of_embeddings, tmp_path):
+    rows = torch.randn(2, 6)
+    np.save(tmp_path / "rows.npy", rows.numpy())
+    said = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2").stdout
+    model = Model.load(of_embeddings)
+    expected = []
+    for number, candidates in enumerate(model.short_lists(rows, "top2")):
+        expected.append(f"rows.npy:{number}: 2 classes")
+        expected += [f"  {100 * c.probability:5.1f} %  {c.name}" for c in candidates]
+    expected += ["", "2 items, 2.00 classes in a set on average", f"top2: {model.promises['top2'].words()}"]
+    assert said.splitlines() == expected
+    longer = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "--top", 3).stdout
+    assert [line.endswith("(not in the set)") for line in longer.splitlines()[1:4]] == [False, False, True]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "pt"])
+def test_embeddings_of_every_format_have_the_lists_of_the_model(of_embeddings, tmp_path, suffix):
+    from safetensors.torch import save_file
+
+    rows, path = torch.randn(5, 6), tmp_path / f"rows.{suffix}"
+    if suffix == "npy":
+        np.save(path, rows.double().numpy())
+    elif suffix == "npz":
+        np.savez(path, embeddings=rows.numpy())
+    else:
+        (save_file if suffix == "safetensors" else torch.save)({"embeddings": rows}, path)
+    said = predict(of_embeddings, path, "--json", "--batch-size", 2).stdout
+    model = Model.load(of_embeddings)
+    for line, candidates in zip(said.splitlines(), model.short_lists(rows, at_least=5), strict=True):
+        found = [(c["name"], c["in_set"]) for c in json.loads(line)["candidates"]]
+        assert found == [(c.name, c.in_set) for c in candidates]
+
+
+def test_a_pipe_gets_what_a_file_would_and_words_go_to_stderr(of_embeddings, tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(3, 6)).astype("float32"))
+    for suffix, words in (("csv", ("-o", "-")), ("jsonl", ("--json",))):
+        predict(of_embeddings, tmp_path / "rows.npy", "-o", tmp_path / f"a.{suffix}")
+        piped = predict(of_embeddings, tmp_path / "rows.npy", *words)
+        assert piped.stdout == (tmp_path / f"a.{suffix}").read_text()
+        assert "3 items" in piped.stderr and "average2: " in piped.stderr
+    columns = next(csv.reader(io.StringIO((tmp_path / "a.csv").read_text())))
+    page = predict("--help").stdout
+    assert all(column in page for column in columns)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        (
+            np.zeros((2, 5)),
+            (),
+            r"must hold embeddings of shape \(n, 6\), as the model takes them, got \(2, 5\)",
+        ),
+        (np.zeros(6), (), r"of shape \(n, 6\), as the model takes them, got \(6,\)"),
+        (np.array(["a"]), (), "holds text"),
+        (np.zeros((2, 6)), ("--json", "-o", "a.csv"), "--json writes to a pipe"),
+        (np.zeros((2, 6)), ("--top", "0"), "top must be an integer >= 1"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(of_embeddings, tmp_path, content, words, message):
+    np.save(tmp_path / "rows.npy", content)
+    result = CliRunner().invoke(app, ["predict", str(of_embeddings), str(tmp_path / "rows.npy"), *words])
+    assert isinstance(result.exception, ValueError)
+    with pytest.raises(ValueError, match=message):
+        raise result.exception
+
+
+def test_one_photo_is_answered_without_anything_that_trains_or_draws(of_images, tmp_path):
+    """Most of the time of ``shortlist predict`` is the import of torch; what adds to it is not imported."""
+    Image.new("RGB", (50, 40), "green").save(tmp_path / "photo.jpg")
+    code = (
+        f"import sys; sys.argv = ['shortlist', 'predict', {str(of_images)!r}, 'photo.jpg']\n"
+        "from shortlist.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("photo.jpg: ") and lines[-1] == "[]", run.stdout
+    assert any(line.startswith("average2: ") for line in lines)
+
+
+def test_arrays_in_memory_are_pictures_or_prepared(of_images, of_embeddings):
+    model = Model.load(of_images)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(one) for one in pixels]
+    expected = model.short_lists(pictures)
+    assert model.short_lists(pixels) == model.short_lists(list(pixels)) == expected
+    assert model.short_lists(model.prepare(pictures).numpy()) == expected
+    gray = pixels[0, :, :, 0]
+    assert model.short_lists([gray]) == model.short_lists([Image.fromarray(gray)])
+    rows = np.random.default_rng(0).normal(size=(3, 6))
+    model = Model.load(of_embeddings)
+    assert model.short_lists(rows) == model.short_lists(torch.tensor(rows).float())
+    assert len(model.short_lists(rows[::-1], batch_size=2)) == 3
+
+
+@pytest.mark.errors
+def test_arrays_that_are_no_pictures_are_refused(of_images):
+    model = Model.load(of_images)
+    for array in (np.zeros((40, 50, 3)), np.zeros((40, 50, 5), dtype=np.uint8)):
+        with pytest.raises(
+            ValueError, match=r"uint8 of shape \(h, w\) or \(h, w, 3\), or prepared, of shape"
+        ):
+            model.short_lists([array])
+    with pytest.raises(ValueError, match="must hold numbers"):
+        Model.load(of_images).short_lists(np.full((1, 3, 32, 32), "a"))
