@@ -48,6 +48,16 @@ def test_a_cut_need_not_be_square():
     np.testing.assert_allclose(prepare(image).numpy(), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize(("method", "resize"), [("bilinear", None), ("bicubic", None), ("bicubic", 20)])
+def test_the_way_of_resampling_can_be_chosen_and_is_saved(method, resize):
+    image = picture(40, 20)  # the cut of 20 x 20 is the middle, which is then resampled to 10 x 10
+    options = PLAIN | {"height": 10, "width": 10, "resize": None if resize is None else 10}
+    prepare = Preprocessing.from_dict(Preprocessing(**options, interpolation=method).to_dict())
+    box = None if resize is None else (10, 0, 30, 20)
+    wanted = as_array(image.resize((10, 10), Image.Resampling[method.upper()], box=box)) / 255
+    np.testing.assert_allclose(prepare(image).numpy(), wanted, atol=1e-6)
+
+
 @pytest.mark.parametrize("color", ["RGB", "L"])
 @pytest.mark.parametrize(("pixels", "divisor"), [("unit", 255), ("levels", 1)])
 def test_stretched_pictures_and_their_units(color, pixels, divisor):

@@ -14,7 +14,19 @@ GROUND = (
 # each room may import those before it, never those after it
 ROOMS = (
     *("ops", "losses", "models", "scores", "predictors", "metrics", "datasets", "curation", "model"),
-    *("recipes", "runs", "index", "serve", "training", "compare", "suites", "report", "demo", "cli"),
+    *(
+        "recipes",
+        "runs",
+        "index",
+        "engine",
+        "serve",
+        "training",
+        "compare",
+        "suites",
+        "report",
+        "demo",
+        "cli",
+    ),
 )
 # what only some rooms may know of
 ONLY_IN = {
@@ -25,6 +37,7 @@ ONLY_IN = {
     "fastapi": ("serve",),
     "starlette": ("serve",),
     "uvicorn": ("serve",),
+    "ray": ("engine", "serve"),
     "python_multipart": ("serve",),
 }
 
@@ -120,10 +133,16 @@ def test_right_imports_are_no_faults():
 def test_each_manifest_is_read_in_one_place():
     """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these.
 
-    Thresholds that learn from replies are sealed files too.
+    Thresholds that learn from replies are sealed files too, and the list of the files of embeddings.
     """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
-    assert readers == {"_manifest", "model.files", "index.manifest", "predictors._sealed_rule"}
+    assert readers == {
+        "_manifest",
+        "model.files",
+        "index.manifest",
+        "predictors._sealed_rule",
+        "datasets.embeddings",
+    }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.folder"),
     }

@@ -135,6 +135,8 @@ class Preprocessing:
         pixels: Unit of ``mean`` and ``std``: ``"unit"`` for bytes divided by 255, ``"levels"`` for bytes from
             0 to 255. With ``"bytes"`` the result is the bytes themselves, uint8, and ``mean`` and ``std`` are
             empty.
+        interpolation: How pixels are resampled, ``"bilinear"`` or ``"bicubic"``. With ``None``, by the first
+            if ``resize`` is given, by the second if the whole image is stretched.
 
     Example:
         >>> from PIL import Image
@@ -151,12 +153,15 @@ class Preprocessing:
     std: Sequence[float]
     color: Literal["RGB", "L"] = "RGB"
     pixels: Literal["unit", "levels", "bytes"] = "unit"
+    interpolation: Literal["bilinear", "bicubic"] | None = None
 
     def __post_init__(self) -> None:
         check_count("height", self.height)
         check_count("width", self.width)
         check_choice("color", self.color, tuple(_CHANNELS))
         check_choice("pixels", self.pixels, ("unit", "levels", "bytes"))
+        if self.interpolation is not None:
+            check_choice("interpolation", self.interpolation, ("bilinear", "bicubic"))
         if self.resize is not None:
             check_count("resize", self.resize)
             if self.resize < max(self.height, self.width):
@@ -192,17 +197,22 @@ class Preprocessing:
         from PIL import Image
 
         size = (self.width, self.height)
+        usual = "bicubic" if self.resize is None else "bilinear"
+        method = Image.Resampling[(self.interpolation or usual).upper()]
         if self.resize is None:
-            return image.resize(size)
+            return image.resize(size, method)
         # the wanted part in the image's own pixels: one resampling does both the scaling and the cut
         width, height = (min(image.size) * side / self.resize for side in size)
         left, top = (image.width - width) / 2, (image.height - height) / 2
         box = (left, top, left + width, top + height)
-        return image.resize(size, Image.Resampling.BILINEAR, box=box)
+        return image.resize(size, method, box=box)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
+        content = asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
+        if self.interpolation is None:  # left out, so that the hash of a model does not depend on it
+            del content["interpolation"]
+        return content
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "Preprocessing":
@@ -211,7 +221,10 @@ class Preprocessing:
         Raises:
             ValueError: If a value is missing, unknown or out of its bounds.
         """
-        check_keys("preprocessing", content, [field.name for field in fields(Preprocessing)])
+        names = [field.name for field in fields(Preprocessing)]
+        if "interpolation" not in content:
+            names.remove("interpolation")
+        check_keys("preprocessing", content, names)
         for name in ("mean", "std"):
             if not isinstance(content[name], Sequence) or isinstance(content[name], str):
                 raise ValueError(f"{name} must be a sequence of numbers, got {content[name]!r}")

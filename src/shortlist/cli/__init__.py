@@ -14,6 +14,7 @@ from shortlist.cli._extras import words_for_missing
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
+from shortlist.cli.embed import embed
 from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.predict import predict
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, init, train, calibrate, evaluate, predict, index, serve, compare, report, doctor):
+for verb in (demo, init, train, calibrate, evaluate, predict, embed, index, serve, compare, report, doctor):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")

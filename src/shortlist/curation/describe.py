@@ -144,7 +144,7 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         FileNotFoundError: There is neither such a name nor such a path.
     """
     import shortlist.datasets as sets
-    from shortlist.datasets.embeddings import SUFFIXES, embeddings
+    from shortlist.datasets.embeddings import embedding_files, embeddings
     from shortlist.datasets.folders import image_folder
     from shortlist.datasets.lists import image_list
     from shortlist.datasets.plantnet import NAMES_FILE, plantnet300k
@@ -172,7 +172,7 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         raise ValueError(
             f"root is for the names of data sets and for lists, {name_or_path} is a folder: got {root}"
         )
-    if any((path / f"train{suffix}").is_file() for suffix in SUFFIXES):
+    if "train" in embedding_files(path):
         return embeddings(path, **options)
     if (path / NAMES_FILE).is_file():
         return plantnet300k(path, **options)

@@ -8,17 +8,28 @@ from torch import Tensor
 
 from shortlist._checks import check_number
 from shortlist._files import replacing
+from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import missing, warn_of_missing_classes
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
 
-__all__ = ["embeddings", "load_tensors", "save_embeddings"]
+__all__ = [
+    "EMBEDDINGS_FORMAT",
+    "MANIFEST",
+    "embedding_files",
+    "embeddings",
+    "load_tensors",
+    "read_manifest",
+    "save_embeddings",
+]
 
+EMBEDDINGS_FORMAT = "shortlist embeddings 1"
+MANIFEST = "embeddings.json"
 SUFFIXES = (".safetensors", ".npz", ".pt")
 HELP = (
     "Expected train, val and test files in one folder, each .safetensors, .npz or .pt with an array "
-    "'embeddings' (n, d) and an array 'targets' (n,). Make them with "
+    "'embeddings' (n, d) and an array 'targets' (n,). Make them with shortlist embed, or with "
     "shortlist.datasets.embeddings.save_embeddings from any frozen network's features; the images of "
     "ImageNet-21K-P are at image-net.org, its list of classes in the repository of Ridnik and others, "
     "'ImageNet-21K Pretraining for the Masses'."
@@ -104,10 +115,68 @@ def _part(path: Path, input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
     return inputs, targets.long()
 
 
-def _find(root: Path, part: str) -> Path | None:
-    return next(
-        (root / f"{part}{suffix}" for suffix in SUFFIXES if (root / f"{part}{suffix}").is_file()), None
-    )
+def read_manifest(root: str | Path) -> dict[str, Any]:
+    """Read ``embeddings.json``, which ``shortlist embed`` wrote last.
+
+    Raises:
+        ValueError: If it is of another format, was changed, or a file that it lists is missing or of another
+            size; the message names it.
+    """
+    path = Path(root) / MANIFEST
+    content = read_sealed(path)
+    if content.get("format") != EMBEDDINGS_FORMAT:
+        raise ValueError(f"{path} is of the format {content.get('format')!r}, not {EMBEDDINGS_FORMAT!r}")
+    for one in (one for part in content["parts"].values() for one in part):
+        file = Path(root) / one["file"]
+        if not file.is_file() or file.stat().st_size != one["size"]:
+            raise ValueError(f"{file} is missing or damaged: remove it, and give shortlist embed again")
+    return content
+
+
+def embedding_files(root: str | Path) -> dict[str, list[Path]]:
+    """Return the files of each part of a folder of embeddings, one or several; of no other part any.
+
+    Raises:
+        ValueError: If ``shortlist embed`` began to write them and did not finish, or one is damaged.
+    """
+    root = Path(root)
+    if (root / MANIFEST).is_file():
+        parts = read_manifest(root)["parts"]
+        return {part: [root / one["file"] for one in files] for part, files in parts.items() if files}
+    found = {}
+    for part in ("train", "val", "test"):
+        files = [root / f"{part}{suffix}" for suffix in SUFFIXES]
+        files = [file for file in files if file.is_file()]
+        if files:
+            found[part] = files[:1]
+        elif any(root.glob(f"{part}-[0-9]*.safetensors")):
+            raise ValueError(f"{root} is not finished, it has no {MANIFEST}: give shortlist embed again")
+    return found
+
+
+def _joined(paths: list[Path], input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of all files of a part; each file is read when it is its turn."""
+    if len(paths) == 1:
+        return _part(paths[0], input_key, target_key)
+    rows, found, targets, end = sum(_rows_of(path, target_key) for path in paths), None, [], 0
+    for path in paths:
+        inputs, own = _part(path, input_key, target_key)
+        if found is None:
+            found = inputs.new_empty(rows, *inputs.shape[1:])
+        if inputs.shape[1:] != found.shape[1:]:
+            raise ValueError(f"{path}: {input_key!r} must have rows of shape {tuple(found.shape[1:])}")
+        found[end : end + len(own)] = inputs
+        end += len(own)
+        targets.append(own)
+    assert found is not None
+    return found, torch.cat(targets)
+
+
+def _rows_of(path: Path, target_key: str) -> int:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return file.get_slice(target_key).get_shape()[0]
 
 
 def embeddings(
@@ -122,7 +191,8 @@ def embeddings(
 
     On disk: ``<root>/train.safetensors`` (or ``.npz``, ``.pt``), the same for ``val`` and ``test``, each with
     an array of embeddings (n, d) and one of class indices (n,); ``<root>/class_table.json`` if the classes
-    have names. Without ``test`` or ``val`` the other one is the test part and the validation part is drawn
+    have names. What ``shortlist embed`` wrote: several files of each part, which ``embeddings.json`` lists.
+    Without ``test`` or ``val`` the other one is the test part and the validation part is drawn
     from the training part; without both, both are drawn.
 
     Args:
@@ -138,17 +208,18 @@ def embeddings(
         ValueError: A file is broken, lacks an array, or has a class that the class table lacks.
     """
     root = Path(root)
-    paths = {part: _find(root, part) for part in ("train", "val", "test")}
-    if paths["train"] is None:
+    paths = embedding_files(root)
+    if "train" not in paths:
         raise missing(root / "train.safetensors", HELP)
-    parts = {part: _part(path, input_key, target_key) for part, path in paths.items() if path is not None}
+    parts = {part: _joined(files, input_key, target_key) for part, files in paths.items()}
     for part, (inputs, targets) in parts.items():
         if not len(targets):
-            raise ValueError(f"{paths[part]} has no rows")
-        if inputs.shape[1:] != parts["train"][0].shape[1:]:
+            raise ValueError(f"{paths[part][0]} has no rows")
+        shape, wanted = tuple(inputs.shape[1:]), tuple(parts["train"][0].shape[1:])
+        if shape != wanted:
             raise ValueError(
-                f"{paths[part]}: {input_key!r} must have rows of shape {tuple(parts['train'][0].shape[1:])}, "
-                f"as the training part has, got {tuple(inputs.shape[1:])}"
+                f"{paths[part][0]}: {input_key!r} must have rows of shape {wanted}, as in training, "
+                f"got {shape}"
             )
     classes = 1 + max(int(targets.max()) for _, targets in parts.values())
     table = ClassTable([str(c) for c in range(classes)])

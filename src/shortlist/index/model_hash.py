@@ -3,14 +3,16 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from shortlist.index.manifest import Manifest
 from shortlist.index.segment import ImageIndexError
 from shortlist.model import Model
 
-__all__ = ["check_model", "model_hash"]
+__all__ = ["check_model", "model_hash", "network_hash"]
 
 
 def model_hash(model: Model) -> str:
@@ -18,10 +20,14 @@ def model_hash(model: Model) -> str:
 
     Predictors and score map have no part in it: after a new calibration an index is as good as before.
     """
-    found = hashlib.sha256()
     prepared = None if model.preprocessing is None else model.preprocessing.to_dict()
-    found.update(json.dumps([prepared, model.classifier, model.classes.ids], sort_keys=True).encode())
-    for name, value in sorted(model.network.state_dict().items()):
+    return network_hash(model.network, [prepared, model.classifier, model.classes.ids])
+
+
+def network_hash(network: nn.Module, about: Any) -> str:
+    """Return the SHA-256 of a network's weights, and of plain values that tell what else belongs to it."""
+    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, value in sorted(network.state_dict().items()):
         value = value.detach().cpu().contiguous()
         found.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
         found.update(value.reshape(-1).view(torch.uint8).numpy())

@@ -15,8 +15,7 @@ import yaml
 from shortlist._files import check_regular
 from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
-from shortlist.datasets.embeddings import SUFFIXES as ARRAYS
-from shortlist.datasets.embeddings import embeddings
+from shortlist.datasets.embeddings import embedding_files, embeddings
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.lists import image_list
 from shortlist.recipes.default_sets import default_predictors, default_size
@@ -76,7 +75,7 @@ def look_at(path: str | Path) -> Found:
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Any]:
-    if path.is_dir() and any((path / f"train{suffix}").is_file() for suffix in ARRAYS):
+    if path.is_dir() and "train" in embedding_files(path):
         return {"name": "embeddings", "root": str(path)}, embeddings(path)
     if path.is_dir():
         return {"name": "image_folder", "root": str(path)}, image_folder(path)

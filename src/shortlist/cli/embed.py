@@ -1,0 +1,128 @@
+"""``shortlist embed``: features of images by a frozen network, as a data set to train on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shortlist.cli.train import AsJson, OwnNetwork
+
+if TYPE_CHECKING:
+    from shortlist.preprocessing import Preprocessing
+
+__all__ = ["embed"]
+
+
+def embed(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="What makes the features: the folder of a run or of a saved model, timm:NAME, or "
+            "package.module:function (with --allow-code), a function without arguments that returns an "
+            "nn.Module from images to features (n, d).",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of images, DATA/CLASS/*.jpg or DATA/train/CLASS/*.jpg, DATA/test/...",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write the embeddings to.", show_default=False)
+    ],
+    size: Annotated[
+        int | None, typer.Option(help="Side of the images that the network takes.", show_default=False)
+    ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            help="Length of the shorter side before the center is cut out; 8/7 of --size by default.",
+            show_default=False,
+        ),
+    ] = None,
+    mean: Annotated[
+        str, typer.Option(help="Mean that is subtracted, one number or three with commas.")
+    ] = "0.485,0.456,0.406",
+    std: Annotated[
+        str, typer.Option(help="Deviation that is divided by, one number or three with commas.")
+    ] = "0.229,0.224,0.225",
+    pixels: Annotated[
+        str, typer.Option(help="Unit of --mean and --std: unit for 0 to 1, levels for 0 to 255.")
+    ] = "unit",
+    interpolation: Annotated[str, typer.Option(help="bilinear or bicubic.")] = "bilinear",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Number of processes, by default one for each core.", min=1, show_default=False),
+    ] = None,
+    shard_rows: Annotated[
+        int, typer.Option(help="Number of images of one file of embeddings.", min=1)
+    ] = 1024,
+    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    network: OwnNetwork = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run the function that MODEL names, also from this folder.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Embed images by a network, and write a data set of embeddings (data: embeddings) in half precision.
+
+    If the command is stopped, give it again: it goes on where it was. Images that cannot be read are left
+    out, counted, and named in embeddings.json. --size, --resize, --mean, --std, --pixels and --interpolation
+    say how images are prepared for a function of your own; a saved model and timm know it.
+    """
+    from dataclasses import asdict
+
+    from shortlist.cli._console import look_here_for_code, print_json, progress_report, warnings_as_lines
+    from shortlist.engine.embed import embed_images
+    from shortlist.engine.embedder import EmbedderSource
+    from shortlist.engine.local import keep_memory
+
+    keep_memory()
+    if allow_code or network is not None:
+        look_here_for_code()
+    prepare = None if size is None else _preprocessing(size, resize, mean, std, pixels, interpolation)
+    source = EmbedderSource(model, prepare, network, device, allow_code)
+    with progress_report() as report, warnings_as_lines():
+        counts = embed_images(
+            source,
+            data,
+            out,
+            workers=workers,
+            shard_rows=shard_rows,
+            progress=lambda done, total: report("embedding", done, total, {}),
+        )
+    if as_json:
+        print_json({"embeddings": str(out), **asdict(counts)})
+        return
+    words = [f"{number:,} {part}" for part, number in counts.rows.items()]
+    words += [f"{counts.dimensions} features", f"{counts.classes} classes"]
+    words += [f"{counts.unreadable:,} images left out (see embeddings.json)"] if counts.unreadable else []
+    words += [f"{counts.kept} files were there"] if counts.kept else []
+    typer.echo(f"{out}: {', '.join(words)}")
+
+
+def _preprocessing(
+    size: int, resize: int | None, mean: str, std: str, pixels: Any, interpolation: Any
+) -> "Preprocessing":
+    from shortlist.preprocessing import Preprocessing
+
+    return Preprocessing(
+        height=size,
+        width=size,
+        resize=round(size * 8 / 7) if resize is None else resize,
+        mean=_three("--mean", mean),
+        std=_three("--std", std),
+        pixels=pixels,
+        interpolation=interpolation,
+    )
+
+
+def _three(name: str, text: str) -> list[float]:
+    try:
+        numbers = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} must be one number, or three with commas, got {text!r}") from None
+    return numbers * 3 if len(numbers) == 1 else numbers

@@ -1,0 +1,97 @@
+"""Run a pass on this machine: in this process, or in several."""
+
+import ctypes
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any
+
+import torch
+
+from shortlist._checks import check_count
+
+__all__ = ["Work", "keep_memory", "one_thread", "run_local"]
+
+Work = Callable[[], Callable[[Any], Any]]
+"""What a worker is made of: called once in each worker, it returns the function of a shard."""
+
+_function: Callable[[Any], Any] | None = None  # of this worker process
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread inside this context: the last bits of a product depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def keep_memory() -> None:
+    """Have this process keep the memory that it frees, where the C library can be told so (glibc).
+
+    Otherwise the large buffers of a network go back to the system after each layer, and to get them anew
+    takes as long as the computing does.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.mallopt(-4, 0)  # M_MMAP_MAX: no buffer of its own mapping
+        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def run_local(work: Work, shards: Iterable[Any], *, workers: int = 1) -> Iterator[Any]:
+    """Give the result of each shard as it is done.
+
+    Args:
+        work: Function that makes the function of a shard, in each worker. It must be picklable.
+        shards: The shards, which are asked for as workers become free.
+        workers: Number of processes, each with one thread to compute; with 1, all is done in this one.
+
+    Raises:
+        RuntimeError: If a worker was killed.
+    """
+    check_count("workers", workers)
+    if workers == 1:
+        with one_thread():
+            function = work()
+            for shard in shards:
+                yield function(shard)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would take over locks that threads hold
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(work,))
+    try:
+        yield from _results(pool, iter(shards), 2 * workers)
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process ended before its work was done, perhaps for want of memory; what is finished "
+            "is kept: give the command again, with fewer --workers if it was memory"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _results(pool: ProcessPoolExecutor, shards: Iterator[Any], ahead: int) -> Iterator[Any]:
+    """Keep a few shards with the pool: it takes in all that it is given."""
+    waiting: set[Future] = {pool.submit(_call, shard) for shard in islice(shards, ahead)}
+    while waiting:
+        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        waiting |= {pool.submit(_call, shard) for shard in islice(shards, len(done))}
+        for one in done:
+            yield one.result()
+
+
+def _begin(work: Work) -> None:
+    global _function
+    keep_memory()
+    torch.set_num_threads(1)
+    _function = work()
+
+
+def _call(shard: Any) -> Any:
+    assert _function is not None
+    return _function(shard)

@@ -1,0 +1,157 @@
+"""``shortlist embed``: features of images as a data set, the same from one process and from two."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+from shortlist.datasets import embeddings
+from shortlist.datasets.embeddings import read_manifest
+from shortlist.engine.embed import embed_images
+from shortlist.engine.embedder import EmbedderSource
+from shortlist.preprocessing import Preprocessing
+from tests.datasets.trees import class_folders, image, truncate
+from tests.index.small import SMALL
+from tests.test_damage import run
+
+OWN = "tests.engine.small"
+BACKBONE = f"{OWN}:make_backbone"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    for number, (part, counts) in enumerate(
+        {"train": {"ash": 40, "oak": 7}, "test": {"ash": 3, "oak": 5}}.items()
+    ):
+        for name, count in counts.items():
+            for i in range(count):
+                image(root / part / name / f"image {i:02d}.png", seed=100 * number + i, size=(30, 20 + i))
+    truncate(root / "train" / "ash" / "image 03.png")
+    return root
+
+
+def expected(path, prepare):
+    """By NumPy from Pillow's own pixels."""
+    with Image.open(path) as opened:
+        pixels = np.asarray(opened.resize((prepare.width, prepare.height), Image.Resampling.BICUBIC))
+    values = (pixels.astype(np.float64) / 255 - 0.5) / 0.25
+    return np.concatenate([values.mean((0, 1)), values.max((0, 1))])
+
+
+@pytest.mark.parametrize(("workers", "shard_rows"), [(1, 1000), (1, 10)])
+def test_embeddings_of_a_folder_are_the_features_of_its_images(photos, tmp_path, workers, shard_rows):
+    source = EmbedderSource(BACKBONE, SMALL, allow_code=True)
+    told = []
+    counts = embed_images(
+        source, photos, tmp_path, workers=workers, shard_rows=shard_rows, progress=lambda *at: told.append(at)
+    )
+    assert counts.rows == {"train": 46, "test": 8} and (counts.dimensions, counts.classes) == (6, 2)
+    assert (counts.unreadable, counts.kept, told[-1]) == (1, 0, (55, 55))
+    splits = embeddings(tmp_path, val_fraction=0)
+    assert splits.class_table.names == ("ash", "oak") and splits.class_table.counts == (39, 7)
+    files = [
+        path
+        for path in sorted((photos / "train").rglob("*.png"))
+        if path.parts[-2:] != ("ash", "image 03.png")
+    ]
+    wanted = np.stack([expected(path, SMALL) for path in files])
+    np.testing.assert_allclose(torch.stack([x for x, _ in splits.train]).numpy(), wanted, atol=2e-3)
+    assert (
+        splits.train.targets.tolist() == [0] * 39 + [1] * 7
+        and splits.test.targets.tolist() == [0] * 3 + [1] * 5
+    )
+    assert splits.train.inputs.dtype == torch.float16
+    manifest = read_manifest(tmp_path)
+    assert list(manifest["examples"]) == ["train/ash/image 03.png"]
+    ids = []
+    for one in manifest["parts"]["train"]:
+        with safe_open(tmp_path / one["file"], "pt") as file:
+            ids += json.loads(file.metadata()["about"])["ids"]
+    assert ids == [str(path.relative_to(photos)) for path in files]
+
+
+@pytest.mark.slow
+def test_one_process_and_two_and_any_size_of_shards_give_the_same_bits(photos, tmp_path):
+    source, found = EmbedderSource(f"{OWN}:make_projection", SMALL, allow_code=True), []
+    for number, (workers, shard_rows) in enumerate([(1, 1000), (1, 7), (2, 33)]):
+        embed_images(source, photos, tmp_path / str(number), workers=workers, shard_rows=shard_rows)
+        splits = embeddings(tmp_path / str(number), val_fraction=0)
+        found.append((splits.train.inputs, splits.test.inputs))
+    assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(one, found[0], strict=True))
+
+
+def test_what_is_finished_is_kept_and_nothing_else_is_taken_for_it(photos, tmp_path):
+    source = EmbedderSource(BACKBONE, SMALL, allow_code=True)
+    out = tmp_path / "out"
+    embed_images(source, photos, out, workers=1, shard_rows=20)
+    before = {path.name: path.read_bytes() for path in out.glob("*.safetensors")}
+    (out / "train-00001.safetensors").unlink()
+    (out / "embeddings.json").unlink()
+    with pytest.raises(ValueError, match=r"is not finished, it has no embeddings.json"):
+        embeddings(out)
+    counts = embed_images(source, photos, out, workers=1, shard_rows=20)
+    assert counts.kept == 3 and counts.unreadable == 1 and counts.rows == {"train": 46, "test": 8}
+    assert {path.name: path.read_bytes() for path in out.glob("*.safetensors")} == before
+    other = EmbedderSource(
+        BACKBONE, Preprocessing(**{**SMALL.to_dict(), "mean": (0.4,) * 3}), allow_code=True
+    )
+    with pytest.raises(ValueError, match=r"train-00000.safetensors was made by another network"):
+        embed_images(other, photos, out, workers=1, shard_rows=20)
+    with pytest.raises(ValueError, match=r"was made of other rows"):
+        embed_images(source, photos, out, workers=1, shard_rows=30)
+    cut = out / "train-00000.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"train-00000.safetensors is missing or damaged"):
+        embeddings(out)
+    with pytest.raises(ValueError, match=r"train-00000.safetensors is damaged: remove it"):
+        embed_images(source, photos, out, workers=1, shard_rows=20)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (EmbedderSource(BACKBONE, SMALL), "add --allow-code"),
+        (EmbedderSource(BACKBONE, allow_code=True), "give --size, --mean and --std"),
+        (EmbedderSource("nothing"), "MODEL must be the folder of a run or a model, timm:NAME"),
+        (EmbedderSource(f"{OWN}:expected_not", SMALL, allow_code=True), "has no such function"),
+        (EmbedderSource("builtins:dict", SMALL, allow_code=True), "must make a network"),
+        (EmbedderSource(f"{OWN}:make_map", SMALL, allow_code=True), r"must be of shape \(n, d\)"),
+    ],
+)
+def test_what_cannot_embed_is_refused(photos, tmp_path, source, words):
+    with pytest.raises(ValueError, match=words):
+        embed_images(source, photos, tmp_path / "out", workers=1)
+
+
+def test_features_too_large_for_half_precision_are_told(tmp_path):
+    class_folders(tmp_path / "photos", {"ash": 2})
+    loud = Preprocessing(height=8, width=8, resize=None, mean=(0.0,) * 3, std=(1e-6,) * 3)
+    with pytest.raises(ValueError, match="too large for half precision"):
+        embed_images(
+            EmbedderSource(BACKBONE, loud, allow_code=True), tmp_path / "photos", tmp_path / "out", workers=1
+        )
+
+
+def test_the_command(tmp_path, monkeypatch):
+    class_folders(tmp_path / "photos", {"ash": 3, "oak": 2})
+    (tmp_path / "own.py").write_text("from tests.engine.small import make_backbone\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    out, given = tmp_path / "out", ("embed", "own:make_backbone", tmp_path / "photos", "--workers", 1)
+    code, _, err = run(*given, "-o", out, "--size", 8)
+    assert code == 2 and "--allow-code" in err
+    options = ("--size", 8, "--resize", 8, "--mean", "127", "--std", "128", "--pixels", "levels")
+    code, said, err = run(*given, "-o", out, *options, "--interpolation", "bicubic", "--allow-code")
+    assert code == 0 and said == f"{out}: 5 train, 6 features, 2 classes\n", err
+    kept = read_manifest(out)["preprocessing"]
+    assert kept["mean"] == [127.0] * 3 and (kept["pixels"], kept["interpolation"]) == ("levels", "bicubic")
+    code, said, _ = run(*given, "-o", out, *options, "--interpolation", "bicubic", "--allow-code", "--json")
+    assert code == 0 and json.loads(said)["kept"] == 1
+    code, _, err = run(*given, "-o", out, "--size", 8, "--mean", "a,b", "--allow-code")
+    assert code == 2 and "--mean must be one number, or three with commas, got 'a,b'" in err
