@@ -182,7 +182,12 @@ def _ranked(difftopk: ModuleType | None) -> list[Case]:
             make = _difftopk(difftopk, peer_method)
             name = f"  difftopk {peer_method}"
             cases.append(Case(name, make, family="ranked_topk", peer="difftopk", **limits))
-    return cases
+    cases.append(Case("ranked_topk sinkhorn", _ranked_topk("sinkhorn"), **limits))
+    return [
+        *cases,
+        Case("ranked_topk splitter, all classes", _ranked_topk("splitter", None), max_k=10),
+        Case("ranked_topk sinkhorn, all classes", _ranked_topk("sinkhorn", None), max_k=10, at_least=3),
+    ]
 
 
 def _only(k: int) -> list[float]:
@@ -190,10 +195,10 @@ def _only(k: int) -> list[float]:
     return [0.0] * (k - 1) + [1.0]
 
 
-def _ranked_topk(method: str) -> Callable[[int, int, int], Loss]:
+def _ranked_topk(method: str, candidates: int | None = _CANDIDATES) -> Callable[[int, int, int], Loss]:
     def make(n: int, c: int, k: int) -> Loss:
         # "sort", so that there is something to rank for k = 1, as in the peer
-        options: Any = {"method": method, "candidates": _CANDIDATES, "top1": "sort"}
+        options: Any = {"method": method, "candidates": candidates, "top1": "sort"}
         return partial(ranked_topk_loss, distribution=_only(k), **options)
 
     return make

@@ -99,7 +99,7 @@ def softsort(row: Tensor, k: int, temperature: float) -> Tensor:
     return torch.stack([(-(kth(row, r) - row).abs() / temperature).softmax(0) for r in range(1, k + 1)])
 
 
-def sinkhornsort(row: Tensor, k: int, temperature: float, steps: int = 20) -> Tensor:
+def sinkhornsort(row: Tensor, k: int, temperature: float, steps: int = 2000) -> Tensor:
     """Matrix scaling of the full n x n plan, in the plain domain."""
     n = len(row)
     squashed = torch.sigmoid((row - row.mean()) / (row.var(correction=0) + 1e-4).sqrt())

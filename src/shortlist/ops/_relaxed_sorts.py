@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
+from shortlist.ops._transport import transport_ranks
 from shortlist.ops.selection import largest
 
 __all__ = ["neuralsort", "sinkhornsort", "softsort"]
 
-_SINKHORN_STEPS = 20
-_SINKHORN_ANCHORS = 32
 _SPREAD_FLOOR = 0.01  # keeps the gradient bounded where scores tie
 
 
@@ -47,27 +46,5 @@ def _squash(scores: Tensor, masked: Tensor) -> Tensor:
 
 
 def sinkhornsort(scores: Tensor, k: int, temperature: float, masked: Tensor) -> Tensor:
-    """Compute the entropic transport from the squashed scores to evenly spaced ranks (Cuturi et al., 2019).
-
-    By Sinkhorn's steps in the log domain. The ranks below the first k need not be told apart: from 32 anchors
-    on they share anchors that take several classes each, so that nothing of size c x c is built. Up to 32
-    classes every rank has its own.
-    """
-    c = scores.shape[-1]
-    squashed = _squash(scores, masked)
-    ranks = torch.arange(c, dtype=scores.dtype, device=scores.device)
-    groups = max(1, min(c - k, _SINKHORN_ANCHORS - k)) if c > k else 0
-    shared = list(ranks[k:].tensor_split(groups)) if groups else []
-    anchor = torch.stack([*ranks[:k], *(group.mean() for group in shared)])
-    mass = torch.ones_like(anchor)
-    for place, group in enumerate(shared, k):
-        mass[place] = len(group)
-    log_mass = mass.log()
-    position = 1 - anchor / max(1, c - 1)
-    log_kernel = -(squashed[:, None] - position[:, None]).square() / temperature  # (n, anchors, c)
-    to_class = torch.zeros_like(scores)
-    to_rank = log_mass - (log_kernel + to_class[:, None]).logsumexp(-1)
-    for _ in range(_SINKHORN_STEPS):
-        to_class = -(log_kernel + to_rank[:, :, None]).logsumexp(1)
-        to_rank = log_mass - (log_kernel + to_class[:, None]).logsumexp(-1)
-    return (log_kernel[:, :k] + to_rank[:, :k, None] + to_class[:, None]).exp()
+    """Compute the entropic transport from the squashed scores to evenly spaced ranks (Cuturi 2019)."""
+    return transport_ranks(_squash(scores, masked), k, 1 / temperature)
