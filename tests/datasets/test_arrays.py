@@ -274,3 +274,19 @@ def test_batch_transform_augments_only_when_asked_and_pickles():
     torch.testing.assert_close(plain(images), expected.float())
     assert not torch.equal(BatchTransform(mean=[0.5], std=[0.25], augment=True)(images), plain(images))
     torch.testing.assert_close(normalize(images.float() / 255, mean=[0.5], std=[0.25]), plain(images))
+
+
+def test_a_long_tail_of_embeddings_keeps_the_published_counts_and_the_other_parts(tmp_path):
+    targets = torch.arange(500) % 5
+    inputs = torch.arange(500.0)[:, None]  # a row is its own number
+    save_embeddings(tmp_path / "train.safetensors", inputs, targets)
+    whole = embeddings(tmp_path, val_fraction=0.1, seed=3)
+    tail = embeddings(tmp_path, val_fraction=0.1, seed=3, long_tail="exp", rho=80)
+    # 80 rows a class are left for training: 80 * 80 ** (-c / 4), rounded down
+    assert tail.train.targets.bincount().tolist() == [80, 26, 8, 2, 1]
+    assert tail.class_table.counts == (80, 26, 8, 2, 1)
+    assert torch.equal(tail.val.inputs, whole.val.inputs) and torch.equal(tail.test.inputs, whole.test.inputs)
+    assert set(tail.train.inputs.flatten().tolist()) <= set(whole.train.inputs.flatten().tolist())
+    assert torch.equal(tail.train.targets, tail.train.inputs.flatten().long() % 5)
+    with pytest.raises(ValueError, match=r"rho must be <= the training rows of the smallest class \(80\).*got 81"):
+        embeddings(tmp_path, val_fraction=0.1, seed=3, long_tail="exp", rho=81)

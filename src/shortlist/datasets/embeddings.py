@@ -11,6 +11,7 @@ from shortlist._files import replacing
 from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import missing, warn_of_missing_classes
+from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
 
@@ -185,6 +186,8 @@ def embeddings(
     input_key: str = "embeddings",
     target_key: str = "targets",
     val_fraction: float = 0.05,
+    long_tail: Profile | None = None,
+    rho: float = 100.0,
     seed: int = 0,
 ) -> Splits:
     """Open a data set of embeddings that a frozen network made of it, held in memory.
@@ -201,7 +204,11 @@ def embeddings(
         target_key: Name of the array of class indices.
         val_fraction: Share of each class in each part that has to be drawn; with 0 and one held-out file,
             that is both validation and test part.
-        seed: Seed of the draw.
+        long_tail: Kind of long-tailed part of the training rows to keep, ``"exp"`` or ``"step"``; see
+            :func:`~shortlist.datasets.longtail.long_tailed_counts`. The first class keeps as many rows as the
+            smallest class has; validation and test parts stay as they are.
+        rho: Imbalance of the long tail: the largest class count over the smallest.
+        seed: Seed of the draws.
 
     Raises:
         FileNotFoundError: There is no training file.
@@ -230,6 +237,8 @@ def embeddings(
                 f"{root / 'class_table.json'} has {len(table)} classes, but targets go up to {classes - 1}"
             )
     parts = _divide(parts, val_fraction=val_fraction, seed=seed)
+    if long_tail is not None:
+        parts["train"] = _tail(*parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
     warn_of_missing_classes(table, {name: targets for name, (_, targets) in parts.items()}, where=root)
     # kept in the type they come in, half precision too; networks get float32
     made = {
@@ -238,6 +247,22 @@ def embeddings(
     }
     counts = parts["train"][1].bincount(minlength=len(table))
     return Splits(made["train"], made["val"], made["test"], table.with_counts(counts))
+
+
+def _tail(
+    inputs: Tensor, targets: Tensor, classes: int, *, profile: Profile, rho: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Keep a long-tailed part of the rows, in which the rarest class has at least one."""
+    smallest = int(targets.bincount(minlength=classes).min())
+    if smallest < rho:
+        raise ValueError(
+            f"rho must be <= the training rows of the smallest class ({smallest}), so that no class is left "
+            f"empty, got {rho}"
+        )
+    wanted = long_tailed_counts(classes, n_max=smallest, rho=rho, profile=profile)
+    # a generator of its own: the parts have the same rows with and without a tail
+    rows = subset_by_counts(targets, wanted, generator=torch.Generator().manual_seed(seed + 1))
+    return inputs[rows], targets[rows]
 
 
 def _divide(
