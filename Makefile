@@ -11,7 +11,7 @@ BENCH_READY := $(VENV)/.bench-ready
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test check lint types slow shapes bench clean
+.PHONY: demo test check lint types docs slow shapes bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,7 +48,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
-check: lint types test slow shapes  ## what CI runs
+docs: $(READY)  ## the documentation site, into site/; a link or a name that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+check: lint types docs test slow shapes  ## what CI runs
 
 bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/losses.py
@@ -62,4 +65,4 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/large_runs.py --rows 5000 --classes 5000
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis

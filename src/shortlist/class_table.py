@@ -14,6 +14,7 @@ from shortlist._json import read_json
 __all__ = ["GROUPS", "ClassTable"]
 
 GROUPS = ("few", "medium", "many")
+"""Groups of classes by their number of training examples."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from shortlist._checks import check_choice, check_class_vector, check_number
 __all__ = ["ZeroCounts", "class_balanced_weights", "class_priors", "margins_from_counts", "usable_counts"]
 
 ZeroCounts = Literal["error", "floor"]
+"""What a class without examples is: an error, or counted as one example (``floor``)."""
 
 
 def usable_counts(

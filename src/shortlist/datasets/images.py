@@ -40,10 +40,13 @@ __all__ = [
     "why_unreadable",
 ]
 
-IGNORED = -100  # ignore_index of the losses
+IGNORED = -100
+"""Target of a row that could not be read: the ``ignore_index`` of the losses."""
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+"""Endings of files that are taken for images."""
 
 OnError = Literal["skip", "raise"]
+"""What to do about an image that cannot be read."""
 
 
 class PathList(Sequence[str]):

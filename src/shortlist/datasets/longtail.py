@@ -11,6 +11,7 @@ from shortlist.datasets.partition import rank_within_class
 __all__ = ["Profile", "long_tailed_counts", "subset_by_counts"]
 
 Profile = Literal["exp", "step"]
+"""How class sizes fall: exponentially, or in one step."""
 
 
 def long_tailed_counts(

@@ -65,3 +65,4 @@ DATASETS: dict[str, DatasetInfo] = {
     "image_list": _made(image_list, reads_files=True, needs="path"),
     "image_lists": _made(image_lists, reads_files=True, needs="train"),
 }
+"""What each data set can do, by the name that recipes use."""

@@ -27,7 +27,9 @@ __all__ = [
 ]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's red, green and blue."""
 IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of ImageNet's red, green and blue."""
 
 
 def random_crop_and_flip(

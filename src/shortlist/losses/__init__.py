@@ -99,6 +99,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "expected_positive": ExpectedPositiveLoss,
     "role": RoleLoss,
 }
+"""The module of each loss, by the name that recipes use."""
 
 
 def create(

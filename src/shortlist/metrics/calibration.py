@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 Activation = Literal["softmax", "sigmoid", "none"]
+"""How scores become probabilities."""
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
 

@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 Average = Literal["micro", "macro", "group", "none"]
+"""Means over rows, over classes, within groups of classes, or none."""
 _AVERAGES = ("micro", "macro", "group", "none")
 
 

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 Ties = Literal["against", "favor", "expected"]
+"""How classes with the score of the true class count: as above it, below it, or in all orders."""
 TIES = ("against", "favor", "expected")
 
 

@@ -49,4 +49,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "densenet_cifar": densenet_cifar,
     "densenet40_40": densenet40_40,
 }
-OF_FIXED_SIZE = frozenset({"linear", "mlp"})  # these take ``image_size`` too
+"""The function that makes each network, by the name that recipes use."""
+OF_FIXED_SIZE = frozenset({"linear", "mlp"})
+"""Networks for inputs of one size, which take ``image_size`` too."""

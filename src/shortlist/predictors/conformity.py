@@ -73,6 +73,7 @@ class OrderedScore(ABC):
 
 
 ConformityScore = ValueScore | OrderedScore
+"""Any conformity score: by the probability of the class alone, or by the classes above it."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ CONFORMITY_SCORES: dict[str, type[ConformityScore]] = {
     "saps": SAPS,
     "prevalence_adjusted": PrevalenceAdjusted,
 }
+"""The class of each conformity score, by name."""
 
 
 def lac_scores(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:

@@ -29,13 +29,14 @@ __all__ = [
 ]
 
 CountedClasses = Literal["present", "all"]
+"""Classes that a promise is about: those with calibration rows, or all."""
 _SLACK = 1e-12  # a level of 1 - 0.9 is meant to be 0.1
 
 
 class PValueSteps(NamedTuple):
     """A p-value as a step function of strangeness.
 
-    Args:
+    Attributes:
         values: Strangeness (n,) of the calibration rows, ascending.
         table: The p-value (n + 1,), float64, where 0, 1, ..., n of the values are at least as large.
     """

@@ -34,6 +34,7 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "conformal": Conformal,
     "taxonomy_nodes": TaxonomyNodes,
 }
+"""The class of each predictor, by the name that recipes use."""
 
 _PARTS = {kind: kind.parts for kind in PREDICTORS.values()}
 

@@ -95,6 +95,7 @@ STRANGENESS: dict[str, Callable[..., Tensor]] = {
     "energy": energy_strangeness,
     "probability": probability_strangeness,
 }
+"""The function of each kind of strangeness, by the name that recipes use."""
 
 
 def _by_row(rows: Tensor, compute: Callable[[Tensor], Tensor], width: int | None = None) -> Tensor:

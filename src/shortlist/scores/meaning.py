@@ -11,7 +11,8 @@ from shortlist.scores.score_map import ScoreMap
 
 __all__ = ["HEADS", "map_of_loss", "maps_of_loss", "meaning_of_loss"]
 
-HEADS = ("set", "proposal")  # of a two-head model
+HEADS = ("set", "proposal")
+"""Names of the heads of a two-head model."""
 
 
 def map_of_loss(

@@ -17,7 +17,8 @@ from shortlist.serve.promises import SEVERAL, SOME_CLASSES, promise_of
 
 __all__ = ["LONG", "Answerer", "SimilarImages"]
 
-LONG = 20  # a set of more classes says that the model does not know
+LONG = 20
+"""A set of more classes than this says that the model does not know."""
 
 
 class SimilarImages(Protocol):

@@ -11,7 +11,6 @@ from shortlist.metrics.names import default_metrics
 
 __all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
 
-# of the table of results, beside axes and metrics
 COLUMNS = (
     "suite",
     "method",
@@ -24,6 +23,7 @@ COLUMNS = (
     "val",
     "chosen",
 )
+"""Columns of a suite's table of results, beside those of its axes and metrics."""
 
 Seed = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[\w\-][\w.\-]*$")]  # also names of folders

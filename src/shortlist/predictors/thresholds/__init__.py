@@ -36,3 +36,4 @@ THRESHOLD_RULES: dict[str, type[ThresholdRule]] = {
     "clustered": Clustered,
     "interpolated": Interpolated,
 }
+"""The class of each threshold rule, by name."""
