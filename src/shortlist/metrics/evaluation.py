@@ -31,7 +31,7 @@ from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "results_of_rows"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -101,10 +101,8 @@ def evaluate(
         (0.75, 1.0)
     """
     c = _check_rows(scores, target, len(class_table), ignore_index)
-    ks = _check_options(
-        c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
-    )
-    groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
+    options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
+    ks = _check_options(c, class_table, ks, num_resamples, **options)
     rows = measure_rows(
         scores,
         target,
@@ -115,6 +113,63 @@ def evaluate(
         ignore_index=ignore_index,
         shown=shown,
     )
+    return results_of_rows(
+        rows,
+        predictors,
+        class_table,
+        ks=ks,
+        activation=activation,
+        ties=ties,
+        few_below=few_below,
+        many_above=many_above,
+        **options,
+        num_resamples=num_resamples,
+        generator=generator,
+        ignored_rows=len(target) - len(rows.target),
+    )
+
+
+@torch.no_grad()
+def results_of_rows(
+    rows: RowNumbers,
+    predictors: Mapping[str, Predictor],
+    class_table: ClassTable,
+    *,
+    ks: Sequence[int] = (1, 3, 5, 10),
+    activation: Activation = "softmax",
+    ties: Ties = "against",
+    few_below: int = 20,
+    many_above: int = 100,
+    bins: int = 15,
+    curve_max: int = 100,
+    num_worst: int = 10,
+    num_resamples: int = 1000,
+    generator: torch.Generator | None = None,
+    ignored_rows: int = 0,
+) -> Results:
+    """Compute the metrics of rows that were measured before; see :func:`evaluate`, which measures them too.
+
+    Args:
+        rows: The numbers of the rows.
+        predictors: The predictors whose sets were measured; none is called.
+        class_table: Table of the classes.
+        ks: Values of K for the top-K accuracies; those above c are left out.
+        activation: How scores became probabilities.
+        ties: The rule for ties that the rows were measured by.
+        few_below: Classes with fewer training examples are in the group "few".
+        many_above: Classes with more training examples are in the group "many".
+        bins: Number of bins of the calibration error.
+        curve_max: Largest K of the top-K curve that is listed.
+        num_worst: Number of classes with the lowest coverage to list.
+        num_resamples: Number of resamples for the intervals; 0 for no intervals.
+        generator: Random generator of the resamples; by default one with seed 0.
+        ignored_rows: Number of rows that were left out.
+    """
+    c = len(class_table)
+    ks = _check_options(
+        c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
+    )
+    groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     parents = {level: class_table.parent_index(level)[0] for level in class_table.parents}
     columns = _columns(rows, ks, ties, c)
@@ -122,7 +177,7 @@ def evaluate(
     table = tabulate(columns, rows.target, classes, num_resamples=num_resamples, generator=generator)
     return Results(
         rows=len(rows.target),
-        ignored_rows=len(target) - len(rows.target),
+        ignored_rows=ignored_rows,
         nan_rows=int(rows.has_nan.sum()),
         classes=c,
         absent_classes=int((table.counts == 0).sum()),

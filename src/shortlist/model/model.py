@@ -195,6 +195,18 @@ class Model:
         with torch.inference_mode():
             return self._to_shown(scores.to(self.device)).softmax(1)
 
+    def shown(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"] | None:
+        """Convert scores from :meth:`scores` to those whose softmax are the :meth:`probabilities`.
+
+        Returns:
+            The converted scores, the given tensor itself if there is nothing to convert, or ``None`` if the
+            meaning of the scores is not known.
+        """
+        if self.score_map.now is None:
+            return None
+        with torch.inference_mode():
+            return self._to_shown(scores.to(self.device))
+
     def features(self, batch: Tensor) -> Tensor:
         """Compute the features (n, d) of prepared inputs (n, ...), which the classifier takes."""
         with torch.inference_mode():

@@ -126,6 +126,20 @@ class AverageK(SetPredictor):
             raise ValueError(f"k must be <= the number of classes ({scores.shape[1]}), got {self.k}")
         self._seen.add(self._values(scores), self._limit)
 
+    @torch.no_grad()
+    def add_probabilities(self, probabilities: Tensor, num_classes: int) -> None:
+        """Add calibration rows by their largest probabilities (n, m), where no other one can be needed."""
+        self._check_rows_of(num_classes)
+        self._seen.add(probabilities, self._limit)
+
+    def _check_rows_of(self, num_classes: int) -> None:
+        if self.calibrated:
+            self.reset()
+        self._check_classes(num_classes)
+        self._set_num_classes(num_classes)
+        if self.k > num_classes:
+            raise ValueError(f"k must be <= the number of classes ({num_classes}), got {self.k}")
+
     def _limit(self, values: Tensor, rows: int) -> int:
         return math.ceil(self.k * (2 * rows if self.max_rows is None else max(rows, self.max_rows))) + 1
 

@@ -20,6 +20,7 @@ from shortlist.predictors.conformity import (
     CONFORMITY_SCORES,
     ConformityScore,
     OrderedScore,
+    ValueScore,
     sets_within,
     true_class_scores,
 )
@@ -199,6 +200,17 @@ class Conformal(SetPredictor):
             uniform = self._draw(scores)
         values = self._values(scores)
         self._rows.add(true_class_scores(self.score, values, target, uniform=uniform), target)
+
+    @torch.no_grad()
+    def add_probabilities(self, probabilities: Tensor, target: Tensor, num_classes: int) -> None:
+        """Add calibration rows by the probabilities (n,) of their true classes, if the score is of these."""
+        if not isinstance(self.score, ValueScore):
+            raise ValueError(f"score must need the true class's probability alone, got {self.score!r}")
+        if self.calibrated:
+            self.reset()
+        self._check_classes(num_classes)
+        self._set_num_classes(num_classes)
+        self._rows.add(self.score(probabilities), target)
 
     def _add_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> None:
         """Add the votes of a batch of rows; those without votes get no draw, as if they were not there."""
