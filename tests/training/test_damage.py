@@ -97,6 +97,16 @@ def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch)
 
 
 @pytest.mark.errors
+def test_a_calibration_that_cannot_be_measured_changes_nothing(copied):
+    """Test rows are measured first: what was calibrated before still stands whole."""
+    (copied.path / "scores" / "test.safetensors").write_bytes(b"other")
+    before = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"test\.safetensors is damaged"):
+        calibrate_again(copied, make_recipe(copied.recipe.model_dump(), ["adjust.tau=0.5"]))
+    assert {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.errors
 def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_path):
     with copied.locked(), pytest.raises(RunError, match="in use"):
         calibrate_again(copied, copied.recipe)

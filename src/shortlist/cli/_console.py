@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,10 +17,14 @@ from shortlist._messages import one_line
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
 
+if TYPE_CHECKING:
+    from torch import nn
+
 __all__ = [
     "look_here_for_code",
     "metrics_table",
     "node_lines",
+    "own_network",
     "print_json",
     "progress_report",
     "promise_lines",
@@ -32,6 +36,16 @@ __all__ = [
 def look_here_for_code() -> None:
     """Have the user's own modules looked for in the current folder first: only where they asked for code."""
     sys.path.insert(0, str(Path.cwd()))
+
+
+def own_network(model: Path, name: str | None) -> "nn.Module | None":
+    """Return the network that a user's own function makes for a model; ``None`` if none is named."""
+    from shortlist.model import network_by_name
+
+    if name is None:
+        return None
+    look_here_for_code()
+    return network_by_name(model, name)
 
 
 @contextmanager

@@ -94,15 +94,13 @@ def _build(
 
     import torch
 
-    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.cli._console import own_network, progress_report, warnings_as_lines
     from shortlist.index import build_index, source_of_images, source_of_run
-    from shortlist.model import Model, network_by_name
+    from shortlist.model import Model
 
-    own = None
-    if network is not None:
-        look_here_for_code()
-        own = network_by_name(path, network)
-    loaded = Model.load(path, network=own).to("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = Model.load(path, network=own_network(path, network)).to(
+        "cuda" if torch.cuda.is_available() else "cpu"
+    )
     if images is None and not (path / "run.json").is_file():
         raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
     with progress_report() as report, warnings_as_lines():

@@ -68,19 +68,15 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
-    from shortlist.model import Model, network_by_name
+    from shortlist.cli._console import own_network, progress_report, warnings_as_lines
+    from shortlist.model import Model
 
     piped = out == Path("-")
     if as_json and out is not None and not piped:
         raise ValueError(f"--json writes to a pipe: leave --out out, got {out}")
-    own = None
-    if network is not None:
-        look_here_for_code()
-        own = network_by_name(model, network)
     to_file = None if piped else out
     with progress_report() as report, warnings_as_lines():
-        loaded = Model.load(model, network=own)
+        loaded = Model.load(model, network=own_network(model, network))
         counts = predict_files(
             loaded,
             inputs,

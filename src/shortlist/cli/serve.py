@@ -69,9 +69,9 @@ def serve(
 
     Stop it with Ctrl-C or SIGTERM: requests that were begun are answered first.
     """
-    from shortlist.cli._console import look_here_for_code, warnings_as_lines
+    from shortlist.cli._console import own_network, warnings_as_lines
     from shortlist.index import ImageIndex
-    from shortlist.model import Model, network_by_name
+    from shortlist.model import Model
     from shortlist.serve.limits import Limits
     from shortlist.serve.server import serve as run_server
     from shortlist.serve.service import Service
@@ -86,12 +86,8 @@ def serve(
         rate=rate,
         batch_images=min(Limits.batch_images, queue),
     )
-    own = None
-    if network is not None:
-        look_here_for_code()
-        own = network_by_name(model, network)
     with warnings_as_lines():
-        opened = Model.load(model, network=own, device=device)
+        opened = Model.load(model, network=own_network(model, network), device=device)
         index = model / "index" if index is None and (model / "index").is_dir() else index
         known = None if index is None else ImageIndex.open(index, model=opened)
         service = Service(opened, source=model, index=known, keys=keys, feedback=feedback, limits=limits)

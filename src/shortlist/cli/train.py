@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from shortlist.predictors import SetPredictor
     from shortlist.runs.run import Run
 
 __all__ = ["calibrate", "evaluate", "train"]
@@ -161,8 +162,7 @@ def calibrate(
     Only adjust.tau: cross_fit and novelty by distance need the network; if it is one of your own, name it
     with --network.
     """
-    from shortlist.cli._console import look_here_for_code, print_json, warnings_as_lines
-    from shortlist.model import network_by_name
+    from shortlist.cli._console import own_network, print_json, warnings_as_lines
     from shortlist.model.files import read_novelty
     from shortlist.recipes.content import CALIBRATED_KEYS
     from shortlist.recipes.places import moved
@@ -177,10 +177,8 @@ def calibrate(
     trained = {*CALIBRATED_KEYS, "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
         raise ValueError("--set may change adjust, predictors and novelty only: the rest needs a new run")
-    own = None
-    if network is not None:
-        look_here_for_code()
-        own = load_network(run, network=network_by_name(run.model_path, network))
+    own = own_network(run.model_path, network)
+    own = None if own is None else load_network(run, network=own)
     with warnings_as_lines():
         predictors = calibrate_again(run, recipe, network=own)
     reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
@@ -190,19 +188,24 @@ def calibrate(
     console = Console()
     console.print(run.score_map.words(), soft_wrap=True)
     for name, predictor in predictors.items():
-        report = predictor.report
-        said = "needs no calibration" if report is None else f"{report.rows} rows"
-        if report is not None and report.average_size is not None:
-            said += f", average size {report.average_size:.3f}"
-        if report is not None and report.coverage is not None:
-            said += f", coverage {report.coverage:.4f}"
-        if report is not None and report.fallback_classes:
-            said += f", {len(report.fallback_classes)} classes fell back"
-        if predictor.promise.asked is not None:
-            said += f". {predictor.promise.words()}"
-        console.print(f"{name}: {said}", soft_wrap=True)
+        console.print(f"{name}: {_calibration_words(predictor)}", soft_wrap=True)
     if (detector := read_novelty(run.model_path)) is not None:
         console.print(f"novelty: {detector.promise}", soft_wrap=True)
+
+
+def _calibration_words(predictor: "SetPredictor") -> str:
+    """Say what a predictor was calibrated on, what came out, and what it promises."""
+    report = predictor.report
+    said = "needs no calibration" if report is None else f"{report.rows} rows"
+    if report is not None and report.average_size is not None:
+        said += f", average size {report.average_size:.3f}"
+    if report is not None and report.coverage is not None:
+        said += f", coverage {report.coverage:.4f}"
+    if report is not None and report.fallback_classes:
+        said += f", {len(report.fallback_classes)} classes fell back"
+    if predictor.promise.asked is not None:
+        said += f". {predictor.promise.words()}"
+    return said
 
 
 def evaluate(

@@ -133,27 +133,20 @@ def plan_benchmark(
     images, genus_by_class, repeated = _collect(Path(source))
     generator = torch.Generator().manual_seed(seed)
     genera = sorted(set(genus_by_class.values()))
-    drawn = torch.randperm(len(genera), generator=generator)[: max(1, round(genus_fraction * len(genera)))]
-    chosen = {genera[int(i)] for i in drawn}
+    chosen = _drawn(genera, genus_fraction, generator)
     of_chosen = sorted(name for name, genus in genus_by_class.items() if genus in chosen)
     kept = [name for name in of_chosen if len(images[name]) >= min_images]
     if not kept:
-        raise ValueError(
-            f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
-            f"min_images = {min_images} images"
-        )
+        drawn = f"the {len(of_chosen)} classes of the {len(chosen)} genera drawn"
+        raise ValueError(f"{source}: none of {drawn} has min_images = {min_images} images")
     _check_training_images(images, kept, held_out)
     targets = torch.tensor([i for i, name in enumerate(kept) for _ in images[name]], dtype=torch.int64)
     paths = [image for name in kept for image in images[name]]
     parts = proportional_split(targets, fraction=held_out, generator=generator)
     part_of = {row: part for part, rows in zip(PARTS, parts, strict=True) for row in rows.tolist()}
     rows = [(path, int(targets[row]), part_of[row]) for row, path in enumerate(paths)]
-    table = ClassTable(
-        kept,
-        _folder_names(kept),
-        targets[parts[0]].bincount(minlength=len(kept)).tolist(),
-        {"genus": [genus_by_class[name] for name in kept]},
-    )
+    counts = targets[parts[0]].bincount(minlength=len(kept)).tolist()
+    table = ClassTable(kept, _folder_names(kept), counts, {"genus": [genus_by_class[name] for name in kept]})
     left_out = {
         "genera not drawn": len(genera) - len(chosen),
         "classes of those": len(images) - len(of_chosen),
@@ -165,6 +158,12 @@ def plan_benchmark(
     options = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "seed": seed}
     return BenchmarkPlan(rows, table, options, left_out)
+
+
+def _drawn(genera: list[str], fraction: float, generator: torch.Generator) -> set[str]:
+    """Draw a share of the genera, at least one."""
+    order = torch.randperm(len(genera), generator=generator)
+    return {genera[int(i)] for i in order[: max(1, round(fraction * len(genera)))]}
 
 
 def _check_options(genus_fraction: float, min_images: int, held_out: float) -> None:

@@ -155,9 +155,7 @@ def aggregate_votes(
         user_weights = n_u**0.5 - n_u**0.2 + b0
         winner, weights = _winners(ballot, user_weights)
         valid = weights > theta
-        counted = valid & (ballot.makers >= 0)
-        species = _distinct_pairs(ballot.makers[counted], winner[counted], ballot.shape)
-        update = ballot.proposed + species
+        update = ballot.proposed + _species_made(ballot, winner, valid)
         converged = bool((update == n_u).all())
         seen.add(hashlib.blake2b(n_u.tobytes()).digest())
         circle = hashlib.blake2b(update.tobytes()).digest() in seen
@@ -176,6 +174,12 @@ def aggregate_votes(
         iterations=iteration,
         converged=converged,
     )
+
+
+def _species_made(ballot: "_Ballot", winner: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Count the species of the valid items that each user is the author of."""
+    counted = valid & (ballot.makers >= 0)
+    return _distinct_pairs(ballot.makers[counted], winner[counted], ballot.shape)
 
 
 @dataclass(frozen=True)

@@ -187,14 +187,7 @@ def image_folder(
         check_no_unknown_parts(root)
     folders = found if "train" in found else {"train": root}
     ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
-    table = ClassTable(ids)
-    if (root / "class_table.json").is_file():
-        table = ClassTable.load(root / "class_table.json")
-        if unknown := sorted(set(ids) - set(table.ids)):
-            raise ValueError(
-                f"{root / 'class_table.json'} does not know {len(unknown)} of the class folders "
-                f"({examples(unknown)}): it belongs to another version of the data"
-            )
+    table = _table_of(root, ids)
     files = {part: files_by_class(folder, table.ids) for part, folder in folders.items()}
     require_images(files, folders, LAYOUT)
     return assemble(
@@ -207,3 +200,17 @@ def image_folder(
         on_error=on_error,
         verify=verify,
     )
+
+
+def _table_of(root: Path, ids: list[str]) -> ClassTable:
+    """Return the class table that is in the folder, or one of the class folders alone."""
+    path = root / "class_table.json"
+    if not path.is_file():
+        return ClassTable(ids)
+    table = ClassTable.load(path)
+    if unknown := sorted(set(ids) - set(table.ids)):
+        raise ValueError(
+            f"{path} does not know {len(unknown)} of the class folders "
+            f"({examples(unknown)}): it belongs to another version of the data"
+        )
+    return table

@@ -30,6 +30,7 @@ from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, meas
 from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
+from shortlist.predictors import Promise
 
 __all__ = ["evaluate", "results_of_rows"]
 
@@ -172,8 +173,7 @@ def results_of_rows(
     groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     parents = {level: class_table.parent_index(level)[0] for level in class_table.parents}
-    columns = _columns(rows, ks, ties, c)
-    classes = Classes(c, groups, parents)
+    columns, classes = _columns(rows, ks, ties, c), Classes(c, groups, parents)
     table = tabulate(columns, rows.target, classes, num_resamples=num_resamples, generator=generator)
     return Results(
         rows=len(rows.target),
@@ -189,9 +189,7 @@ def results_of_rows(
         class_rows=tuple(table.counts.tolist()),
         scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
         sets={
-            name: _set_results(
-                rows, table, name, groups, predictor, num_worst, _by_level(rows, name, predictor)
-            )
+            name: _set_results(rows, table, name, groups, predictor, num_worst)
             for name, predictor in predictors.items()
         },
     )
@@ -289,16 +287,10 @@ def _set_results(
     groups: Tensor | None,
     predictor: Predictor,
     num_worst: int,
-    by_level: dict[str, Any],
 ) -> SetResults:
     hits, counts, sizes = table.sums[f"hit {name}"], table.counts, rows.sizes[name]
     coverage, size = table.averages[f"hit {name}"], table.averages[f"size {name}"]
-    promise = promise_of(name, predictor)
-    if promise is not None:
-        calibration = getattr(getattr(predictor, "report", None), "class_rows", ())
-        importance = promised_importance(predictor, counts)
-        by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration, importance)
-        promise = measure_promise(promise, by_class, macro=coverage.macro, mean_size=size.micro.value or 0.0)
+    promise = _measured_promise(table, name, predictor)
     asked = None if promise is None else promise.asked
     by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}
     worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
@@ -325,8 +317,21 @@ def _set_results(
         worst_rows=tuple(counts[worst].tolist()),
         class_hits=_numbers(hits),
         class_sizes=_numbers(table.sums[f"size {name}"]),
-        **by_level,
+        **_by_level(rows, name, predictor),
     )
+
+
+def _measured_promise(table: Table, name: str, predictor: Predictor) -> Promise | None:
+    """Return what a predictor promises, with what came of it; ``None`` if it promises nothing."""
+    promise = promise_of(name, predictor)
+    if promise is None:
+        return None
+    hits, counts = table.sums[f"hit {name}"], table.counts
+    calibration = getattr(getattr(predictor, "report", None), "class_rows", ())
+    importance = promised_importance(predictor, counts)
+    by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration, importance)
+    coverage, size = table.averages[f"hit {name}"].macro, table.averages[f"size {name}"].micro.value
+    return measure_promise(promise, by_class, macro=coverage, mean_size=size or 0.0)
 
 
 def _by_level(rows: RowNumbers, name: str, predictor: Any) -> dict[str, Any]:

@@ -90,7 +90,12 @@ def measure_rows(
             joined[name][done : done + len(true)] = part
         done += len(true)
     _check_number_of_rows(seen, target)
-    joined = {name: numbers[:done] for name, numbers in joined.items()}
+    return _row_numbers({name: numbers[:done] for name, numbers in joined.items()}, predictors, nodes)
+
+
+def _row_numbers(
+    joined: Mapping[str, Tensor], names: Iterable[str], nodes: Mapping[str, NodeSums]
+) -> RowNumbers:
     return RowNumbers(
         target=joined["target"],
         guess=joined["guess"],
@@ -100,8 +105,8 @@ def measure_rows(
         right=joined["right"],
         nll=joined["nll"],
         score_nll=joined["score_nll"],
-        hits={name: joined[f"hit {name}"] for name in predictors},
-        sizes={name: joined[f"size {name}"] for name in predictors},
+        hits={name: joined[f"hit {name}"] for name in names},
+        sizes={name: joined[f"size {name}"] for name in names},
         nodes=nodes,
     )
 

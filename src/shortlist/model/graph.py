@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from shortlist._files import replacing
 from shortlist.models.heads import head_scores
+from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import SetPredictor
+from shortlist.preprocessing import Preprocessing
 from shortlist.scores import ScoreMap
 
 __all__ = ["HeadChoice", "ModelGraph", "export_onnx"]
@@ -40,6 +42,16 @@ class ModelGraph(nn.Module):
         if self.predictor is None:
             return scores, probabilities
         return scores, probabilities, self.predictor(scores)
+
+
+def example_inputs(spec: NetworkSpec | None, preprocessing: Preprocessing | None) -> Tensor:
+    """Return inputs (2, ...) of the shape and type that a specification or a preprocessing tells."""
+    shape = preprocessing.shape if preprocessing is not None else None
+    shape = tuple(spec.input_shape) if spec is not None else shape
+    if shape is None:
+        raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
+    of_bytes = preprocessing is not None and preprocessing.pixels == "bytes"
+    return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)
 
 
 def export_onnx(graph: ModelGraph, batch: Tensor, path: str | Path) -> None:

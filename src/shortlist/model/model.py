@@ -16,9 +16,10 @@ from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.model.checks import all_promises, check_sizes, plain_values
 from shortlist.model.files import ModelError
-from shortlist.model.graph import HeadChoice, ModelGraph, export_onnx
+from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
-from shortlist.model.network import network_by_name, network_of
+from shortlist.model.network import network_by_name
+from shortlist.model.saved import read_parts
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import classifier_input, classifier_name, output_and_features
 from shortlist.models.heads import head_scores
@@ -326,30 +327,9 @@ class Model:
             ModelError: If a file is missing, damaged or of another format; the message names it.
         """
         folder = files.model_folder(path)
-        content = files.read_description(folder)
-        with files.reading(folder / "model.json"):
-            spec = None if content["network"] is None else NetworkSpec.from_dict(content["network"])
-            prepared = content["preprocessing"]
-            preprocessing = None if prepared is None else Preprocessing.from_dict(prepared)
-            network = network_of(spec) if network is None else network
-        files.read_network(folder, network)
-        class_table, score_map = files.read_class_table(folder), files.read_score_map(folder)
-        predictors = files.read_predictors(folder, content["predictors"])
+        parts = read_parts(folder, network)
         try:
-            model = Model.from_parts(
-                network,
-                class_table,
-                preprocessing=preprocessing,
-                score_map=score_map,
-                predictors=predictors,
-                promises=files.read_promises(folder),
-                novelty=files.read_novelty(folder),
-                head=content["head"],
-                classifier=content["classifier"],
-                spec=spec,
-                about=content["about"],
-                summary=files.read_summary(folder),
-            )
+            model = Model.from_parts(**parts)
         except ValueError as error:
             raise ModelError(f"{folder} holds parts that do not go together: {error}") from error
         return model.to(device)
@@ -375,7 +355,7 @@ class Model:
         self._check_known()
         chosen = None if predictor is None else self._predictor(predictor)
         graph = ModelGraph(self.network, self.head, self.score_map, self._to_shown, chosen).eval()
-        batch = self._example() if batch is None else batch
+        batch = example_inputs(self.spec, self.preprocessing) if batch is None else batch
         export_onnx(graph, batch.to(self.device), path)
 
     def _description(self) -> dict[str, Any]:
@@ -413,11 +393,3 @@ class Model:
             known = known if self.predictors else "given to the model: it has none"
             raise ValueError(f"predictor must be {known}, got {name!r}")
         return self.predictors[name]
-
-    def _example(self) -> Tensor:
-        shape = self.preprocessing.shape if self.preprocessing is not None else None
-        shape = tuple(self.spec.input_shape) if self.spec is not None else shape
-        if shape is None:
-            raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
-        of_bytes = self.preprocessing is not None and self.preprocessing.pixels == "bytes"
-        return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)

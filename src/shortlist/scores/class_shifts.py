@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.scores.likelihood import fit_temperature_and_prior, held_out
+from shortlist.scores.likelihood import TemperaturePriorFit, fit_temperature_and_prior, held_out
 
 __all__ = ["ClassShiftFit", "fit_class_shifts"]
 
@@ -81,6 +81,18 @@ def fit_class_shifts(
     offset = torch.zeros_like(log_priors)
     if rows_priors is not None:
         offset = rows_priors.detach().cpu().double().log() - log_priors
+    return _minimize(start, logits, target, log_priors, offset, spread)
+
+
+def _minimize(
+    start: TemperaturePriorFit,
+    logits: Tensor,
+    target: Tensor,
+    log_priors: Tensor,
+    offset: Tensor,
+    spread: float,
+) -> ClassShiftFit:
+    """Minimize the penalized negative log-likelihood, from the fit without shifts on."""
     smoothing = 1 / (len(target) + 2) if start.smoothed else 0.0
 
     # in units of the fit without shifts, so that all parameters are of size 1

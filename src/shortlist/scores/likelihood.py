@@ -147,6 +147,12 @@ def _fit_likelihood(
             trial = _derivatives(coefficients + size * step, rows)
         coefficients = coefficients + size * step
         value, gradient, hessian = trial
+    _check_minimum(coefficients, value, converged)
+    return coefficients.tolist()
+
+
+def _check_minimum(coefficients: Tensor, value: Tensor, converged: bool) -> None:
+    """Refuse coefficients that are not the likeliest ones, or that turn the scores around."""
     if not converged and coefficients[0] >= 0:
         raise _NoMinimumError(
             "logits must differ, and be wrong on some rows, for a likeliest temperature to exist; got equal "
@@ -157,7 +163,6 @@ def _fit_likelihood(
             "logits must rank the target better than chance for a likeliest temperature to exist, "
             f"got 1 / temperature = {float(coefficients[0]):g}"
         )
-    return coefficients.tolist()
 
 
 def fit_temperature(

@@ -76,22 +76,12 @@ def build(
     traces, dropped = _trace(faces, allowed, recipe, workers=workers, progress=progress)
     groups = look_alike_groups(traces)
     characters = choose_classes(groups, max_classes=recipe.max_classes)
-    if len(characters) < 2:
-        raise ValueError(
-            f"the options leave {len(characters)} classes, at least 2 are needed: raise max_classes "
-            f"({recipe.max_classes}) or lower min_faces ({recipe.min_faces})"
-        )
+    _check_classes(characters, recipe)
     traces = traces.select(np.isin(traces.character, characters))
     by_class = [traces.face[traces.character == character] for character in characters]
     num_faces = [int(allowed[of_class, 0].sum()) for of_class in by_class]
-    counts = long_tail_counts(
-        characters,
-        num_faces,
-        total=recipe.train_images,
-        exponent=EXPONENT,
-        offset=OFFSET,
-        fewest=FEWEST_TRAIN,
-    )
+    tail: Any = {"exponent": EXPONENT, "offset": OFFSET, "fewest": FEWEST_TRAIN}
+    counts = long_tail_counts(characters, num_faces, total=recipe.train_images, **tail)
     held_out = held_out_sizes(counts, share=HELD_OUT_SHARE, fewest=FEWEST_HELD_OUT)
     paths = [str(face.path) for face in faces]
     images, targets, of_face = {}, {}, {}
@@ -111,6 +101,14 @@ def build(
         "faces": _facts(faces, of_face),
     }
     return Built(images, targets, of_face, _class_table(characters, counts, groups), report)
+
+
+def _check_classes(characters: Sequence[Any], recipe: Recipe) -> None:
+    if len(characters) < 2:
+        raise ValueError(
+            f"the options leave {len(characters)} classes, at least 2 are needed: raise max_classes "
+            f"({recipe.max_classes}) or lower min_faces ({recipe.min_faces})"
+        )
 
 
 def _facts(faces: Sequence[Face], of_face: Mapping[str, NDArray[np.int64]]) -> list[dict[str, Any]]:

@@ -153,10 +153,9 @@ def glyphs_full(
             f"folders must hold usable fonts of at least 3 designs, one for each part, got {lineages} "
             f"({len(skipped)} files were skipped)"
         )
-    parts_of = [(part,) for part in deal_lineages(faces)]
     return _cached(
         faces,
-        parts_of,
+        [(part,) for part in deal_lineages(faces)],
         recipe,
         "glyphs-full",
         cache=cache,
