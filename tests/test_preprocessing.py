@@ -13,7 +13,8 @@ from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.noise import NoisyTensorSplit
 from shortlist.datasets.preparation import preprocessing_of
 from shortlist.datasets.transforms import IMAGENET_MEAN, IMAGENET_STD, BatchTransform, EvalTransform
-from shortlist.preprocessing import read_image
+from shortlist.model.images import prepare_images
+from shortlist.preprocessing import as_rgb, read_image
 
 PLAIN = {"height": 4, "width": 4, "resize": None, "mean": (0.0,) * 3, "std": (1.0,) * 3}
 TARGETS = torch.tensor([2, 0, 1])
@@ -198,3 +199,18 @@ def test_other_rows_have_none(tmp_path):
         [1, 2, 3],
     ]:
         assert preprocessing_of(split) is None
+
+
+@pytest.mark.parametrize("color", ["L", "RGB"])
+@pytest.mark.parametrize("pixels", ["unit", "levels", "bytes"])
+def test_many_pictures_at_once_are_each_prepared_as_alone(color, pixels):
+    numbers = () if pixels == "bytes" else (0.3,) * (1 if color == "L" else 3)
+    rule = Preprocessing(
+        height=5, width=4, resize=None, mean=numbers, std=numbers, color=color, pixels=pixels
+    )
+    clear = picture(mode="L").convert("P")
+    clear.info["transparency"] = 7
+    pictures = [picture(mode="L"), picture(), picture().convert("RGBA"), clear, picture().convert("CMYK")]
+    alone = torch.stack([rule(as_rgb(one)) for one in pictures])
+    assert torch.equal(prepare_images(pictures, rule), alone)
+    assert torch.equal(prepare_images([*pictures, alone[0]], rule), torch.cat([alone, alone[:1]]))

@@ -299,7 +299,7 @@ def test_bad_calls(tmp_path):
         (lambda: model.prepare("a.png"), "images must be a sequence of images, got one str"),
         (lambda: model.short_lists(tmp_path), "images must be a sequence of images, got one PosixPath"),
         (lambda: model.prepare([]), "images must be at least one, got none"),
-        (lambda: model.prepare([3]), "images must be paths, Pillow images or tensors, got a int"),
+        (lambda: model.prepare([3]), "images must be paths, Pillow images, arrays or tensors, got a int"),
         (lambda: model.prepare([batch]), r"prepared, of shape \(1, 16, 16\), got \(2, 1, 16, 16\)"),
         (lambda: model.prepare([tmp_path / "no image.png"]), "no image.png cannot be read as an image"),
         (lambda: plain.prepare([tmp_path / "a.png"]), "got a PosixPath: the model has no preprocessing"),

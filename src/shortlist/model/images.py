@@ -1,11 +1,11 @@
 """Read and prepare images for a model, some at a time."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,10 @@ from torch import Tensor
 
 from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 
-__all__ = ["in_parts", "prepare_images", "prepare_readable"]
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["in_parts", "pixels_for", "prepare_images", "prepare_readable"]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
@@ -35,23 +38,39 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
         return images
     if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
         return _tensor_of(images)
-    inputs = [_prepare(image, preprocessing) for image in _several(images)]
-    if not inputs:
+    parts = [_pixels_or_input(image, preprocessing) for image in _several(images)]
+    if not parts:
         raise ValueError("images must be at least one, got none")
-    return torch.stack(inputs)
+    return _inputs(parts, preprocessing)
 
 
 def prepare_readable(images: Iterable[Any], preprocessing: Preprocessing | None) -> tuple[Tensor, list[bool]]:
     """Make inputs (m, ...) of the images that can be read; return also which these are, of all."""
-    inputs, readable = [], []
+    parts, readable = [], []
     for image in _several(images):
         try:
-            inputs.append(_prepare(image, preprocessing))
+            parts.append(_pixels_or_input(image, preprocessing))
             readable.append(True)
         except ValueError as error:
             warnings.warn(str(error), stacklevel=2)
             readable.append(False)
-    return torch.stack(inputs) if inputs else torch.empty(0), readable
+    return _inputs(parts, preprocessing) if parts else torch.empty(0), readable
+
+
+def pixels_for(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
+    """Return the bytes (channels, height, width) of a Pillow image that are still to be normalized."""
+    plain = image.mode == preprocessing.color and "transparency" not in image.info
+    return preprocessing.bytes_of(image if plain else as_rgb(image))
+
+
+def _inputs(parts: Sequence[tuple[Tensor, bool]], preprocessing: Preprocessing | None) -> Tensor:
+    """Stack inputs; pixels, which are marked, become inputs all at once if there is nothing else."""
+    tensors, is_pixels = zip(*parts, strict=True)
+    if preprocessing is not None and all(is_pixels):
+        return preprocessing.normalized(torch.stack(tensors))
+    return torch.stack(
+        [preprocessing.normalized(one) if pixels and preprocessing else one for one, pixels in parts]
+    )
 
 
 def _several(images: Any) -> Iterable[Any]:
@@ -60,14 +79,15 @@ def _several(images: Any) -> Iterable[Any]:
     return images
 
 
-def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
+def _pixels_or_input(image: Any, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
+    """Return a prepared tensor as it is, or the pixels of an image; and whether it is pixels."""
     if isinstance(image, Tensor):
         if preprocessing is not None and tuple(image.shape) != preprocessing.shape:
             want = f"prepared, of shape {preprocessing.shape}"
             raise ValueError(f"a tensor among images must be {want}, got {tuple(image.shape)}")
-        return image
+        return image, False
     if isinstance(image, np.ndarray):
-        return _prepare_array(image, preprocessing)
+        return _pixels_of_array(image, preprocessing)
     if preprocessing is None:
         raise ValueError(
             f"images must be tensors that are prepared already, got a {type(image).__name__}: the model has "
@@ -76,16 +96,16 @@ def _prepare(image: Any, preprocessing: Preprocessing | None) -> Tensor:
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        return preprocessing(as_rgb(image))
+        return pixels_for(image, preprocessing), True
     if isinstance(image, str | PathLike):
-        return preprocessing(read_image(Path(image)))
+        return preprocessing.bytes_of(read_image(Path(image))), True
     raise ValueError(f"images must be paths, Pillow images, arrays or tensors, got a {type(image).__name__}")
 
 
-def _prepare_array(array: np.ndarray, preprocessing: Preprocessing | None) -> Tensor:
-    """Make an input from the pixels of a picture, or from an array that is prepared already."""
+def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
+    """Make pixels from an array that is a picture, or an input from one that is prepared already."""
     if preprocessing is None or array.shape == preprocessing.shape:
-        return _tensor_of(array)
+        return _tensor_of(array), False
     gray, color = array.ndim == 2, array.ndim == 3 and array.shape[-1] in (3, 4)
     if array.dtype != np.uint8 or not (gray or color):
         raise ValueError(
@@ -94,7 +114,7 @@ def _prepare_array(array: np.ndarray, preprocessing: Preprocessing | None) -> Te
         )
     from PIL import Image
 
-    return preprocessing(as_rgb(Image.fromarray(array)))
+    return pixels_for(Image.fromarray(array), preprocessing), True
 
 
 def _tensor_of(array: np.ndarray) -> Tensor:

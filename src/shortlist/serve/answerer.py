@@ -1,7 +1,8 @@
 """The answerer: from prepared photos to lists with their promise. It knows no HTTP and keeps no state."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor
 from shortlist.model import Model
 from shortlist.predictors import Ladder, TopK
 from shortlist.scores import PriorRecord
-from shortlist.serve.exchange import Answer, Choice, EntersAt, Listed, Query, RelatedImage
+from shortlist.serve.exchange import Answer, Choice, Listed, Query, RelatedImage
 from shortlist.serve.lineage import Lineage
+from shortlist.serve.listing import Decided, Listing
 from shortlist.serve.promises import SEVERAL, SOME_CLASSES, promise_of
 
 __all__ = ["LONG", "Answerer", "SimilarImages"]
@@ -48,6 +50,7 @@ class Answerer:
         rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
         self.rare = rare.bool().tolist()
         self._promises: dict[tuple[Choice, str | None], Mapping[str, Any]] = {}
+        self._checked: dict[tuple[Choice, bool], Choice] = {}
 
     def check(self, choice: Choice, *, images: int = 1) -> Choice:
         """Return the choice with nothing left open.
@@ -55,6 +58,15 @@ class Answerer:
         Raises:
             ValueError: If this model cannot make such sets; the message names the argument.
         """
+        key = (choice, images > 1)
+        found = self._checked.get(key)
+        if found is None:
+            if len(self._checked) > 1000:  # of values that clients choose
+                self._checked.clear()
+            found = self._checked[key] = self._check(choice, images)
+        return found
+
+    def _check(self, choice: Choice, images: int) -> Choice:
         given = [
             name for name in ("predictor", "top", "average", "coverage") if getattr(choice, name) is not None
         ]
@@ -116,20 +128,26 @@ class Answerer:
         if not queries:
             return []
         choices = [self.check(query.choice, images=len(query.images)) for query in queries]
-        batch = torch.cat([query.images for query in queries])
-        scores, features = self._scores_and_features(batch, queries)
+        scores, features = self._scores_and_features(self._batch(queries), queries)
         counts = [len(query.images) for query in queries]
         with torch.inference_mode():
             novelty = self._novelty(scores, features, counts)
-            fused = torch.cat([_fused(part) for part in scores.split(counts)])
+            fused = scores
+            if max(counts) > 1:
+                fused = torch.cat([_fused(part) for part in scores.split(counts)])
             fused = _restricted(fused, queries)
             probabilities = self.model.probabilities(fused).cpu().numpy()
-            decided = self._decide(fused, choices)
+            listings = self._list(fused, probabilities, queries, choices)
         parts = [None] * len(queries) if features is None else features.split(counts)
-        return [
-            self._answer(query, choice, row, probabilities[i], parts[i], novelty[i])
-            for i, (query, choice, row) in enumerate(zip(queries, choices, decided, strict=True))
-        ]
+        return list(map(self._answer, queries, choices, listings, parts, novelty))
+
+    def _batch(self, queries: Sequence[Query]) -> Tensor:
+        """Return the inputs of all images."""
+        images = torch.cat([query.images for query in queries])
+        rule = self.model.preprocessing
+        if images.dtype == torch.uint8 and rule is not None:
+            return rule.normalized(images.to(self.model.device))
+        return images
 
     def _scores_and_features(self, batch: Tensor, queries: Sequence[Query]) -> tuple[Tensor, Tensor | None]:
         """Return the scores of a batch, and its features if anything needs them."""
@@ -161,23 +179,24 @@ class Answerer:
             for some, ps in zip(flagged, p_values, strict=True)
         ]
 
-    def _decide(self, scores: Tensor, choices: Sequence[Choice]) -> list["_Row"]:
-        """Make the sets of all rows; those with the same choice together."""
+    def _list(
+        self, scores: Tensor, probabilities: np.ndarray, queries: Sequence[Query], choices: Sequence[Choice]
+    ) -> list[Listing]:
+        """Make the lists of all rows; those with the same choice together."""
         groups: dict[Hashable, list[int]] = {}
-        for number, choice in enumerate(choices):
-            groups.setdefault(choice, []).append(number)
-        rows: list[_Row | None] = [None] * len(choices)
+        for number, (query, choice) in enumerate(zip(queries, choices, strict=True)):
+            groups.setdefault((choice, query.limit), []).append(number)
+        found: dict[int, Listing] = {}
         for numbers in groups.values():
-            choice = choices[numbers[0]]
-            made = self._decide_alike(scores if len(groups) == 1 else scores[numbers], choice)
-            for number, row in zip(numbers, made, strict=True):
-                rows[number] = row
-        return [row for row in rows if row is not None]
+            rows = slice(None) if len(groups) == 1 else numbers
+            decided = self._decide(scores[rows], choices[numbers[0]])
+            made = decided.listings(probabilities[rows], queries[numbers[0]].limit)
+            found.update(zip(numbers, made, strict=True))
+        return [found[number] for number in range(len(queries))]
 
-    def _decide_alike(self, scores: Tensor, choice: Choice) -> list["_Row"]:
+    def _decide(self, scores: Tensor, choice: Choice) -> Decided:
         ladder = self._ladder(choice)
         values = None if ladder is None else ladder.values(scores)
-        possible = scores.isfinite().cpu().numpy()
         if choice.predictor is not None:
             sets = self.model.sets(scores, choice.predictor).cpu().numpy()
         elif choice.top is not None:
@@ -192,14 +211,7 @@ class Answerer:
         order = scores
         if choice.macro and self._priors is not None:
             order = scores - self._priors[1].log().to(scores)
-        best_first = np.argsort(-order.cpu().numpy(), axis=1, kind="stable")
-        sets &= possible
-        members = np.take_along_axis(sets, best_first, axis=1)
-        rows = []
-        for i, number in enumerate(possible.sum(1).tolist()):
-            own = None if values is None else values[i]
-            rows.append(_Row(best_first[i, :number], members[i, :number], own, ladder))
-        return rows
+        return Decided(sets, scores.isfinite().cpu().numpy(), order.cpu().numpy(), values, ladder)
 
     def _top(self, choice: Choice) -> TopK:
         assert choice.top is not None
@@ -221,26 +233,23 @@ class Answerer:
         self,
         query: Query,
         choice: Choice,
-        row: "_Row",
-        probabilities: np.ndarray,
+        listing: Listing,
         features: Tensor | None,
         novelty: Mapping[str, Any] | None,
     ) -> Answer:
-        listed = row.listed(query.limit)
-        related: Sequence[Sequence[Any]] = [()] * len(listed.classes)
+        related: Sequence[Sequence[Any]] = ()
         if features is not None and query.related_images and self.index is not None:
-            related = self.index.similar(features, listed.classes, query.related_images)
-        members = row.classes[row.members]
-        mass = float(probabilities[members].sum())
-        sure = 0 < len(members) <= max(LONG, choice.top or 0) and mass >= 0.5
+            related = self.index.similar(features, listing.classes, query.related_images)
+        members = listing.members
+        sure = 0 < len(members) <= max(LONG, choice.top or 0) and listing.mass >= 0.5
         return Answer(
             status="novel" if novelty is not None and novelty["novel"] else "ok" if sure else "not_confident",
-            candidates=self._candidates(listed, probabilities[listed.classes].tolist(), related),
+            candidates=self._candidates(listing, related),
             set_size=len(members),
-            set_probability=min(mass, 1.0),
+            set_probability=min(listing.mass, 1.0),
             choice=choice,
             promise=self._promise(choice, _why_not(query)),
-            common_ancestor=self.lineage.common_ancestor(members.tolist()),
+            common_ancestor=self.lineage.common_ancestor(members),
             renormalized=query.classes is not None,
             novelty=novelty,
         )
@@ -253,68 +262,23 @@ class Answerer:
             self._promises[key] = promise_of(self.model, choice, self._ladder(choice), why_not=why_not)
         return self._promises[key]
 
-    def _candidates(
-        self, listed: "_Listing", probabilities: Sequence[float], related: Sequence[Sequence[Any]]
-    ) -> tuple[Listed, ...]:
+    def _candidates(self, listing: Listing, related: Sequence[Sequence[Any]]) -> tuple[Listed, ...]:
         table, parents = self.model.classes, self.lineage.parents
-        return tuple(
-            Listed(
-                class_index=index,
-                id=table.ids[index],
-                name=table.names[index],
-                parents=parents[index],
-                probability=min(probability, 1.0),
-                in_set=in_set,
-                rare=self.rare[index],
-                enters_at=EntersAt(*enters_at),
-                related_images=tuple(map(_related, images)),
-            )
-            for index, probability, in_set, enters_at, images in zip(
-                listed.classes, probabilities, listed.in_set, listed.enters_at, related, strict=True
-            )
+        classes = listing.classes
+        images = [tuple(map(_related, some)) for some in related] if related else repeat(())
+        columns = zip(  # without a function call for each: there are 20 in each answer
+            classes,
+            [table.ids[index] for index in classes],
+            [table.names[index] for index in classes],
+            [parents[index] for index in classes],
+            [min(probability, 1.0) for probability in listing.probabilities],
+            listing.in_set,
+            [self.rare[index] for index in classes],
+            listing.enters_at,
+            images,
+            strict=False,  # there may be no images at all
         )
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """The classes to list, the best first, whether they are in the set, and from where on they are."""
-
-    classes: list[int]
-    in_set: list[bool]
-    enters_at: list[tuple[int, float | None, float | None]]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The possible classes of one object, the best first; whether each is in the set, and from where on."""
-
-    classes: np.ndarray
-    members: np.ndarray
-    values: np.ndarray | None
-    ladder: Ladder | None
-
-    def listed(self, limit: int) -> _Listing:
-        """List the set first, then the next best."""
-        inside = np.flatnonzero(self.members)[:limit]
-        places = inside
-        if len(inside) < limit:
-            others = np.flatnonzero(~self.members[: limit + len(inside)])[: limit - len(inside)]
-            places = np.sort(np.concatenate([inside, others]))
-        classes = self.classes[places]
-        return _Listing(
-            classes.tolist(), self.members[places].tolist(), self._enters_at(classes, (places + 1).tolist())
-        )
-
-    def _enters_at(
-        self, classes: np.ndarray, places: list[int]
-    ) -> list[tuple[int, float | None, float | None]]:
-        if self.ladder is None or self.values is None:
-            return [(place, None, None) for place in places]
-        rows, most = self.ladder.rows, len(self.ladder.pooled)
-        entries = self.ladder.entries_of(self.values[classes])
-        coverages = (entries.rank / (rows + 1)).tolist()
-        sizes = [budget / rows if budget < most else None for budget in entries.budget.tolist()]
-        return list(zip(places, coverages, sizes, strict=True))
+        return tuple(map(Listed._make, columns))
 
 
 def _why_not(query: Query) -> str | None:

@@ -16,7 +16,8 @@ from shortlist.serve.page import page_routes
 from shortlist.serve.plantnet import error_form, plantnet_routes
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
-from shortlist.serve.v1 import v1_routes
+from shortlist.serve.shortcut import Shortcuts
+from shortlist.serve.v1 import identify_shortcuts, v1_routes
 
 __all__ = ["make_app"]
 
@@ -60,6 +61,8 @@ def make_app(
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
+    shortcuts = {shortcut.path: shortcut for shortcut in identify_shortcuts(service)}
+    app.add_middleware(Shortcuts, routes=shortcuts, refused=_refused, invalid=_invalid)
     if origins:
         app.add_middleware(
             CORSMiddleware,

@@ -38,8 +38,10 @@ class Batcher:
         arriving: Callable[[], int],
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
-        self._waiting: deque[tuple[Query, Future]] = deque()
-        self._images = 0  # in the queue
+        self._gathering: list[tuple[Query, Future]] = []  # in the event loop, for others to join
+        self._since: float | None = None  # when the first of them came
+        self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
+        self._images = 0  # of both
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
@@ -73,15 +75,33 @@ class Batcher:
             if self._images + images > self._limits.queue:
                 raise busy("too many images wait for the model")
             self._images += images
-            self._waiting.extend(zip(queries, made, strict=True))
-            self._changed.notify()
+            self._gathering.extend(zip(queries, made, strict=True))
+        if self._since is None:
+            self._since = self._loop.time()
+            self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
         return made
+
+    def _gather(self) -> None:
+        """Give the thread what has come, or wait a little for what is on its way."""
+        assert self._since is not None
+        early = self._loop.time() < self._since + self._limits.wait
+        if early and self._images < self._limits.batch and self._arriving() and not self._closed:
+            self._loop.call_later(0.001, self._gather)  # what arrives may be refused, of which nobody tells
+            return
+        self._since = None
+        with self._changed:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._waiting.extend(self._gathering)
+        self._gathering.clear()
+        self._changed.notify()
 
     def close(self) -> None:
         """Answer what waits, then end the thread."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._hand_over()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -96,12 +116,6 @@ class Batcher:
                 if self._closed:
                     return []
                 self._changed.wait()
-            stop = time.monotonic() + self._limits.wait
-            while self._images < self._limits.batch and self._arriving() and not self._closed:
-                left = stop - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(min(left, 0.001))  # what arrives may be refused, of which nobody tells
             batch, images = [], 0
             while self._waiting:
                 size = len(self._waiting[0][0].images)

@@ -3,14 +3,16 @@
 import asyncio
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from shortlist.model import Model
+from shortlist.model.images import pixels_for
 from shortlist.serve.limits import Limits
 from shortlist.serve.refusals import BadImage
 
@@ -18,6 +20,7 @@ __all__ = ["FORMATS", "Decoder", "decode"]
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 _SOME = 8  # images that are decoded in one go: to change threads costs as much as to decode a small one
+_SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded at once, in 3 ms or so
 
 
 class _Timed(io.BytesIO):
@@ -34,7 +37,7 @@ class _Timed(io.BytesIO):
 
 
 def decode(content: bytes, model: Model, limits: Limits) -> Tensor:
-    """Return the input (1, ...) for the network of an image in memory.
+    """Return the bytes (1, channels, height, width) for the network of an image in memory, not normalized.
 
     The format is found by the content, whatever the name or the type that were sent. A rotation in the EXIF
     data is applied; of images with several frames the first is taken; nothing else of the file is looked at.
@@ -42,20 +45,37 @@ def decode(content: bytes, model: Model, limits: Limits) -> Tensor:
     Raises:
         BadImage: With 413 if it is too large, 415 if it is in another format, 422 if it is damaged.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    with refusing(limits), opened(content, limits) as image:
+        return pixels(image, model)
 
+
+def opened(content: bytes, limits: Limits) -> Image.Image:
+    """Open an image whose size is allowed; nothing is decoded yet."""
     if not content:
         raise BadImage(422, "empty_image", "The image is empty: it has no bytes.")
     if len(content) > limits.image_bytes:
         raise BadImage(413, "image_too_large", f"The image has more than {limits.image_bytes:,} bytes.")
+    image = Image.open(_Timed(content, limits.decode_seconds), formats=FORMATS)
+    if image.width * image.height > limits.pixels:
+        image.close()
+        raise _too_many_pixels(limits)
+    return image
+
+
+def pixels(image: Image.Image, model: Model) -> Tensor:
+    """Decode an opened image, upright, to the bytes (1, ...) for a network."""
+    assert model.preprocessing is not None  # by the service
+    image.load()
+    with suppress(Exception):  # damaged EXIF data say nothing
+        ImageOps.exif_transpose(image, in_place=True)
+    return pixels_for(image, model.preprocessing)[None]
+
+
+@contextmanager
+def refusing(limits: Limits) -> Iterator[None]:
+    """Turn whatever decoders raise into a refusal."""
     try:
-        with Image.open(_Timed(content, limits.decode_seconds), formats=FORMATS) as image:
-            if image.width * image.height > limits.pixels:
-                raise _too_many_pixels(limits)
-            image.load()
-            with suppress(Exception):  # damaged EXIF data say nothing
-                ImageOps.exif_transpose(image, in_place=True)
-            return model.prepare([image])
+        yield
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -77,7 +97,7 @@ def _too_many_pixels(limits: Limits) -> BadImage:
 
 
 class Decoder:
-    """A pool of a few threads that decode; the decoders of Pillow let other threads run."""
+    """Decodes at once what is small, and the rest in a few threads; Pillow lets other threads run."""
 
     def __init__(self, model: Model, limits: Limits) -> None:
         self.model, self.limits = model, limits
@@ -85,12 +105,34 @@ class Decoder:
 
     async def each(self, contents: Sequence[bytes]) -> list[Tensor | BadImage]:
         """Decode images, some at a time; for a bad one, what is wrong with it and its number."""
-        loop = asyncio.get_running_loop()
-        parts = [range(start, min(start + _SOME, len(contents))) for start in range(0, len(contents), _SOME)]
+        results: list[Tensor | BadImage | None] = self._small(contents)
+        rest = [number for number, result in enumerate(results) if result is None]
+        loop, parts = asyncio.get_running_loop(), [rest[i : i + _SOME] for i in range(0, len(rest), _SOME)]
         jobs = [loop.run_in_executor(self._pool, self._decode_some, contents, part) for part in parts]
-        return [result for part in await asyncio.gather(*jobs) for result in part]
+        for part, found in zip(parts, await asyncio.gather(*jobs) if jobs else (), strict=True):
+            for number, result in zip(part, found, strict=True):
+                results[number] = result
+        return [result for result in results if result is not None]
 
-    def _decode_some(self, contents: Sequence[bytes], numbers: range) -> list[Tensor | BadImage]:
+    def _small(self, contents: Sequence[bytes]) -> list[Tensor | BadImage | None]:
+        """Decode a request that is small in all, where it is: another thread costs more than that."""
+        results: list[Tensor | BadImage | None] = [None] * len(contents)
+        if sum(map(len, contents)) > _SMALL_BYTES:
+            return results
+        left = _SMALL_PIXELS
+        for number, content in enumerate(contents):
+            try:
+                with refusing(self.limits), opened(content, self.limits) as image:
+                    left -= image.width * image.height
+                    if left < 0:
+                        break
+                    results[number] = pixels(image, self.model)
+            except BadImage as bad:
+                bad.image = number
+                results[number] = bad
+        return results
+
+    def _decode_some(self, contents: Sequence[bytes], numbers: Sequence[int]) -> list[Tensor | BadImage]:
         results: list[Tensor | BadImage] = []
         for number in numbers:
             try:

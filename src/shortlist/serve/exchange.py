@@ -38,7 +38,8 @@ class Query:
     """A question about one object.
 
     Args:
-        images: Prepared inputs of 1 or more photos of the object (n, ...).
+        images: Prepared inputs (n, ...) of 1 or more photos of the object, or their bytes, uint8, which the
+            model's preprocessing is still to normalize.
         choice: What makes the set.
         classes: Indices of the classes that are possible; all of them if ``None``.
         limit: Largest number of candidates that are listed, in the set or not.

@@ -1,22 +1,25 @@
-"""Read a multipart form into memory while its bytes are counted; nothing is ever written to disk."""
+"""Read a body into memory while its bytes are counted, and take a form apart; nothing goes to disk."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from python_multipart import MultipartParser
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import BadImage, Refusal
 
-__all__ = ["Form", "Upload", "read_body", "read_form"]
+__all__ = ["Form", "Upload", "in_time", "parse_form", "read_body", "read_form"]
 
+Result = TypeVar("Result")
 _FIELD_BYTES = 4096
+_HEAD_BYTES = 4096  # of one part
 _NAME = 255  # characters of a file's name that are kept
+_ORDINARY = re.compile(rb'\s*form-data; ?name="([^"\\]*)"(?:; ?filename="([^"\\]*)")?\s*')
 
 
 @dataclass(frozen=True)
@@ -47,127 +50,133 @@ async def read_form(request: Request, limits: Limits, held: Held, *, max_files: 
         raise Refusal(415, "not_multipart", "The body must be multipart/form-data with a file as 'images'.")
     boundary = options.get(b"boundary")
     if not boundary:
-        raise Refusal(400, "bad_form", "The form is not well formed: its type has no boundary.")
-    reader = _Reader(limits, max_files)
-    try:
-        parser = MultipartParser(boundary, reader.callbacks())
-        async for piece in _pieces(request, limits, held):
-            parser.write(piece)
-        parser.finalize()
-    except FormParserError:
-        raise Refusal(400, "bad_form", "The form is not well formed: it cannot be read to its end.") from None
-    if not reader.ended:
-        raise Refusal(400, "bad_form", "The form is not well formed: it ends too early.")
-    return reader.form
+        raise _bad_form("its type has no boundary")
+    body = await read_body(request, limits, held, most=limits.request_bytes)
+    return parse_form(body, boundary, limits, max_files=max_files)
 
 
 async def read_body(request: Request, limits: Limits, held: Held, *, most: int) -> bytes:
-    """Read a small body, such as JSON, of ``most`` bytes."""
-    parts, size = [], 0
-    async for piece in _pieces(request, limits, held):
-        size += len(piece)
-        if size > most:
-            raise Refusal(413, "too_large", f"The body has more than {most:,} bytes.")
-        parts.append(piece)
-    return b"".join(parts)
+    """Read a body of at most so many bytes; what is said of its length is checked before it is read.
 
-
-async def _pieces(request: Request, limits: Limits, held: Held) -> AsyncIterator[bytes]:
-    """Give the body piece by piece; what it says of its length is checked before, and counted on the way."""
-    too_large = Refusal(413, "too_large", f"The request has more than {limits.request_bytes:,} bytes.")
-    said = request.headers.get("content-length", "0")
+    Raises:
+        Refusal: With 413 if it is too large, 408 if it takes too long, 503 if all requests together hold too
+            much.
+    """
+    said = request.headers.get("content-length", "")
     expected = int(said) if said.isdecimal() else 0
-    if expected > limits.request_bytes:
-        raise too_large
+    if expected > most:
+        raise _too_large(most)
     held.hold(expected)
-    size, stream = 0, request.stream()
-    stop = asyncio.get_running_loop().time() + limits.body_seconds
     try:
-        while True:
-            left = stop - asyncio.get_running_loop().time()
-            piece = await asyncio.wait_for(anext(stream, None), left)
-            if piece is None:
-                return
-            size += len(piece)
-            if size > limits.request_bytes:
-                raise too_large
-            if size > expected:
-                held.hold(size - expected)
-                expected = size
-            if piece:
-                yield piece
-    except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+        return await in_time(_pieces(request, held, most, expected), limits.body_seconds)
+    except TimeoutError:
         raise Refusal(408, "too_slow", f"The body was not there in {limits.body_seconds:g} s.") from None
-    except ClientDisconnect:
-        raise Refusal(400, "gone", "The client went away.") from None
 
 
-class _Reader:
-    """The callbacks of the parser, which collect the parts of a form."""
+async def in_time(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """Do some work in this task, or raise a ``TimeoutError``; another task would cost ten times more."""
+    task, expired = asyncio.current_task(), False
+    assert task is not None
 
-    def __init__(self, limits: Limits, max_files: int) -> None:
-        self.form, self.ended = Form(), False
-        self._limits, self._max_files = limits, max_files
-        self._files = self._fields = 0
-        self._header, self._value = bytearray(), bytearray()
-        self._begin()
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
 
-    def callbacks(self) -> Any:
-        """Return the callbacks by the parser's names."""
-        return {
-            "on_part_begin": self._begin,
-            "on_part_data": self._data,
-            "on_part_end": self._end,
-            "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
-            "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
-            "on_header_end": self._header_end,
-            "on_headers_finished": self._headers_finished,
-            "on_end": self._all_read,
-        }
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not expired:
+            raise
+        if sys.version_info >= (3, 11):
+            task.uncancel()
+        raise TimeoutError from None
+    finally:
+        timer.cancel()
 
-    def _begin(self) -> None:
-        self._disposition, self._content = b"", bytearray()
-        self._name, self._filename = "", None
 
-    def _header_end(self) -> None:
-        if self._header.lower() == b"content-disposition":
-            self._disposition = bytes(self._value)
-        self._header, self._value = bytearray(), bytearray()
+async def _pieces(request: Request, held: Held, most: int, expected: int) -> bytes:
+    pieces, size, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "gone", "The client went away.")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        more = message.get("more_body", False)
+        if size > most:
+            raise _too_large(most)
+        if size > expected:
+            held.hold(size - expected)
+            expected = size
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _headers_finished(self) -> None:
-        _, options = parse_options_header(self._disposition)
-        if b"name" not in options:
-            raise Refusal(400, "bad_form", "The form is not well formed: a part of it has no name.")
-        self._name = options[b"name"].decode("utf-8", "replace")[:_NAME]
-        if b"filename" in options:
-            self._filename = options[b"filename"].decode("utf-8", "replace")[:_NAME]
-            self._files += 1
-            if self._files > self._max_files:
-                raise Refusal(
-                    413, "too_many_images", f"At most {self._max_files} images can be sent at once."
-                )
-        else:
-            self._fields += 1
-            if self._fields > 2 * self._max_files:
-                raise Refusal(413, "too_many_fields", f"The form has more than {2 * self._max_files} fields.")
 
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        of_file = self._filename is not None
-        if len(self._content) + end - start > (self._limits.image_bytes if of_file else _FIELD_BYTES):
-            if of_file:
-                most = self._limits.image_bytes
-                raise BadImage(413, "image_too_large", f"An image has more than {most:,} bytes.")
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, "too_large", f"The body has more than {most:,} bytes.")
+
+
+def _bad_form(why: str) -> Refusal:
+    return Refusal(400, "bad_form", f"The form is not well formed: {why}.")
+
+
+def parse_form(body: bytes, boundary: bytes, limits: Limits, *, max_files: int) -> Form:
+    """Take the body of a form apart.
+
+    Raises:
+        Refusal: With 400 if it is not well formed, 413 if it has too much of something.
+    """
+    form, files, fields = Form(), 0, 0
+    delimiter = b"\r\n--" + boundary
+    if not body.startswith(delimiter[2:]):
+        raise _bad_form("it does not start with its boundary")
+    place = len(delimiter) - 2
+    while not body.startswith(b"--", place):
+        head_end = body.find(b"\r\n\r\n", place, place + _HEAD_BYTES)
+        if not body.startswith(b"\r\n", place) or head_end < 0:
+            raise _bad_form("it cannot be read to its end")
+        name, filename = _names(body[place + 2 : head_end])
+        files, fields = files + (filename is not None), fields + (filename is None)
+        if files > max_files:
+            raise Refusal(413, "too_many_images", f"At most {max_files} images can be sent at once.")
+        if fields > 2 * max_files:
+            raise Refusal(413, "too_many_fields", f"The form has more than {2 * max_files} fields.")
+        start, end = head_end + 4, body.find(delimiter, head_end + 4)
+        if end < 0:
+            raise _bad_form("it ends too early")
+        _keep(form, name, filename, body[start:end], limits)
+        place = end + len(delimiter)
+    return form
+
+
+def _keep(form: Form, name: str, filename: str | None, content: bytes, limits: Limits) -> None:
+    if filename is None:
+        if len(content) > _FIELD_BYTES:
             raise Refusal(413, "too_large", f"A field of the form has more than {_FIELD_BYTES:,} bytes.")
-        self._content += data[start:end]
+        form.fields.setdefault(name, []).append(content.decode("utf-8", "replace"))
+        return
+    if len(content) > limits.image_bytes:
+        raise BadImage(413, "image_too_large", f"An image has more than {limits.image_bytes:,} bytes.")
+    form.files.setdefault(name, []).append(Upload(filename, content))
 
-    def _end(self) -> None:
-        if self._filename is not None:
-            upload = Upload(self._filename, bytes(self._content))
-            self.form.files.setdefault(self._name, []).append(upload)
-        else:
-            text = self._content.decode("utf-8", "replace")
-            self.form.fields.setdefault(self._name, []).append(text)
-        self._content = bytearray()
 
-    def _all_read(self) -> None:
-        self.ended = True
+def _names(head: bytes) -> tuple[str, str | None]:
+    """Return the name of a field and, if it is a file, the name that the client gave it."""
+    disposition = b""
+    for line in head.split(b"\r\n"):
+        key, _, value = line.partition(b":")
+        if key.lower() == b"content-disposition":
+            disposition = value
+    if found := _ORDINARY.fullmatch(disposition):
+        name, filename = found.groups()
+    else:
+        _, options = parse_options_header(disposition)
+        name, filename = options.get(b"name"), options.get(b"filename")
+    if name is None:
+        raise _bad_form("a part of it has no name")
+    return _text(name), None if filename is None else _text(filename)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")[:_NAME]

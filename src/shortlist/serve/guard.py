@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -46,7 +45,8 @@ class Guard:
     ) -> None:
         self._app, self._metrics, self._hosts = app, metrics, hosts
         policy = "cross-origin" if other_origins else "same-origin"
-        self._headers = {**_HEADERS, "Cross-Origin-Resource-Policy": policy}
+        headers = {**_HEADERS, "Cross-Origin-Resource-Policy": policy}
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -74,7 +74,9 @@ class Guard:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]
+    ) -> None:
         self._receive, self._send, self._headers = receive, send, headers
         sent = {name for name, _ in scope["headers"]}
         self._unread = b"content-length" in sent or b"transfer-encoding" in sent
@@ -90,16 +92,13 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            for name, value in self._headers.items():
-                headers.setdefault(name, value)
-            await self._drain()
+            message["headers"] = [*message.get("headers", ()), *self._headers]
+            if self._unread and self._may_drain:
+                await self._drain()
         await self._send(message)
 
     async def _drain(self) -> None:
         """Read on for a while, and keep nothing: a client that is still sending would miss the answer."""
-        if not self._unread or not self._may_drain:
-            return
         size = 0
         with suppress(asyncio.TimeoutError):
             stop = time.monotonic() + _DRAIN_SECONDS

@@ -12,12 +12,13 @@ from starlette.requests import Request
 
 from shortlist.serve import examples, schemas
 from shortlist.serve.forms import Form, Upload, read_body, read_form
-from shortlist.serve.limits import MAX_IMAGES
+from shortlist.serve.limits import MAX_IMAGES, Limits
 from shortlist.serve.metrics import CONTENT_TYPE
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
+from shortlist.serve.shortcut import Shortcut
 
-__all__ = ["v1_routes"]
+__all__ = ["identify_shortcuts", "v1_routes"]
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
@@ -28,7 +29,8 @@ _EXAMPLES = 12  # images of a class
 def v1_routes(service: Service) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter()
-    _add_identify(router, service)
+    for shortcut in identify_shortcuts(service):
+        _describe(router, shortcut, service.limits)
     _add_classes(router, service)
     _add_class(router, service)
     _add_model(router, service)
@@ -38,16 +40,10 @@ def v1_routes(service: Service) -> APIRouter:
     return router
 
 
-def _add_identify(router: APIRouter, service: Service) -> None:
+def identify_shortcuts(service: Service) -> list[Shortcut]:
+    """Return the routes that are called most."""
     limits = service.limits
 
-    @router.post(
-        "/v1/identify",
-        response_model=schemas.IdentifyAnswer,
-        responses=examples.responses("identify", 400, 401, 408, 413, 415, 422, 429, 503),
-        openapi_extra=examples.images_body(MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."),
-        summary="The short list of one object",
-    )
     async def identify(request: Request, options: Annotated[schemas.IdentifyOptions, Query()]) -> Response:
         """Answer with the classes that photos of one object may show, best first, and what is promised."""
         start = time.perf_counter()
@@ -57,13 +53,6 @@ def _add_identify(router: APIRouter, service: Service) -> None:
             answer = await service.answer_object(uploads, options, held)
         return Response(service.written(answer, start=start, images=len(uploads)), media_type=_JSON)
 
-    @router.post(
-        "/v1/identify/batch",
-        response_model=schemas.BatchAnswer,
-        responses=examples.responses("batch", 400, 401, 408, 413, 415, 422, 429, 503),
-        openapi_extra=examples.images_body(limits.batch_images, "Photos of as many objects, one of each."),
-        summary="The short lists of several objects",
-    )
     async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
         """Answer for each photo by itself; a bad one gets the status ``bad_image``."""
         start = time.perf_counter()
@@ -71,6 +60,29 @@ def _add_identify(router: APIRouter, service: Service) -> None:
             form = await read_form(request, limits, held, max_files=limits.batch_images)
             results = await service.answer_each(images_of(form), options, held)
         return Response(service.written_each(results, start=start), media_type=_JSON)
+
+    return [
+        Shortcut("/v1/identify", identify, schemas.IdentifyOptions),
+        Shortcut("/v1/identify/batch", identify_batch, schemas.BatchOptions),
+    ]
+
+
+def _describe(router: APIRouter, shortcut: Shortcut, limits: Limits) -> None:
+    """Add a route that is called most to those that OpenAPI describes."""
+    refused = (400, 401, 408, 413, 415, 422, 429, 503)
+    if shortcut.options is schemas.IdentifyOptions:
+        answer, name, summary = schemas.IdentifyAnswer, "identify", "The short list of one object"
+        most, words = MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."
+    else:
+        answer, name, summary = schemas.BatchAnswer, "batch", "The short lists of several objects"
+        most, words = limits.batch_images, "Photos of as many objects, one of each."
+    router.post(
+        shortcut.path,
+        response_model=answer,
+        responses=examples.responses(name, *refused),
+        openapi_extra=examples.images_body(most, words),
+        summary=summary,
+    )(shortcut.endpoint)
 
 
 def images_of(form: Form) -> list[Upload]:

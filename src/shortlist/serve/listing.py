@@ -1,0 +1,86 @@
+"""Lists of rows that were decided alike: which classes are listed, and from where on they are in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist.predictors import Ladder
+from shortlist.serve.exchange import EntersAt
+
+__all__ = ["Decided", "Listing"]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The classes to list of one row, the best first.
+
+    Args:
+        classes: Their indices.
+        probabilities: Their probabilities.
+        in_set: Whether they are in the set.
+        enters_at: From where on they are.
+        members: Indices of all classes of the set, listed or not.
+        mass: Sum of the probabilities of the set.
+    """
+
+    classes: list[int]
+    probabilities: list[float]
+    in_set: list[bool]
+    enters_at: list[EntersAt]
+    members: list[int]
+    mass: float
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The sets of some rows.
+
+    Args:
+        sets: Whether each class is in the set (n, c), bool.
+        possible: Whether each class is possible (n, c), bool.
+        order: Values (n, c) by which classes are listed, the largest first.
+        values: Values (n, c) that the ladder knows; ``None`` if there is no ladder.
+        ladder: Says from where on a class is in the set of a coverage or an average size.
+    """
+
+    sets: np.ndarray
+    possible: np.ndarray
+    order: np.ndarray
+    values: np.ndarray | None
+    ladder: Ladder | None
+
+    def listings(self, probabilities: np.ndarray, limit: int) -> list[Listing]:
+        """List the classes of each row: those of the set first, then the next best, ``limit`` in all."""
+        sets = self.sets & self.possible
+        best_first = np.argsort(-self.order, axis=1, kind="stable")
+        members = np.take_along_axis(sets, best_first, axis=1)
+        members_first = np.argsort(~members, axis=1, kind="stable")
+        places = np.sort(members_first[:, :limit], axis=1)
+        classes = np.take_along_axis(best_first, places, axis=1)
+        listed = zip(
+            np.minimum(self.possible.sum(1), limit).tolist(),
+            classes.tolist(),
+            np.take_along_axis(probabilities, classes, axis=1).tolist(),
+            np.take_along_axis(members, places, axis=1).tolist(),
+            self._enters_at(classes, places),
+            sets,
+            np.where(sets, probabilities, 0.0).sum(1).tolist(),
+            strict=True,
+        )
+        # impossible classes have the last places: they are cut off where fewer than the limit are possible
+        return [
+            Listing(c[:number], p[:number], i[:number], e[:number], np.flatnonzero(own).tolist(), mass)
+            for number, c, p, i, e, own, mass in listed
+        ]
+
+    def _enters_at(self, classes: np.ndarray, places: np.ndarray) -> list[list[EntersAt]]:
+        tops: Sequence[list[int]] = (places + 1).tolist()
+        if self.ladder is None or self.values is None:
+            return [[EntersAt(top, None, None) for top in row] for row in tops]
+        rows, most = self.ladder.rows, len(self.ladder.pooled)
+        entries = self.ladder.entries_of(np.take_along_axis(self.values, classes, axis=1))
+        coverages = (entries.rank / (rows + 1)).tolist()
+        sizes = (entries.budget / rows).astype(object)
+        sizes[entries.budget >= most] = None  # beyond what the ladder knows
+        return [list(map(EntersAt, *row)) for row in zip(tops, coverages, sizes.tolist(), strict=True)]
