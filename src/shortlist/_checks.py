@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
@@ -29,6 +30,7 @@ __all__ = [
     "promote",
     "refuse_second_derivative",
     "refuse_transforms",
+    "tensor_of",
     "values_hidden",
 ]
 
@@ -143,9 +145,34 @@ def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: b
 
 def check_scores(scores: Tensor, *, name: str = "logits") -> None:
     """Require a floating (n, c) tensor."""
-    if not isinstance(scores, Tensor) or scores.ndim != 2 or not scores.is_floating_point():
-        got = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}")
+    if isinstance(scores, Tensor) and scores.ndim == 2 and scores.is_floating_point():
+        return
+    got = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+    hint = ""
+    if hasattr(scores, "set_logits"):
+        hint = ": of a network with two heads, pass output.set_logits"
+    elif isinstance(scores, Tensor) and scores.ndim > 2:
+        hint = (
+            f": there are {scores.ndim} dimensions. If the second one has the classes, as for each pixel of "
+            "an image, make a row of each place: logits.movedim(1, -1).flatten(0, -2) and target.flatten()"
+        )
+    raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}{hint}")
+
+
+def tensor_of(values: Any, *, device: torch.device | None = None) -> Any:
+    """Convert a NumPy array to a tensor, whole numbers to int64; leave anything else as it is.
+
+    Example:
+        >>> tensor_of(np.array([[0.25, 0.75]], dtype=np.float32))
+        tensor([[0.2500, 0.7500]])
+    """
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"an array must hold numbers, got {values.dtype}")
+    shared = values.flags.writeable and values.flags.c_contiguous
+    tensor = torch.from_numpy(values if shared else values.copy())
+    return (tensor.long() if values.dtype.kind in "iu" else tensor).to(device)
 
 
 def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) -> bool:

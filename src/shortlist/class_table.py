@@ -17,7 +17,7 @@ GROUPS = ("few", "medium", "many")
 """Groups of classes by their number of training examples."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClassTable:
     """A table with the name, id, parents and number of training examples of each class, by class index.
 
@@ -59,6 +59,19 @@ class ClassTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        """Show how many classes there are, the first names, and what else is known.
+
+        Example:
+            >>> ClassTable(names=("oak", "beech", "birch", "ash"), counts=(150, 20, 3, 4))
+            ClassTable(4 classes: oak, beech, birch, ...; 177 training rows)
+        """
+        names = ", ".join([*self.names[:3], *(["..."] if len(self) > 3 else [])])
+        known = [f"{len(self):,} classes: {names}"]
+        known += [f"levels: {', '.join(self.parents)}"] if self.parents else []
+        known += [f"{sum(self.counts):,} training rows"] if self.counts else []
+        return f"ClassTable({'; '.join(known)})"
 
     @property
     def class_counts(self) -> Tensor:

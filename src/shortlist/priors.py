@@ -1,20 +1,44 @@
 """Priors, weights and margins of the classes, from their training counts."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_class_vector, check_number
+from shortlist._checks import check_choice, check_class_vector, check_number, tensor_of
 
-__all__ = ["ZeroCounts", "class_balanced_weights", "class_priors", "margins_from_counts", "usable_counts"]
+__all__ = [
+    "Counts",
+    "ZeroCounts",
+    "as_counts",
+    "class_balanced_weights",
+    "class_priors",
+    "margins_from_counts",
+    "usable_counts",
+]
 
 ZeroCounts = Literal["error", "floor"]
 """What a class without examples is: an error, or counted as one example (``floor``)."""
+Counts = Tensor | np.ndarray | Sequence[float]
+"""Number of training examples of each class (c,): a tensor, an array or a list."""
+
+
+def as_counts(class_counts: Any, *, device: torch.device | None = None) -> Any:
+    """Convert counts from a list or an array to a tensor; leave anything else as it is.
+
+    Example:
+        >>> as_counts([6, 3, 1])
+        tensor([6, 3, 1])
+    """
+    if isinstance(class_counts, list | tuple) and all(isinstance(n, int | float) for n in class_counts):
+        return torch.tensor(class_counts, device=device)
+    return tensor_of(class_counts, device=device)
 
 
 def usable_counts(
-    class_counts: Tensor,
+    class_counts: Counts,
     *,
     zero_counts: ZeroCounts,
     num_classes: int | None = None,
@@ -22,6 +46,7 @@ def usable_counts(
 ) -> Tensor:
     """Check the counts and return them in float64, each at least 1; ``anywhere`` checks accelerators too."""
     check_choice("zero_counts", zero_counts, ("error", "floor"))
+    class_counts = as_counts(class_counts)
     low = check_class_vector("class_counts", class_counts, num_classes=num_classes)
     if not class_counts.numel():
         raise ValueError("class_counts must have at least one entry, got none")
@@ -42,11 +67,11 @@ def _as_given(result: Tensor, class_counts: Tensor) -> Tensor:
     return result.to(class_counts.dtype if kept else torch.get_default_dtype())
 
 
-def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> Tensor:
+def class_priors(class_counts: Counts, *, zero_counts: ZeroCounts = "error") -> Tensor:
     r"""Return the share of each class in the training set, :math:`\pi_c = n_c / \sum n`.
 
     Args:
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         zero_counts: What to do with a class that has none: ``"error"``, or ``"floor"`` to count it as 1. A
             prior is never 0, and its logarithm never infinite. Functions do not look at counts on an
             accelerator or under ``torch.compile``, where ``"error"`` acts as ``"floor"``; modules look once,
@@ -62,19 +87,20 @@ def class_priors(class_counts: Tensor, *, zero_counts: ZeroCounts = "error") -> 
         >>> class_priors(torch.tensor([6, 3, 1]))
         tensor([0.6000, 0.3000, 0.1000])
     """
+    class_counts = as_counts(class_counts)
     counts = usable_counts(class_counts, zero_counts=zero_counts)
     return _as_given(counts / counts.sum(), class_counts)
 
 
 def class_balanced_weights(
-    class_counts: Tensor, *, beta: float = 0.9999, zero_counts: ZeroCounts = "error"
+    class_counts: Counts, *, beta: float = 0.9999, zero_counts: ZeroCounts = "error"
 ) -> Tensor:
     r"""Return weights by effective number of examples, :math:`(1 - \beta) / (1 - \beta^{n_c})`, with mean 1.
 
     ``beta=0`` weighs all classes alike; as beta nears 1 the weights become inverse counts.
 
     Args:
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         beta: How much the effective number follows the counts, in [0, 1); 0 gives equal weights.
         zero_counts: See :func:`class_priors`.
 
@@ -92,18 +118,19 @@ def class_balanced_weights(
     check_number("beta", beta, low=0.0)
     if beta >= 1:
         raise ValueError(f"beta must be < 1, got {beta!r}")
+    class_counts = as_counts(class_counts)
     counts = usable_counts(class_counts, zero_counts=zero_counts)
     weights = (1 - beta) / (1 - beta**counts)
     return _as_given(weights / weights.mean(), class_counts)
 
 
 def margins_from_counts(
-    class_counts: Tensor, *, max_margin: float, zero_counts: ZeroCounts = "error"
+    class_counts: Counts, *, max_margin: float, zero_counts: ZeroCounts = "error"
 ) -> Tensor:
     r"""Return margins proportional to :math:`n_c^{-1/4}`, the largest of which is ``max_margin``.
 
     Args:
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         max_margin: Margin of the rarest class.
         zero_counts: See :func:`class_priors`.
 
@@ -115,5 +142,6 @@ def margins_from_counts(
         tensor([0.2000, 0.4000])
     """
     check_number("max_margin", max_margin, above=0.0)
+    class_counts = as_counts(class_counts)
     raw = usable_counts(class_counts, zero_counts=zero_counts).pow(-0.25)
     return _as_given(max_margin * raw / raw.max(), class_counts)

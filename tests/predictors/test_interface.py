@@ -50,7 +50,11 @@ def rows(n=300, c=6, seed=3):
     [
         (torch.zeros(0, 6), torch.zeros(0, dtype=torch.int64), "calibration .*needs at least .* row"),
         ([[1.0, 2.0]], torch.tensor([0]), r"scores must be a floating tensor of shape \(n, c\), got list"),
-        (np.zeros((3, 6)), torch.zeros(3, dtype=torch.int64), "scores must be .* got ndarray"),
+        (
+            np.zeros((3, 6), dtype=np.int64),
+            torch.zeros(3, dtype=torch.int64),
+            "scores must be .* got torch.int64",
+        ),
         (torch.tensor(1.0), torch.tensor([0]), r"scores must be .* got torch.float32 \(\)"),
         (torch.zeros(3, 6), [0, 1, 2], "target must be int64 .* got list"),
         (torch.zeros(3, 6), torch.zeros(2, dtype=torch.int64), r"target must be .* shape \(3,\)"),

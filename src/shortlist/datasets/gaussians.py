@@ -25,7 +25,7 @@ __all__ = [
 TWO_GAUSSIANS_BALANCED_ERROR = 0.5 * math.erfc(1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianSplits(Splits):
     """A data set of Gaussian classes of unit variance, and its distribution.
 

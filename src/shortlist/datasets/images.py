@@ -139,6 +139,10 @@ class ImageFiles(Dataset):
         self._failed = torch.zeros(len(self.paths), dtype=torch.bool).share_memory_()
         self._warned = False
 
+    def __repr__(self) -> str:
+        first = f" such as {self.paths[0]}" if len(self) else ""
+        return f"ImageFiles({len(self):,} images{first})"
+
     def __len__(self) -> int:
         return len(self.targets)
 

@@ -24,7 +24,7 @@ class Split(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Splits:
     """The training, validation and test parts of a data set, and its class table.
 
@@ -36,6 +36,19 @@ class Splits:
     test: Split
     class_table: ClassTable
     calibration: Split | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        """Show the numbers of rows and classes.
+
+        Example:
+            >>> part = TensorSplit(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+            >>> part, Splits(part, part, part, ClassTable(["oak", "ash"]))
+            (TensorSplit(4 rows of shape (2,)), Splits(4 training, 4 validation, 4 test rows; 2 classes))
+        """
+        parts = [f"{len(self.train):,} training", f"{len(self.val):,} validation"]
+        parts += [] if self.calibration is None else [f"{len(self.calibration):,} calibration"]
+        rows = ", ".join([*parts, f"{len(self.test):,} test rows"])
+        return f"{type(self).__name__}({rows}; {len(self.class_table):,} classes)"
 
 
 class TensorSplit(Dataset):
@@ -57,6 +70,9 @@ class TensorSplit(Dataset):
                 f"targets must be int64 of shape ({len(inputs)},), got {targets.dtype} {tuple(targets.shape)}"
             )
         self.inputs, self.targets, self.transform = inputs, targets, transform
+
+    def __repr__(self) -> str:
+        return f"TensorSplit({len(self):,} rows of shape {tuple(self.inputs.shape[1:])})"
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -91,6 +107,9 @@ class ChangedSplit(Dataset):
 
     def __init__(self, split: Split, rows: Tensor, targets: Tensor) -> None:
         self.split, self.rows, self.targets = split, rows, targets
+
+    def __repr__(self) -> str:
+        return f"ChangedSplit({len(self):,} rows of {self.split!r})"
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -27,6 +27,7 @@ from shortlist.losses.smooth_topk import SmoothTopKLoss, smooth_topk_loss
 from shortlist.losses.sparse_top import SparseTopLoss, sparse_top_loss
 from shortlist.losses.topk_hinge import TopKHingeLoss, topk_hinge_loss
 from shortlist.losses.two_parameter_margin import TwoParameterMarginLoss, two_parameter_margin_loss
+from shortlist.priors import Counts
 
 __all__ = [
     "LOSSES",
@@ -103,7 +104,7 @@ LOSSES: dict[str, type[nn.Module]] = {
 
 
 def create(
-    name: str, *, class_counts: Tensor | None = None, weight: Tensor | None = None, **options: Any
+    name: str, *, class_counts: Counts | None = None, weight: Tensor | None = None, **options: Any
 ) -> nn.Module:
     """Make a loss by its name in ``LOSSES``, and give it the class counts if it needs them.
 
@@ -111,7 +112,7 @@ def create(
 
     Args:
         name: A key of ``LOSSES``.
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         weight: Weight of each class (c,), or ``None``.
         options: Other arguments of the loss.
 

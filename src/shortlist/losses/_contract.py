@@ -18,7 +18,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.priors import usable_counts
+from shortlist.priors import as_counts, usable_counts
 
 __all__ = [
     "ClassLoss",
@@ -271,6 +271,7 @@ class CountedLoss(ClassLoss):
     class_counts: Tensor
 
     def __init__(self, options: Mapping[str, Any], *, check: Callable[..., object] | None = None) -> None:
+        options = dict(options) | {"class_counts": as_counts(options["class_counts"])}
         super().__init__(options, check=check)
         check_weighting(self.weighting)
         usable_counts(self.class_counts, zero_counts=self.zero_counts, anywhere=True)

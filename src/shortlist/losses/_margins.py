@@ -16,7 +16,7 @@ from shortlist.losses._contract import (
     class_loss,
     log_weights,
 )
-from shortlist.priors import ZeroCounts, usable_counts
+from shortlist.priors import Counts, ZeroCounts, as_counts, usable_counts
 
 __all__ = [
     "Margins",
@@ -34,9 +34,10 @@ _calls: dict[str, int] = {}
 _warned: set[str] = set()
 
 
-def counts_of(logits: Tensor, class_counts: Tensor, zero_counts: ZeroCounts) -> Tensor:
+def counts_of(logits: Tensor, class_counts: Counts, zero_counts: ZeroCounts) -> Tensor:
     """Check the counts (c,); return them in float64, to be cast only where they meet the scores."""
     check_scores(logits)
+    class_counts = as_counts(class_counts, device=logits.device)
     return usable_counts(class_counts, zero_counts=zero_counts, num_classes=logits.shape[1])
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
 from shortlist.losses._margins import Margins, counts_of, margin_loss
-from shortlist.priors import ZeroCounts
+from shortlist.priors import Counts, ZeroCounts
 
 __all__ = ["BalancedCELoss", "balanced_ce_loss"]
 
@@ -16,7 +16,7 @@ def balanced_ce_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    class_counts: Tensor,
+    class_counts: Counts,
     zero_counts: ZeroCounts = "error",
     weighting: Weighting = "consistent",
     weight: Tensor | None = None,
@@ -34,7 +34,7 @@ def balanced_ce_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.

@@ -10,7 +10,7 @@ from shortlist._checks import check_class_vector, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, options_of
 from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import check_options, noised_topk_loss
-from shortlist.priors import ZeroCounts, margins_from_counts
+from shortlist.priors import Counts, ZeroCounts, as_counts, margins_from_counts
 
 __all__ = ["ImbalancedNoisedTopKLoss", "imbalanced_noised_topk_loss"]
 
@@ -19,7 +19,7 @@ def imbalanced_noised_topk_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    class_counts: Tensor | None = None,
+    class_counts: Counts | None = None,
     max_margin: float = 0.2,
     zero_counts: ZeroCounts = "error",
     margins: Float[Tensor, " c"] | None = None,
@@ -49,7 +49,8 @@ def imbalanced_noised_topk_loss(
     Args:
         logits: Cosine scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
-        class_counts: Number of training examples of each class (c,), from which the margins are made.
+        class_counts: Number of training examples of each class (c,), from which the margins are made: a
+            tensor, an array or a list.
         max_margin: Margin of the rarest class, with ``class_counts``.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         margins: Margin of each class (c,) in place of ``class_counts``.
@@ -80,6 +81,8 @@ def imbalanced_noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 12.
     """
+    if isinstance(logits, Tensor):
+        class_counts = as_counts(class_counts, device=logits.device)
     margins = _check_margins(class_counts, max_margin, zero_counts, margins)
     name = "imbalanced_noised_topk_loss"
     warn_unless_cosine(logits, scale=scale, name=name, target=target, ignore_index=ignore_index)
@@ -100,7 +103,7 @@ def imbalanced_noised_topk_loss(
 
 
 def _check_margins(
-    class_counts: Tensor | None, max_margin: float, zero_counts: ZeroCounts, margins: Tensor | None
+    class_counts: Counts | None, max_margin: float, zero_counts: ZeroCounts, margins: Tensor | None
 ) -> Tensor:
     """Return the margins that are given, or make them from the counts."""
     check_number("max_margin", max_margin, above=0.0)

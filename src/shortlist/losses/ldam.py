@@ -8,7 +8,7 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
 from shortlist.losses._margins import Margins, counts_of, margin_loss, warn_unless_cosine
-from shortlist.priors import ZeroCounts
+from shortlist.priors import Counts, ZeroCounts
 
 __all__ = ["LDAMLoss", "ldam_loss"]
 
@@ -17,7 +17,7 @@ def ldam_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    class_counts: Tensor,
+    class_counts: Counts,
     max_margin: float = 0.5,
     scale: float = 30.0,
     zero_counts: ZeroCounts = "error",
@@ -43,7 +43,7 @@ def ldam_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         max_margin: Margin of the rarest class.
         scale: Factor of the scores (gamma in the formula).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.

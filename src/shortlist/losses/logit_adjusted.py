@@ -8,7 +8,7 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
 from shortlist.losses._margins import Margins, counts_of, margin_loss
-from shortlist.priors import ZeroCounts
+from shortlist.priors import Counts, ZeroCounts
 
 __all__ = ["LogitAdjustedLoss", "logit_adjusted_loss"]
 
@@ -17,7 +17,7 @@ def logit_adjusted_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    class_counts: Tensor,
+    class_counts: Counts,
     tau: float = 1.0,
     zero_counts: ZeroCounts = "error",
     weighting: Weighting = "consistent",
@@ -37,7 +37,7 @@ def logit_adjusted_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         tau: How far to go from the micro (0) to the macro (1) optimum.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so

@@ -8,7 +8,7 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
 from shortlist.losses._margins import Margins, counts_of, margin_loss
-from shortlist.priors import ZeroCounts
+from shortlist.priors import Counts, ZeroCounts
 
 __all__ = ["TwoParameterMarginLoss", "two_parameter_margin_loss"]
 
@@ -17,7 +17,7 @@ def two_parameter_margin_loss(
     logits: Float[Tensor, "n c"],
     target: Tensor,
     *,
-    class_counts: Tensor,
+    class_counts: Counts,
     tau_true: float = 1.0,
     tau_others: float = 1.0,
     zero_counts: ZeroCounts = "error",
@@ -38,7 +38,7 @@ def two_parameter_margin_loss(
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
-        class_counts: Number of training examples of each class (c,).
+        class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
         tau_true: Strength on the true class (tau_1 in the formula).
         tau_others: Strength on the others (tau_2 in the formula).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.

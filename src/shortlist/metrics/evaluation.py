@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_count, check_scores, check_target
+from shortlist._checks import check_count, check_scores, check_target, tensor_of
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
@@ -39,10 +40,10 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @torch.no_grad()
 def evaluate(
-    scores: ScoreRows,
-    target: Tensor,
+    scores: ScoreRows | np.ndarray,
+    target: Tensor | np.ndarray,
     predictors: Mapping[str, Predictor],
-    class_table: ClassTable,
+    class_table: ClassTable | None = None,
     *,
     ks: Sequence[int] = (1, 3, 5, 10),
     activation: Activation = "softmax",
@@ -66,14 +67,14 @@ def evaluate(
 
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
-            made one after the other, where all would be too many to hold.
+            made one after the other, where all would be too many to hold. A NumPy array is converted.
         target: Class indices (n,).
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
             ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
             about all rows, the results say what came of it, and the share of under-covered classes.
             If it has an attribute ``taxonomy``, its answers are also counted by level.
-        class_table: Table of the classes. With training counts, there are metrics by group; with parents, the
-            coverage by genus or any other level.
+        class_table: Table of the classes; if ``None``, they are called "0", "1", ... With counts,
+            there are metrics by group; with parents, the coverage by genus or any other level.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
             ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
@@ -101,6 +102,8 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
+    scores, target = tensor_of(scores), tensor_of(target)
+    class_table = _numbered_classes(scores) if class_table is None else class_table
     c = _check_rows(scores, target, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
     ks = _check_options(c, class_table, ks, num_resamples, **options)
@@ -193,6 +196,14 @@ def results_of_rows(
             for name, predictor in predictors.items()
         },
     )
+
+
+def _numbered_classes(scores: Any) -> ClassTable:
+    """Return a table of classes that have only numbers, as many as there are scores of a row."""
+    if not isinstance(scores, Tensor):
+        raise ValueError("class_table must be given with scores in blocks of rows, got None")
+    check_scores(scores, name="scores")
+    return ClassTable([str(number) for number in range(scores.shape[1])])
 
 
 def _check_rows(scores: Any, target: Tensor, num_classes: int, ignore_index: int) -> int:

@@ -121,7 +121,11 @@ class SetResults:
     mean_level: float | None = None
 
 
-@dataclass(frozen=True)
+def _percent(estimate: "Estimate") -> str:
+    return "-" if estimate.value is None else f"{100 * estimate.value:.1f} %"
+
+
+@dataclass(frozen=True, repr=False)
 class Results:
     """All results of :func:`shortlist.metrics.evaluate`.
 
@@ -154,6 +158,15 @@ class Results:
     class_rows: tuple[int, ...]
     scores: ScoreResults
     sets: Mapping[str, SetResults]
+
+    def __repr__(self) -> str:
+        """Show the accuracies, and the coverage and size of each predictor's sets, in percent."""
+        shown = [f"top-{k} {_percent(one.micro)}" for k, one in self.scores.topk.items()]
+        shown += [
+            f"{name}: coverage {_percent(sets.coverage.micro)}, size {sets.size.micro.value:.2f}"
+            for name, sets in self.sets.items()
+        ]
+        return f"Results({self.rows:,} rows, {self.classes:,} classes; {'; '.join(shown)})"
 
     def metrics(self) -> dict[str, Estimate]:
         """Return all metrics by name, such as ``"top5.macro"`` or ``"sets.average_5.coverage.few"``."""

@@ -1,10 +1,12 @@
 """The base of all predictors: calibration at once or in batches, with the state in buffers."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from shortlist._checks import (
     check_scores,
     check_target,
     check_votes,
+    tensor_of,
 )
 from shortlist.predictors._activation import (
     Activation,
@@ -30,6 +33,7 @@ from shortlist.predictors.promise import Promise
 __all__ = [
     "CalibrationReport",
     "CalibrationWarning",
+    "Rows",
     "SetPredictor",
     "chunk_rows",
     "class_weights",
@@ -38,6 +42,8 @@ __all__ = [
 ]
 
 P = TypeVar("P", bound="SetPredictor")
+Rows = Tensor | np.ndarray
+"""Scores (n, c), or classes (n,)."""
 
 
 class CalibrationWarning(UserWarning):
@@ -161,19 +167,20 @@ class SetPredictor(KeepsPending, ABC):
         """Return the arguments of this predictor as plain values for JSON; priors are in the state."""
 
     @abstractmethod
-    def forward(self, scores: Tensor) -> Tensor:
-        """Return the sets (n, c), bool, of scores (n, c)."""
+    def forward(self, scores: Rows) -> Tensor:
+        """Return the sets (n, c), a bool tensor, of scores (n, c): a tensor or a NumPy array."""
 
-    def calibrate(self: P, scores: Tensor, target: Tensor | None = None) -> P:
+    def calibrate(self: P, scores: Rows, target: Rows | None = None) -> P:
         """Calibrate on all rows at once.
 
         Args:
-            scores: Scores (n, c) of rows that the model was not trained on.
+            scores: Scores (n, c) of rows that the model was not trained on, as a tensor or a NumPy array.
             target: True classes (n,), int64, which not all predictors need; -100 leaves a row out.
 
         Returns:
             The predictor itself.
         """
+        scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")
         if target is not None:
             self._counted(target, scores)
@@ -190,8 +197,9 @@ class SetPredictor(KeepsPending, ABC):
             raise
 
     @torch.no_grad()
-    def update(self, scores: Tensor, target: Tensor | None = None) -> None:
+    def update(self, scores: Rows, target: Rows | None = None) -> None:
         """Add a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
+        scores, target = self._tensors(scores, target)
         counted = self._check_rows(scores, target)
         if counted is not None and target is not None:
             scores, target = scores[counted], target[counted]
@@ -252,6 +260,21 @@ class SetPredictor(KeepsPending, ABC):
         self._set_num_classes(self._made_for)
         self._forget()
 
+    def extra_repr(self) -> str:
+        """Show the options, and on how many rows the predictor was calibrated."""
+        usual = {name: one.default for name, one in inspect.signature(type(self)).parameters.items()}
+        first = next(iter(usual), None)
+        options = self.options().items()
+        shown = [
+            f"{name}={_brief(value)}" for name, value in options if name == first or value != usual.get(name)
+        ]
+        if self.needs_calibration and not self.calibrated:
+            shown.append("not calibrated")
+        elif self.needs_calibration:
+            rows = "" if self.report is None else f" on {self.report.rows:,} rows"
+            shown.append(f"calibrated{rows}")
+        return ", ".join(shown)
+
     def _rows_at_once(self, num_classes: int) -> int:
         """Return how many rows of many to treat at once."""
         return chunk_rows(num_classes)
@@ -294,12 +317,18 @@ class SetPredictor(KeepsPending, ABC):
                 f"{'made for' if self._made_for else 'calibrated with'}, got {number}"
             )
 
-    def _check_ready(self, scores: Tensor) -> None:
-        """Check before a prediction that the predictor is calibrated and fits the scores."""
+    def _tensors(self, *arrays: Any) -> list[Any]:
+        """Return tensors for NumPy arrays, on the device of the predictor; others as they are."""
+        return [tensor_of(array, device=self.num_classes.device) for array in arrays]
+
+    def _checked(self, scores: Any) -> Tensor:
+        """Check before a prediction that the predictor is calibrated and fits the scores; return a tensor."""
+        (scores,) = self._tensors(scores)
         if not self.calibrated:
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
         check_finite(scores)
         self._check_classes(scores.shape[1])
+        return scores
 
     def _loaded(self) -> None:
         self._classes_known = int(self.num_classes)
@@ -307,6 +336,11 @@ class SetPredictor(KeepsPending, ABC):
             self._made_for = len(self.weights)
         threshold = self._buffers.get("threshold")
         self.calibrated = threshold is None or not bool(threshold.isnan().any())
+
+
+def _brief(value: Any) -> str:
+    """Show an option; of a part with a name and options, the name."""
+    return repr(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)
 
 
 def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:

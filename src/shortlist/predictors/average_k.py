@@ -4,13 +4,14 @@ import math
 import warnings
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_count, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Rows, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors.promise import Promise
 
@@ -90,13 +91,14 @@ class AverageK(SetPredictor):
         """Return the arguments of this predictor as plain values."""
         return {"k": self.k, "rule": self.rule, "tau": self.tau, "activation": self.activation}
 
-    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+    def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        self._check_ready(scores)
+        scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageK":
+    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
+        scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")
         self.reset()
         given, self.max_rows = self.max_rows, len(scores)  # known here: whatever the rows' order, it is exact

@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_number, check_scores, promote
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
+from shortlist.predictors._base import (
+    CalibrationReport,
+    CalibrationWarning,
+    Rows,
+    SetPredictor,
+    sets_in_chunks,
+)
 from shortlist.predictors._exact import exact_sum, from_units
 from shortlist.predictors._scored_rows import ScoredRows
 from shortlist.predictors._votes import Votes, find_votes, scored_votes
@@ -77,8 +84,8 @@ class Conformal(SetPredictor):
 
     def __init__(
         self,
-        *,
         coverage: float = 0.9,
+        *,
         score: str | ConformityScore | None = None,
         rule: str | ThresholdRule | None = None,
         priors: Tensor | None = None,
@@ -144,14 +151,16 @@ class Conformal(SetPredictor):
             "activation": self.activation,
         }
 
-    def forward(self, scores: Float[Tensor, "n c"], *, uniform: Tensor | None = None) -> Bool[Tensor, "n c"]:
+    def forward(
+        self, scores: Float[Tensor, "n c"] | np.ndarray, *, uniform: Tensor | None = None
+    ) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c).
 
         Args:
             scores: Scores (n, c).
             uniform: Uniform draws (n, 1), or (n, c) by rank, to use with a randomized score.
         """
-        self._check_ready(scores)
+        scores = self._checked(scores)
         if uniform is not None:
             self._check_uniform(uniform, (len(scores), 1), tuple(scores.shape))
         if uniform is None and self.randomized:
@@ -168,7 +177,7 @@ class Conformal(SetPredictor):
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
-    def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "Conformal":
+    def calibrate(self, scores: Rows, target: Rows | None = None) -> "Conformal":
         """Calibrate on all rows at once.
 
         Args:
@@ -183,8 +192,9 @@ class Conformal(SetPredictor):
         return super().calibrate(scores, target)
 
     @torch.no_grad()
-    def update(self, scores: Tensor, target: Tensor | None = None, *, uniform: Tensor | None = None) -> None:
+    def update(self, scores: Rows, target: Rows | None = None, *, uniform: Tensor | None = None) -> None:
         """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
+        scores, target = self._tensors(scores, target)
         if uniform is not None:
             check_scores(scores, name="scores")
             self._check_uniform(uniform, (len(scores),))

@@ -4,13 +4,20 @@ import math
 import warnings
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_number, check_scores
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor, sets_in_chunks
+from shortlist.predictors._base import (
+    CalibrationReport,
+    CalibrationWarning,
+    Rows,
+    SetPredictor,
+    sets_in_chunks,
+)
 from shortlist.predictors._exact import exact_sum, first_reaching, from_units, to_units
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors._order import Places, prefix_sets
@@ -39,7 +46,7 @@ class PointwiseError(SetPredictor):
     needs_calibration: ClassVar[bool] = False
     adds_probabilities = True
 
-    def __init__(self, *, coverage: float = 0.9, activation: Activation = "softmax") -> None:
+    def __init__(self, coverage: float = 0.9, *, activation: Activation = "softmax") -> None:
         super().__init__(activation=activation)
         self.coverage = _check(coverage, activation)
 
@@ -52,9 +59,9 @@ class PointwiseError(SetPredictor):
         """Return the arguments of this predictor as plain values for JSON."""
         return {"coverage": self.coverage, "activation": self.activation}
 
-    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+    def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), each of at least one class."""
-        self._check_ready(scores)
+        scores = self._checked(scores)
         return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
 
     def _inside(self, places: Places) -> Tensor:
@@ -85,7 +92,7 @@ class AverageError(SetPredictor):
     threshold: Tensor
     adds_probabilities = True
 
-    def __init__(self, *, coverage: float = 0.9, activation: Activation = "softmax") -> None:
+    def __init__(self, coverage: float = 0.9, *, activation: Activation = "softmax") -> None:
         super().__init__(activation=activation)
         self.coverage = _check(coverage, activation)
         self.register_buffer("threshold", torch.tensor(math.nan))
@@ -102,13 +109,14 @@ class AverageError(SetPredictor):
         """Return the arguments of this predictor as plain values for JSON."""
         return {"coverage": self.coverage, "activation": self.activation}
 
-    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+    def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        self._check_ready(scores)
+        scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Tensor, target: Tensor | None = None) -> "AverageError":
+    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageError":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
+        scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")
         self.reset()
         guess = find_window(scores, target, self._values, self.coverage) if scores.numel() >= MANY else None

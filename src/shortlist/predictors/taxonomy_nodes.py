@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -119,13 +120,13 @@ class TaxonomyNodes(SetPredictor):
             "activation": self.activation,
         }
 
-    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+    def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of the classes that the nodes of each answer hold."""
-        self._check_ready(scores)
+        scores = self._checked(scores)
         return sets_in_chunks(scores, lambda _, nodes: self._classes_of(nodes), self._answers(scores))
 
     def nodes(
-        self, scores: Float[Tensor, "n c"], probabilities: Float[Tensor, "n c"] | None = None
+        self, scores: Float[Tensor, "n c"] | np.ndarray, probabilities: Float[Tensor, "n c"] | None = None
     ) -> list[list[Node]]:
         """Return the nodes of each answer by name, those of the largest mass first.
 
@@ -134,6 +135,7 @@ class TaxonomyNodes(SetPredictor):
             probabilities: Probabilities (n, c) whose sums are shown as masses; those that made the answers by
                 default.
         """
+        scores = self._checked(scores)
         if probabilities is None:
             probabilities = self._values(scores)
         return to_nodes(self(scores), probabilities, self.taxonomy)

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -62,9 +63,9 @@ class TopK(SetPredictor):
         """Return the arguments of this predictor as plain values for JSON."""
         return {"k": self.k, "tau": self.tau, "activation": self.activation}
 
-    def forward(self, scores: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+    def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of exactly k classes."""
-        self._check_ready(scores)
+        scores = self._checked(scores)
         check_k(self.k, scores.shape[1], up_to=True)
         if self.weights is None:
             ranked = promote(scores)  # probabilities have the same order

@@ -44,6 +44,9 @@ class Run(RunFolder):
     predictors. :class:`shortlist.Model` opens that folder by itself.
     """
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
     @staticmethod
     def create(path: str | Path, recipe: Recipe) -> "Run":
         """Make a new run folder; an existing folder is never used.

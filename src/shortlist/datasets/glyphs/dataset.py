@@ -21,7 +21,7 @@ Transform = Callable[[Tensor], Tensor]
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GlyphSplits(Splits):
     """A glyph set, with a record of the fonts that it was drawn from.
 
