@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 # this build of torch cannot be imported, and everything that imports it if it finds it (Lightning) fails too.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH_READY := $(VENV)/.bench-ready
+TRAINER_READY := $(VENV)/.trainer-ready
 # one process for each core, of one thread each: threads would mostly wait for each other
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -24,13 +25,19 @@ $(BENCH_READY): $(READY)
 	$(INSTALL) --no-deps pytopk difftopk diffsort entmax torchcp
 	touch $@
 
+# the Trainer of Hugging Face for the test of its example, apart: Lightning and others change with what they find
+$(TRAINER_READY): $(READY)
+	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/trainer \
+		transformers accelerate tokenizers regex psutil
+	touch $@
+
 demo: $(READY)  ## train on the embedded glyphs, calibrate, compare: two minutes
 	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite
 	$(PYTEST) -m "not slow"
 
-slow: $(READY)  ## the long tests
+slow: $(READY) $(TRAINER_READY)  ## the long tests
 	$(PYTEST) -m slow
 
 # a whole number may stand where a float is annotated (PEP 484), which beartype allows only if told so

@@ -10,7 +10,7 @@ import tempfile
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments  # pyright: ignore[reportMissingImports]
 
 from shortlist.losses import NoisedTopKLoss
 from shortlist.metrics import Results, evaluate
@@ -55,7 +55,7 @@ def main(rows: int = 2000, epochs: int = 5) -> Results:
     train, val, test = (Rows(centers, rows, seed=seed) for seed in range(3))
     loss = NoisedTopKLoss(k=3)
 
-    def short_list_loss(outputs: dict[str, Tensor], labels: Tensor, num_items_in_batch: object = None) -> Tensor:
+    def short_list_loss(outputs: dict[str, Tensor], labels: Tensor, **_: object) -> Tensor:
         return loss(outputs["logits"], labels)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -71,9 +71,8 @@ def main(rows: int = 2000, epochs: int = 5) -> Results:
             disable_tqdm=True,
             use_cpu=True,
         )
-        trainer = Trainer(
-            model=Classifier(), args=arguments, train_dataset=train, compute_loss_func=short_list_loss
-        )
+        model = Classifier()
+        trainer = Trainer(model, arguments, train_dataset=train, compute_loss_func=short_list_loss)
         trainer.train()
         held_out, tested = trainer.predict(val), trainer.predict(test)
 
