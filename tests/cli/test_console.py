@@ -2,14 +2,18 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import torch
 from rich.console import Console
 
 from shortlist.class_table import ClassTable
-from shortlist.cli._console import metrics_table
+from shortlist.cli._console import metrics_table, progress_report
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
+from shortlist.recipes.recipe import make_recipe
+from shortlist.training.fit import train
+from tests.training.small import RECIPE
 
 
 def test_numbers_are_never_cut_in_a_narrow_window():
@@ -30,3 +34,31 @@ def test_numbers_are_never_cut_in_a_narrow_window():
     groups = [100 * group.value for group in coverage.groups.values()]
     wanted = [100 * coverage.micro.value, 100 * coverage.macro.value, *groups]
     assert numbers[:5] == [round(value, 1) for value in wanted]
+
+
+def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypatch, capsys):
+    clock = iter([0.0, 30.0, 60.0])
+    monkeypatch.setattr("shortlist.cli._console.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with progress_report() as report:
+        report("training", 1, 10, {"epoch": 1, "epochs": 2})
+        report("training", 5, 10, {"epoch": 1, "epochs": 2, "train_loss": 1.25, "val_top1": 0.5})
+        report("training", 5, 10, {"epoch": 2, "epochs": 2, "train_loss": 1.25, "val_top1": 0.5})
+        report("training", 10, 10, {"epoch": 2, "epochs": 2, "train_loss": 0.5, "val_top1": 0.75})
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 10 %; epoch 1 of 2",
+        "training: 50 %; 38 s left; epoch 1 of 2, loss 1.25; on validation rows: top1 50.0",
+        "training: 100 %; epoch 2 of 2, loss 0.5; on validation rows: top1 75.0",
+    ]
+
+
+def test_a_training_tells_its_last_metrics_last(tmp_path):
+    told = []
+    content = RECIPE | {"epochs": 3, "predictors": {}}
+    run = train(make_recipe(content), tmp_path / "run", progress=lambda *what: told.append(what))
+    trained = [what for what in told if what[0] == "training"]
+    assert [what[1] for what in trained] == sorted(what[1] for what in trained)
+    last, line = trained[-1], run.epochs()[-1]
+    assert last[1] == last[2] == 3 * (600 // 64) and (last[3]["epoch"], last[3]["epochs"]) == (3, 3)
+    assert {name: value for name, value in last[3].items() if name not in ("epoch", "epochs")} == {
+        name: value for name, value in line.items() if name == "train_loss" or name.startswith("val_")
+    }

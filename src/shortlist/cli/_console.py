@@ -1,6 +1,7 @@
 """Printing for the verbs (progress to stderr, tables to stdout), and code from the current folder."""
 
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,24 +64,64 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
     bars = Progress(*columns, console=console, disable=not console.is_terminal)
     tasks: dict[str, TaskID] = {}
     told: dict[str, int] = {}
+    starts: dict[str, tuple[float, int]] = {}
 
     def report(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
         label = f"{title} {what}".strip()
-        text = ", ".join(
-            f"{name.removeprefix('val_')} {format_percent(value)}" for name, value in metrics.items()
-        )
+        text = _words_for_metrics(metrics)
         if console.is_terminal:
             if label not in tasks:
                 tasks[label] = bars.add_task(label, total=total, metrics="")
             bars.update(tasks[label], completed=done, total=total, metrics=text)
         elif total and (10 * done) // total > told.get(label, -1):
             told[label] = (10 * done) // total
-            print(
-                f"{label}: {100 * done // total} %{'; ' + text if text else ''}", file=sys.stderr, flush=True
-            )
+            now = time.monotonic()
+            begun, first = starts.setdefault(label, (now, done))
+            rest = _time_left(now - begun, done - first, total - done)
+            parts = [
+                f"{label}: {100 * done // total} %",
+                *([rest] if rest else []),
+                *([text] if text else []),
+            ]
+            print("; ".join(parts), file=sys.stderr, flush=True)
 
     with bars:
         yield report
+
+
+def _words_for_metrics(metrics: Mapping[str, float]) -> str:
+    """Say the epoch, the loss, and in percent what was measured on the validation rows.
+
+    Example:
+        >>> _words_for_metrics({"epoch": 2, "epochs": 9, "train_loss": 1.5, "val_top1": 0.5})
+        'epoch 2 of 9, loss 1.5; on validation rows: top1 50.0'
+    """
+    words = []
+    if "epoch" in metrics:
+        words.append(f"epoch {metrics['epoch']:.0f} of {metrics['epochs']:.0f}")
+    if "train_loss" in metrics:
+        words.append(f"loss {metrics['train_loss']:.4g}")
+    measured = {name: value for name, value in metrics.items() if name.startswith("val_")}
+    shown = ", ".join(f"{name.removeprefix('val_')} {format_percent(v)}" for name, v in measured.items())
+    parts = (", ".join(words), f"on validation rows: {shown}" if shown else "")
+    return "; ".join(part for part in parts if part)
+
+
+def _time_left(seconds: float, done: int, left: int) -> str:
+    """Say how long the rest will take, from how long a part took; nothing where there is none of either.
+
+    Example:
+        >>> _time_left(10.0, 5, 40), _time_left(3.0, 1, 30), _time_left(9.0, 1, 1000), _time_left(1.0, 5, 0)
+        ('1 min 20 s left', '1 min 30 s left', '2 h 30 min left', '')
+    """
+    if done <= 0 or left <= 0:
+        return ""
+    rest = round(seconds / done * left)
+    if rest < 60:
+        return f"{rest} s left"
+    if rest < 3600:
+        return f"{rest // 60} min {rest % 60} s left"
+    return f"{rest // 3600} h {rest % 3600 // 60} min left"
 
 
 @contextmanager

@@ -161,19 +161,35 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
 
 
 class EpochProgress(pl.Callback):
-    """A callback that tells a function how many of all steps are done, and the last metrics."""
+    """A callback that tells a function how many of all steps are done, and the metrics so far.
+
+    These are ``epoch`` (from 1), ``epochs``, ``train_loss`` of the last whole epoch, and the metrics of the
+    validation rows, ``val_...``. What is told at the end of an epoch has its metrics, the last of all too.
+    """
 
     def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
         self.progress = progress
         self.metrics: dict[str, float] = {}
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Read the metrics once per validation, since reading them after each step is slow."""
-        found = trainer.callback_metrics.items()
-        self.metrics = {name: float(value) for name, value in found if name.startswith("val_")}
-
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Tell the progress after each step."""
-        self.progress(trainer.global_step, int(trainer.estimated_stepping_batches), self.metrics)
+        """Tell the progress after each step, but for the last of an epoch, whose metrics are yet to come."""
+        if batch_idx + 1 < trainer.num_training_batches:
+            self._tell(trainer, trainer.global_step)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Read the metrics once per epoch, since reading them after each step is slow."""
+        found = trainer.callback_metrics.items()
+        wanted = {name for name, _ in found if name == "train_loss" or name.startswith("val_")}
+        self.metrics = {name: float(value) for name, value in found if name in wanted}
+        self._tell(trainer, trainer.global_step)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Tell that nothing is left to do, also where the training ends early."""
+        self._tell(trainer, int(trainer.estimated_stepping_batches))
+
+    def _tell(self, trainer: pl.Trainer, done: int) -> None:
+        epochs = {"epoch": min(trainer.current_epoch + 1, trainer.max_epochs or 1)}
+        epochs["epochs"] = trainer.max_epochs or 1
+        self.progress(done, int(trainer.estimated_stepping_batches), epochs | self.metrics)
