@@ -124,13 +124,31 @@ def test_describe_a_table_and_a_folder(tmp_path):
 
 
 @pytest.mark.errors
-def test_describe_needs_parents_for_a_sheet(tmp_path):
+def test_describe_needs_images_for_a_sheet(tmp_path):
     ClassTable(["a"], counts=[3]).save(tmp_path / "table.json")
     result = CliRunner().invoke(
         app, ["data", "describe", str(tmp_path / "table.json"), "--sheet", str(tmp_path / "x.png")]
     )
     assert isinstance(result.exception, ValueError)
-    assert "--sheet needs a data set whose classes have parents" in str(result.exception)
+    assert "--sheet needs a data set with images, got a class table" in str(result.exception)
+
+
+def test_a_sheet_of_classes_without_parents_has_rows_of_them(tmp_path):
+    from PIL import Image
+
+    trees.class_folders(tmp_path / "photos", {f"class {i}": 12 + i for i in range(10)})
+    run("describe", tmp_path / "photos", "--sheet", tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.height == 2 * (32 + 2 * 14 + 3 * 3)  # 8 classes and 2
+    part = TensorSplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([1, 1, 2, 2]))
+    table = ClassTable("abcd")
+    assert contact_sheet(part, table, level=None, num_classes=1).height == 2 * (32 + 2 * 14 + 3 * 3)
+
+
+def test_build_keeps_all_classes_of_a_plain_folder(tmp_path):
+    trees.class_folders(tmp_path / "photos", {f"kind{i}": 5 for i in range(28)})
+    content = json.loads(run("build", tmp_path / "photos", tmp_path / "made", "--json"))
+    assert content["classes"] == 28, content
 
 
 def test_help_names_every_verb_and_option():

@@ -91,8 +91,9 @@ def build(
     ],
     dest: Annotated[Path, typer.Argument(help="Folder to make. It must be empty or not exist yet.")],
     genus_fraction: Annotated[
-        float, typer.Option(help="Share of the genera to draw at random; 1 keeps all.")
-    ] = 0.1,
+        float,
+        typer.Option(help="Share of the genera to draw at random; 1 keeps all. Pl@ntNet-300K drew 0.1."),
+    ] = 1.0,
     min_images: Annotated[int, typer.Option(help="Leave out classes with fewer images than this.")] = 5,
     held_out: Annotated[
         float,
@@ -110,9 +111,10 @@ def build(
 ) -> None:
     """Make a benchmark from your own labeled images, in the way Pl@ntNet-300K was made.
 
-    The command draws genera (groups of classes that look alike), keeps their classes that have enough images,
-    and divides each class into train, val and test. Images are linked, not copied, and the source is never
-    changed. Without --apply the command only shows the plan and writes nothing.
+    The command keeps the classes that have enough images, and divides each class into train, val and test.
+    With --genus-fraction it keeps only some genera (groups of classes that look alike), drawn at random.
+    Images are linked, not copied, and the source is never changed. Without --apply the command only shows the
+    plan and writes nothing.
     """
     from shortlist.curation.build import apply_plan, plan_benchmark
 
@@ -257,7 +259,10 @@ def describe(
         Path | None, typer.Option(help="File to draw the Lorenz curve to (.svg, .pdf or .png).")
     ] = None,
     sheet: Annotated[
-        Path | None, typer.Option(help="File to draw example images of similar classes to (.png).")
+        Path | None,
+        typer.Option(
+            help="File to draw example images to (.png). Classes of one parent (genus) stand in one row."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -301,12 +306,11 @@ def _draw_sheet(splits: Any, path: Path) -> None:
     from shortlist._files import replacing
     from shortlist.curation.contact_sheet import contact_sheet
 
-    if splits is None or not splits.class_table.parents:
-        raise ValueError(
-            "--sheet needs a data set whose classes have parents (genus, superclass): those look alike"
-        )
+    if splits is None:
+        raise ValueError("--sheet needs a data set with images, got a class table")
     parents = splits.class_table.parents
-    level = max(parents, key=lambda name: len(set(parents[name])))  # the lowest, if there are several
+    # the lowest level, if there are several; classes of one parent look alike
+    level = max(parents, key=lambda name: len(set(parents[name]))) if parents else None
     drawn = contact_sheet(splits.test, splits.class_table, level=level)
     with replacing(path) as temporary:
         drawn.save(temporary)

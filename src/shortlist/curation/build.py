@@ -105,7 +105,7 @@ def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str], int]:
 def plan_benchmark(
     source: str | Path,
     *,
-    genus_fraction: float = 0.1,
+    genus_fraction: float = 1.0,
     min_images: int = 5,
     held_out: float = 0.1,
     seed: int = 0,
@@ -120,7 +120,8 @@ def plan_benchmark(
         source: ``<source>/<class>/*.jpg`` (the genus is the first word of the class's name),
             ``<source>/<genus>/<class>/*.jpg``, or a ``.csv`` or ``.parquet`` list with the columns path,
             label and, optionally, genus.
-        genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one.
+        genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
+            Pl@ntNet-300K was made with 0.1.
         min_images: Smallest number of images of a class, at least 3.
         held_out: Share of each class in the validation part and in the test part; each class must keep a
             training image.

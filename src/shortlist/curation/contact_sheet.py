@@ -26,7 +26,7 @@ def contact_sheet(
     split: Split,
     class_table: ClassTable,
     *,
-    level: str = "genus",
+    level: str | None = "genus",
     groups: Sequence[str] | None = None,
     num_groups: int = 8,
     num_classes: int = 8,
@@ -40,7 +40,8 @@ def contact_sheet(
         split: Images, gray (1, h, w) or color (3, h, w), uint8 or floating; floating ones are stretched to
             the full range of gray levels.
         class_table: Names and parents of the classes.
-        level: Level of the parents that make the groups.
+        level: Level of the parents that make the groups. With ``None`` there are no groups: the classes
+            stand in rows, the most frequent first.
         groups: Names of the groups; those with most classes by default.
         num_groups: Largest number of groups.
         num_classes: Largest number of classes of a group, the most frequent in the split first.
@@ -84,14 +85,16 @@ def contact_sheet(
 def _rows(
     targets: Tensor,
     class_table: ClassTable,
-    level: str,
+    level: str | None,
     groups: Sequence[str] | None,
     num_groups: int,
     num_classes: int,
 ) -> list[tuple[str, list[int]]]:
     """Return the groups to show and the classes to show of each."""
-    class_table.parent_index(level)  # refuses an unknown level
     sizes = targets.bincount(minlength=len(class_table)).tolist()
+    if level is None:
+        return _rows_without_groups(sizes, num_groups, num_classes)
+    class_table.parent_index(level)  # refuses an unknown level
     members: dict[str, list[int]] = defaultdict(list)
     for index, parent in enumerate(class_table.parents[level]):
         if sizes[index]:
@@ -107,6 +110,18 @@ def _rows(
         (group, sorted(members[group], key=lambda index: -sizes[index])[:num_classes])
         for group in groups[:num_groups]
     ]
+
+
+def _rows_without_groups(sizes: list[int], num_rows: int, num_classes: int) -> list[tuple[str, list[int]]]:
+    """Return rows of the classes that have images, the most frequent first, with a title for each."""
+    present = sorted((index for index, size in enumerate(sizes) if size), key=lambda index: -sizes[index])
+    if not present:
+        raise ValueError("split must have at least one image")
+    rows = []
+    for start in range(0, min(len(present), num_rows * num_classes), num_classes):
+        some = present[start : start + num_classes]
+        rows.append((f"classes {start + 1} to {start + len(some)} of {len(present)}, by their images", some))
+    return rows
 
 
 def _pixels(split: Split, row: int) -> Tensor:
