@@ -69,22 +69,3 @@ def test_docs_name_every_loss_and_operator():
     assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.M)) == set(LOSSES)
     page = (ROOT / "docs/operators.md").read_text()
     assert all(f"`{name}" in page for name in ops.__all__)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/training.md",
-        "docs/scores.md",
-        "docs/predictors.md",
-        "docs/novelty.md",
-        "docs/data.md",
-    ],
-)
-def test_python_of_the_pages_runs(page):
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert blocks
-    for code in blocks:
-        exec(code, {})

@@ -43,10 +43,22 @@ def test_embeddings_that_are_no_numbers(tmp_path, odd):
     inputs[3, 1] = odd
     save_embeddings(tmp_path / "train.safetensors", inputs, torch.arange(20) % 2)
     with pytest.raises(ValueError, match="'embeddings' must be finite numbers, got NaN or infinity in row 3"):
-        build_data(embeddings_recipe(tmp_path))
+        train(embeddings_recipe(tmp_path), tmp_path / "run", progress=lambda *_: None)
+    assert not (tmp_path / "run").exists()
 
 
 def test_labels_that_are_text(tmp_path):
     np.savez(tmp_path / "train.npz", embeddings=np.zeros((4, 2)), targets=np.array(["ash", "oak"] * 2))
     with pytest.raises(ValueError, match="the array 'targets' holds text: number the classes from 0"):
         build_data(embeddings_recipe(tmp_path))
+
+
+def test_a_class_without_validation_rows_is_named_and_left_out_of_macro_metrics(tmp_path):
+    target = torch.cat([torch.arange(40) % 2, torch.tensor([2])])  # the last class has one row, to train on
+    save_embeddings(tmp_path / "train.safetensors", torch.randn(41, 4), target)
+    recipe = make_recipe(embeddings_recipe(tmp_path).model_dump(), ["epochs=1", "loggers=[]"])
+    with pytest.warns(UserWarning) as caught:  # others too: of so few rows no promise can be kept
+        results = train(recipe, tmp_path / "run", progress=lambda *_: None).results()
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "1 of 3 classes have no image in the val part (2)" in said
+    assert results.absent_classes == 1 and results.class_rows[2] == 0

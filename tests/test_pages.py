@@ -1,0 +1,80 @@
+"""The Python of README and of the pages runs. Tutorials and guides are run by ``test_site.py``.
+
+A block that the tests cannot run is opened by ```` ```python title="..." ````: its title says what it needs,
+for readers too.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from shortlist import ClassTable, Model, Preprocessing
+from shortlist.index import build_index, source_of_images
+from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.recipes.recipe import make_recipe
+from tests.run_factory import finished_run
+
+ROOT = Path(__file__).parents[1]
+RUN_ELSEWHERE = {"faq.md", "migration.md"}
+SLOW = {"docs/glyphs.md"}  # renders the glyphs, if they are not in the cache
+CODE = re.compile(r"^```python\n(.*?)^```", flags=re.S | re.M)
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if path.name not in RUN_ELSEWHERE and CODE.search(path.read_text())
+]
+
+
+def two_runs() -> None:
+    """The runs of docs/report.md."""
+    table = ClassTable(names=("oak", "ash", "elm", "fir"), counts=(40, 30, 20, 5))
+    for seed, name in enumerate(("cross_entropy", "noised_topk")):
+        generator = torch.Generator().manual_seed(seed)
+        target = torch.arange(60) % 4
+        scores = torch.randn(60, 4, generator=generator)
+        predictors = {"top2": {"name": "topk", "k": 2}}
+        recipe = make_recipe({"loss": {"name": name}, "predictors": predictors})
+        finished_run(
+            Path(f"runs/{name}-0"), recipe, {"val": (scores, target), "test": (scores, target)}, table
+        )
+
+
+def plants_and_their_index() -> None:
+    """The model, the index and the photos of docs/similar_images.md."""
+    names = [f"species {i}" for i in range(21)]
+    prepare = Preprocessing(height=32, width=32, resize=None, mean=(0.5,) * 3, std=(0.5,) * 3)
+    spec = NetworkSpec(name="small_cnn", options={"width": 4}, num_classes=21, input_shape=(3, 32, 32))
+    model = Model.from_parts(build_network(spec), ClassTable(names), preprocessing=prepare, spec=spec)
+    model.save("runs/plants")
+    for number, name in enumerate(names):
+        folder = Path("known") / name
+        folder.mkdir(parents=True)
+        Image.new("RGB", (40, 40), (10 * number, 99, 0)).save(folder / "a.jpg")
+    build_index(model, source_of_images("known", model), "runs/plants/index")
+    for number, name in enumerate(("leaf", "flower", "new")):
+        Image.new("RGB", (50, 40), (0, 80 * number, 200)).save(f"{name}.jpg")
+
+
+NEEDS = {"docs/report.md": two_runs, "docs/similar_images.md": plants_and_their_index}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else []) for page in PAGES]
+)
+def test_python_of_the_pages_runs(page, tmp_path, monkeypatch):
+    """In a folder that has what the page speaks of."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    if page in NEEDS:
+        NEEDS[page]()
+    for code in CODE.findall((ROOT / page).read_text()):
+        exec(compile(code, page, "exec"), {})
+
+
+def test_blocks_that_are_not_run_say_what_they_need():
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for opening in re.findall(r"^ *```(python|py)\b(.*)$", path.read_text(), flags=re.M):
+            assert opening == ("python", "") or re.fullmatch(r' title=".+"', opening[1]), (path, opening)
