@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from shortlist import Model
+from shortlist.cli.predict import predict_files
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
 from shortlist.recipes.recipe import make_recipe
@@ -135,6 +136,27 @@ def test_calibrate(tmp_path):
         assert numbers_of(run) == numbers_of(whole), step
         assert files_of(run.path) == files_of(whole.path), step
         assert examine(run.path) == [], step
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_predict(suffix, tmp_path):
+    trained = train(make_recipe(TINY, ["novelty=null"]), tmp_path / "trained", progress=silent)
+    model, scores = Model.load(trained.path), [trained.path / "scores" / "test.safetensors"]
+    whole = tmp_path / "whole" / f"lists.{suffix}"
+    whole.parent.mkdir()
+    steps = in_a_child(lambda: predict_files(model, scores, whole, batch_size=50), whole.parent)
+    assert steps > 2
+    for step in range(steps):
+        out = tmp_path / f"killed-{step}" / whole.name
+        out.parent.mkdir()
+        assert (
+            in_a_child(lambda out=out: predict_files(model, scores, out, batch_size=50), out.parent, step)
+            == -1
+        )
+        assert not out.exists() or out.read_bytes() == whole.read_bytes(), step
+        in_a_child(lambda out=out: predict_files(model, scores, out, batch_size=50), out.parent)
+        assert out.read_bytes() == whole.read_bytes(), step
+        assert files_of(out.parent) == files_of(whole.parent), step
 
 
 def test_the_first_evaluation_of_test_rows(tmp_path):

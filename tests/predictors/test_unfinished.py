@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from shortlist.predictors import AverageError, AverageK, Conformal, TaxonomyNodes, load, save
-from shortlist.predictors.thresholds import Macro
+from shortlist.predictors import PREDICTORS, AverageError, AverageK, Conformal, TaxonomyNodes, load, save
+from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro
 from shortlist.taxonomy import Taxonomy
 
 TREE = Taxonomy(
@@ -21,7 +21,10 @@ CASES = {
     "lac": lambda: Conformal(coverage=0.8),
     "aps": lambda: Conformal(coverage=0.8, score="aps"),
     "class_conditional": lambda: Conformal(coverage=0.5, rule="class_conditional"),
+    "raps": lambda: Conformal(coverage=0.8, score="raps"),
+    "saps": lambda: Conformal(coverage=0.8, score="saps"),
     "clustered": lambda: Conformal(coverage=0.8, rule="clustered"),
+    "interpolated": lambda: Conformal(coverage=0.8, rule="interpolated"),
     "one node": lambda: TaxonomyNodes(TREE, coverage=0.8),
     "few nodes": lambda: TaxonomyNodes(TREE, coverage=0.8, nodes=2),
     "macro": lambda: Conformal(coverage=0.8, rule="macro", score="lac"),
@@ -116,6 +119,12 @@ def test_the_order_of_a_merge_changes_no_bit(name):
         thresholds.append(first.finish().threshold)
     at_once = CASES[name]().calibrate(scores, target).threshold
     assert all(torch.equal(threshold, at_once) for threshold in thresholds)
+
+
+def test_every_rule_is_here():
+    made = [make() for make in CASES.values()]
+    assert {type(one.rule) for one in made if isinstance(one, Conformal)} == set(THRESHOLD_RULES.values())
+    assert {type(one) for one in made} == {kind for kind in PREDICTORS.values() if kind.needs_calibration}
 
 
 def real_sets(scores, threshold, score):

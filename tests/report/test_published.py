@@ -63,7 +63,7 @@ def test_a_recipe_finds_its_own_row():
     average = {"five": {"name": "average_k", "k": 5}, "macro": {"name": "average_k", "k": 5, "macro": True}}
     values = found(loss={"name": "average_k", "k": 5}, predictors=average)
     assert values == {"CIFAR-100, average-5": {"average5.micro": 97.35}}
-    for other in ({"rule": "strict"}, {"macro": True}):
+    for other in ({"rule": "strict"}, {"macro": True}, {"k": 4}):
         strict = {"five": {"name": "average_k", "k": 5, **other}}
         assert not found(loss={"name": "average_k", "k": 5}, predictors=strict)  # not the papers' sets
     midpoint = {"five": {"name": "average_k", "k": 5, "rule": "midpoint"}}

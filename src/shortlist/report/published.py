@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from shortlist.predictors import AverageK
 from shortlist.recipes.content import flatten
 
 __all__ = ["PublishedExperiment", "PublishedRow", "PublishedValue", "find_published", "load_published"]
@@ -26,8 +27,6 @@ _PLAIN: dict[str, Any] = {
     "data.long_tail": None,
     "data.noise": 0.0,
 }
-# what the sets of k classes on average are in the papers: with another value it is another method
-_PUBLISHED_SETS = {"macro": False, "priors": None, "rule": "midpoint", "activation": "softmax"}
 
 
 @dataclass(frozen=True)
@@ -200,9 +199,12 @@ def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
     average = re.fullmatch(r"average(\d+)\.(\w+)", metric)
     if average is None:
         return metric if re.fullmatch(r"top\d+\.\w+|balanced_error", metric) else None
+    # as in the papers, which the defaults are: with any other option it is another method
+    published = AverageK(int(average[1])).options() | {"macro": False, "priors": None}
+    del published["tau"]  # of the priors, where there are some
     for key, section in (recipe.get("predictors") or {}).items():
-        plain = all(section.get(key, value) == value for key, value in _PUBLISHED_SETS.items())
-        if section["name"] == "average_k" and section.get("k") == int(average[1]) and plain:
+        plain = all(section.get(option, value) == value for option, value in published.items())
+        if section["name"] == "average_k" and "k" in section and plain:
             return f"sets.{key}.coverage.{average[2]}"
     return None
 
