@@ -121,10 +121,13 @@ class AverageK(SetPredictor):
         values = self._values(sample).flatten()
         return float(values.kthvalue(values.numel() - rank + 1).values)
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+    def _measured(self, scores: Tensor, target: Tensor | None) -> Tensor:
         if self.k > scores.shape[1]:
             raise ValueError(f"k must be <= the number of classes ({scores.shape[1]}), got {self.k}")
-        self._seen.add(self._values(scores), self._limit)
+        return self._values(scores)
+
+    def _add(self, found: Tensor) -> None:
+        self._seen.add(found, self._limit)
 
     def _limit(self, values: Tensor, rows: int) -> int:
         return math.ceil(self.k * (2 * rows if self.max_rows is None else max(rows, self.max_rows))) + 1
