@@ -273,3 +273,34 @@ def test_what_is_no_other_predictor(tmp_path):
         predictor.merge(None)
     with pytest.raises(ValueError, match=r"predictor must be one of topk, .* got Linear"):
         save(torch.nn.Linear(2, 2), tmp_path / "sets")
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_a_batch_with_one_bad_row_adds_nothing(name, monkeypatch):
+    """Batches are taken in some rows at a time: all of them are checked before any is added."""
+    logits, target = rows()
+    predictor = CALIBRATED[name]()
+    monkeypatch.setattr(type(predictor), "_rows_at_once", lambda self, num_classes: 7)
+    predictor.update(logits[:200], target[:200])
+    bad = logits[200:].clone()
+    bad[-1, 2] = math.nan
+    with pytest.raises(ValueError, match="row 99 has the maximum nan"):
+        predictor.update(bad, target[200:])
+    assert predictor.finish().report.rows == 200
+    monkeypatch.undo()
+    assert torch.equal(
+        predictor.threshold, CALIBRATED[name]().calibrate(logits[:200], target[:200]).threshold
+    )
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_rows_that_are_left_out_of_a_batch_of_many(name, monkeypatch):
+    logits, target = rows()
+    left_out = target.where(torch.arange(300) % 11 < 9, -100)
+    kept = left_out != -100
+    wanted = CALIBRATED[name]().calibrate(logits[kept], target[kept])
+    monkeypatch.setattr(type(wanted), "_rows_at_once", lambda self, num_classes: 10)
+    found = CALIBRATED[name]()
+    found.update(logits, left_out)
+    assert torch.equal(found.finish().threshold, wanted.threshold) and found.report == wanted.report

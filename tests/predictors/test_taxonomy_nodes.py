@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shortlist import ClassTable, Taxonomy
-from shortlist.predictors import CalibrationWarning, TaxonomyNodes, load, make, save
+from shortlist.predictors import CalibrationWarning, TaxonomyNodes, load, make, save, taxonomy_nodes
 from tests.conftest import GOLDEN
 from tests.predictors import tree_oracle as oracle
 
@@ -125,6 +125,27 @@ def test_many_classes_put_in_order_a_few_at_a_time(step):
         for p, y in zip(logits.softmax(1).tolist(), target.tolist(), strict=True)
     ]
     assert predictor.pending()["scores"].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_rows_whose_unions_grow_later_change_no_bit(monkeypatch):
+    """Rows whose first guess is wrong wait until there are many; those of a merge and of a state too."""
+    tree = random_tree(40, seed=5)
+    logits, target = rows(300, 40, 5, dtype=torch.float32)
+    found = {}
+    for many in (1, 900, 2**22):  # each row, some rows, all rows at the end
+        monkeypatch.setattr(taxonomy_nodes, "_MANY", many)
+        first, second = (TaxonomyNodes(tree, coverage=0.85, nodes=3) for _ in range(2))
+        for batch in zip(logits[:170].split(17), target[:170].split(17), strict=True):
+            first.update(*batch)
+        second.update(logits[170:], target[170:])
+        copied = TaxonomyNodes(tree, coverage=0.85, nodes=3)
+        copied.load_state_dict(first.state_dict())
+        copied.merge(second)
+        first.merge(second)
+        assert torch.equal(first.pending()["scores"], copied.pending()["scores"])
+        found[many] = first.pending()["scores"]
+    assert torch.equal(found[1], found[900]) and torch.equal(found[1], found[2**22])
+    assert 0 < int((found[1] == 0).sum()) < 300
 
 
 def test_more_nodes_hold_fewer_classes():

@@ -17,10 +17,11 @@ def check_activation(activation: str) -> None:
     check_choice("activation", activation, ("softmax", "sigmoid", "none"))
 
 
-def check_finite(scores: Tensor) -> None:
+def check_finite(scores: Tensor, *, first_row: int = 0) -> None:
     """Require scores (n, c) without NaN or +inf, and something above -inf in each row.
 
-    ``-inf`` is allowed: it rules a class out. One pass over the scores; not done while compiling.
+    ``-inf`` is allowed: it rules a class out. One pass over the scores; not done while compiling. The message
+    counts rows from ``first_row`` on.
     """
     check_scores(scores, name="scores")
     if torch.compiler.is_compiling() or not scores.numel():
@@ -31,7 +32,7 @@ def check_finite(scores: Tensor) -> None:
         row = int(bad.nonzero()[0])
         raise ValueError(
             f"scores must be finite or -inf, with one finite score in each row; "
-            f"row {row} has the maximum {float(best[row])} ({int(bad.sum())} such rows)"
+            f"row {first_row + row} has the maximum {float(best[row])} ({int(bad.sum())} such rows)"
         )
 
 

@@ -1,8 +1,9 @@
 """The base of all predictors: calibration at once or in batches, with the state in buffers."""
 
 import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -200,16 +201,34 @@ class SetPredictor(KeepsPending, ABC):
     def update(self, scores: Rows, target: Rows | None = None) -> None:
         """Add a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
         scores, target = self._tensors(scores, target)
+        # nothing is added before all rows of the batch are checked
+        for found in [self._measured(*part) for part in self._parts(scores, target)]:
+            self._add(found)
+
+    def _parts(
+        self, scores: Tensor, target: Tensor | None, *by_row: Tensor | None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Check a batch of calibration rows, and yield those that count: some at a time, to use the cache.
+
+        ``by_row`` are other tensors with one entry per row, which are yielded after scores and target.
+        """
         counted = self._check_rows(scores, target)
-        if counted is not None and target is not None:
-            scores, target = scores[counted], target[counted]
-        self._collect(scores, target)
+        tensors = (scores, target, *by_row)
+        n, step = len(scores), self._rows_at_once(scores.shape[1]) if can_read_values(scores) else len(scores)
+        even = math.ceil(n / max(1, math.ceil(n / max(1, step))))  # rather than a short rest
+        for start in range(0, n, max(1, even)):
+            part = [None if tensor is None else tensor[start : start + even] for tensor in tensors]
+            check_finite(scores[start : start + even], first_row=start)
+            if counted is not None:
+                kept = counted[start : start + even]
+                part = [None if tensor is None else tensor[kept] for tensor in part]
+            yield tuple(part)
 
     def _check_rows(self, scores: Tensor, target: Tensor | None) -> Tensor | None:
-        """Check calibration rows; return which of them count (n,), if not all do."""
+        """Check all but the values of calibration rows; return which of them count (n,), if not all do."""
         if self.calibrated and self.needs_calibration:
             self.reset()
-        check_finite(scores)
+        check_scores(scores, name="scores")
         self._check_classes(scores.shape[1])
         self._set_num_classes(scores.shape[1])
         if target is None and self.needs_target:
@@ -282,8 +301,11 @@ class SetPredictor(KeepsPending, ABC):
     def _forget(self) -> None:
         """Drop the rows that were added."""
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
-        """Add checked rows."""
+    def _measured(self, scores: Tensor, target: Tensor | None) -> Any:
+        """Return what is kept of checked rows, which changes nothing yet."""
+
+    def _add(self, found: Any) -> None:
+        """Add what was found in some rows."""
 
     def _settle(self) -> None:
         """Set thresholds and the report."""
@@ -307,8 +329,9 @@ class SetPredictor(KeepsPending, ABC):
         return class_values(scores, self.activation, self.weights, self.shift)
 
     def _set_num_classes(self, number: int) -> None:
-        self._classes_known = number
-        self.num_classes = torch.full_like(self.num_classes, number)
+        if number != self._classes_known:
+            self._classes_known = number
+            self.num_classes = torch.full_like(self.num_classes, number)
 
     def _check_classes(self, number: int) -> None:
         if self._classes_known and number != self._classes_known:

@@ -12,7 +12,7 @@ from shortlist.predictors._tree import NodeMasses, Tree
 
 __all__ = ["grow"]
 
-LEADING = 64  # most likely classes that are put in order first
+LEADING = (16, 64)  # most likely classes that are put in order first: as a rule no union needs more
 
 Stop = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -50,10 +50,10 @@ def grow(values: Tensor, tree: Tree, num_nodes: int, stop: Stop) -> tuple[Tensor
     unions = torch.full((len(values), num_nodes), tree.empty, device=values.device)
     masses = values.new_zeros(len(values))
     left = torch.arange(len(values), device=values.device)
-    for leading in (min(LEADING, c), c):  # all are put in order only in rows for which the first are too few
+    for leading in (*LEADING, c):  # more are put in order only in rows for which the first are too few
         if not len(left):
             break
-        ranked, unsure = _in_order(values if len(left) == len(values) else values[left], leading)
+        ranked, unsure = _in_order(values if len(left) == len(values) else values[left], min(leading, c))
         waiting, known = [left[unsure[:, 0]]], ~unsure[:, 0]
         rows = _start(left[known], ranked[known], unsure[known], masses_of, tree, num_nodes, masses)
         while True:

@@ -28,7 +28,7 @@ class ScoredRows:
         return self._count
 
     def add(
-        self, scores: Tensor, target: Tensor, shares: Tensor | None = None, *, rows: int | None = None
+        self, scores: Tensor, target: Tensor, shares: Tensor | None = None, rows: int | None = None
     ) -> None:
         """Add the scores (m,) of entries, their classes (m,) and shares (m,) of the votes of some rows."""
         new = {"scores": scores, "targets": target}

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values
+from shortlist._checks import can_read_values, promote
 from shortlist.predictors.conformity import ConformityScore, ValueScore, class_scores, true_class_scores
 
 __all__ = ["Votes", "find_votes", "scored_votes"]
@@ -24,9 +24,9 @@ class Votes(NamedTuple):
 
 def find_votes(votes: Tensor) -> Votes:
     """Find which classes have votes, in votes (n, c): counts or shares, finite and >= 0."""
-    if can_read_values(votes):  # a tenth of the time of nonzero()
-        found = torch.from_numpy(np.flatnonzero((votes.detach() != 0).numpy()))
-        rows, classes = found // votes.shape[1], found % votes.shape[1]
+    if can_read_values(votes):  # a tenth of the time of nonzero(), and NumPy compares in a third of PyTorch's
+        found = np.flatnonzero(promote(votes.detach()).numpy() != 0)
+        rows, classes = map(torch.from_numpy, np.divmod(found, max(1, votes.shape[1])))
     else:
         rows, classes = votes.nonzero(as_tuple=True)
     weights = votes[rows, classes].double()

@@ -123,10 +123,13 @@ class AverageK(SetPredictor):
         values = self._values(sample).flatten()
         return float(values.kthvalue(values.numel() - rank + 1).values)
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+    def _measured(self, scores: Tensor, target: Tensor | None) -> Tensor:
         if self.k > scores.shape[1]:
             raise ValueError(f"k must be <= the number of classes ({scores.shape[1]}), got {self.k}")
-        self._seen.add(self._values(scores), self._limit)
+        return self._values(scores)
+
+    def _add(self, found: Tensor) -> None:
+        self._seen.add(found, self._limit)
 
     @torch.no_grad()
     def add_probabilities(self, probabilities: Tensor, num_classes: int) -> None:

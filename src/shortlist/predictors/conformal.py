@@ -198,18 +198,16 @@ class Conformal(SetPredictor):
         if uniform is not None:
             check_scores(scores, name="scores")
             self._check_uniform(uniform, (len(scores),))
-        counted = self._check_rows(scores, target)
-        assert target is not None  # as labels are needed
+        for found in [self._scored(*part) for part in self._parts(scores, target, uniform)]:
+            self._rows.add(*found)
+
+    def _scored(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> tuple[Any, ...]:
+        """Return the scores of some rows, as :class:`ScoredRows` takes them."""
         if target.ndim == 2:
-            self._add_votes(scores, find_votes(target), uniform)
-            return
-        if counted is not None:
-            scores, target = scores[counted], target[counted]
-            uniform = None if uniform is None else uniform[counted]
+            return self._scored_votes(scores, find_votes(target), uniform)
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
-        values = self._values(scores)
-        self._rows.add(true_class_scores(self.score, values, target, uniform=uniform), target)
+        return true_class_scores(self.score, self._values(scores), target, uniform=uniform), target
 
     @torch.no_grad()
     def add_probabilities(self, probabilities: Tensor, target: Tensor, num_classes: int) -> None:
@@ -222,14 +220,17 @@ class Conformal(SetPredictor):
         self._set_num_classes(num_classes)
         self._rows.add(self.score(probabilities), target)
 
-    def _add_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> None:
-        """Add the votes of a batch of rows; those without votes get no draw, as if they were not there."""
+    def _scored_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> tuple[Any, ...]:
+        """Return the same for votes; rows without votes get no draw, as if they were not there."""
         counted = votes.per_row > 0
         if uniform is None and self.randomized:
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
         found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
-        self._rows.add(found, votes.classes, votes.shares, rows=int(counted.sum()))
+        return found, votes.classes, votes.shares, int(counted.sum())
+
+    def _rows_at_once(self, num_classes: int) -> int:
+        return 4 * super()._rows_at_once(num_classes)  # what is done once for all of them counts, too
 
     def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
         counted = super()._counted(target, scores)

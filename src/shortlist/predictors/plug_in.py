@@ -130,8 +130,11 @@ class AverageError(SetPredictor):
                 self._window = None
         raise AssertionError("all values were kept")
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
-        self._seen.add(self._values(scores), self._limit)
+    def _measured(self, scores: Tensor, target: Tensor | None) -> Tensor:
+        return self._values(scores)
+
+    def _add(self, found: Tensor) -> None:
+        self._seen.add(found, self._limit)
 
     def _limit(self, values: Tensor, rows: int) -> int:
         """Return how many of the largest values add up to well over the coverage."""

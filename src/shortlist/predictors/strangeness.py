@@ -14,6 +14,7 @@ from shortlist.predictors._base import chunk_rows
 __all__ = ["STRANGENESS", "distance_strangeness", "energy_strangeness", "probability_strangeness"]
 
 _CANDIDATES = 2  # nearest means by the fast formula, whose distances are then computed exactly
+_PRODUCTS = 2**22  # products of rows and means at a time: with few rows, the means are read too often
 
 
 def energy_strangeness(scores: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
@@ -87,7 +88,7 @@ def distance_strangeness(features: Float[Tensor, "n d"], means: Float[Tensor, "c
         apart = some[:, None].double() - means[index].double()
         return apart.square().sum(2).amin(1).sqrt().to(some.dtype)
 
-    return _by_row(features, distances, width=len(means))
+    return _by_row(features, distances, step=max(1, _PRODUCTS // len(means)))
 
 
 STRANGENESS: dict[str, Callable[..., Tensor]] = {
@@ -98,9 +99,9 @@ STRANGENESS: dict[str, Callable[..., Tensor]] = {
 """The function of each kind of strangeness, by the name that recipes use."""
 
 
-def _by_row(rows: Tensor, compute: Callable[[Tensor], Tensor], width: int | None = None) -> Tensor:
+def _by_row(rows: Tensor, compute: Callable[[Tensor], Tensor], step: int | None = None) -> Tensor:
     """Compute a number for each row, from a few rows at a time: what lies between stays small."""
     if not can_read_values(rows):
         return compute(rows)
-    parts = rows.detach().split(chunk_rows(width or rows.shape[1]))
+    parts = rows.detach().split(step or chunk_rows(rows.shape[1]))
     return torch.cat([compute(part) for part in parts])

@@ -24,7 +24,7 @@ from shortlist.taxonomy import Taxonomy
 
 __all__ = ["TaxonomyNodes"]
 
-_MANY = 2**22  # probabilities that are treated at once where the number of rows matters more than the cache
+_MANY = 2**22  # probabilities whose unions grow at once: the number of rows matters more than the cache
 
 
 class TaxonomyNodes(SetPredictor):
@@ -97,6 +97,7 @@ class TaxonomyNodes(SetPredictor):
             self.register_buffer(name, tensor)
         self.register_buffer("threshold", torch.tensor(math.nan))
         self._rows = ScoredRows()
+        self._growing: list[tuple[Tensor, Tensor]] = []  # places of rows without a score, and their values
 
     @property
     def promise(self) -> Promise:
@@ -152,7 +153,9 @@ class TaxonomyNodes(SetPredictor):
             )
         if not can_read_values(scores):
             return self._answers_at_once(scores)
-        step = self._rows_at_once(scores.shape[1])
+        step = (
+            self._rows_at_once(scores.shape[1]) if self.max_nodes == 1 else max(1, _MANY // scores.shape[1])
+        )
         return torch.cat([self._answers_at_once(part) for part in scores.detach().split(step)])
 
     def _answers_at_once(self, scores: Tensor) -> Tensor:
@@ -174,36 +177,48 @@ class TaxonomyNodes(SetPredictor):
         return functools.reduce(torch.logical_or, held)
 
     def _rows_at_once(self, num_classes: int) -> int:
-        # a step takes about as long for many rows as for few
-        return 4 * super()._rows_at_once(num_classes) if self.max_nodes == 1 else max(1, _MANY // num_classes)
+        # what is done once for all rows counts, too
+        return 4 * super()._rows_at_once(num_classes)
 
-    def _collect(self, scores: Tensor, target: Tensor | None) -> None:
+    def _measured(self, scores: Tensor, target: Tensor | None) -> tuple[Tensor, ...]:
+        """Return the scores of some rows; of rows whose unions have to grow first, their probabilities."""
         assert target is not None  # as labels are needed
         values, tree = self._values(scores), self._tree()
         best = first_largest(values)
         without = (~nodes_hold(tree, tree.chains[best], target)).sum(1)  # nodes on the way up, to hold it
-        if self.max_nodes == 1:
-            masses = climb(values, best, tree, without)
-            found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
-            found = found.where(without > 0, 0.0)
-        else:
-            found = values.new_zeros(len(values))
+        if self.max_nodes > 1:
             wrong = without.nonzero().squeeze(1)
-            found[wrong] = self._true_scores(values[wrong], target[wrong])
-        self._rows.add(found, target)
+            return values.new_zeros(len(values)), target, wrong, values[wrong]
+        masses = climb(values, best, tree, without)
+        found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
+        return found.where(without > 0, 0.0), target
 
-    def _true_scores(self, values: Tensor, target: Tensor) -> Tensor:
-        """Return the largest mass (n,) of a union without the true class, for several nodes."""
-        tree = self._tree()
+    def _add(self, found: tuple[Tensor, ...]) -> None:
+        scores, target, *growing = found
+        if growing:
+            wrong, values = growing
+            self._growing.append((wrong + len(self._rows), values))
+        self._rows.add(scores, target)
+        if sum(values.numel() for _, values in self._growing) >= _MANY:
+            self._grow()
+
+    def _grow(self) -> None:
+        """Find the scores of the rows that wait for it: a step takes about as long for many as for one."""
+        if not self._growing:
+            return
+        places, values = map(torch.cat, zip(*self._growing, strict=True))
+        target, tree = self._rows.target[places], self._tree()
 
         def held(rows: Tensor, nodes: Tensor, reached: Tensor) -> Tensor:
             return nodes_hold(tree, nodes, target[rows]).any(1)
 
-        return grow(values, tree, self.max_nodes, held)[1]
+        self._rows.scores[places] = grow(values, tree, self.max_nodes, held)[1]
+        self._growing = []
 
     def _settle(self) -> None:
         if not len(self._rows):
             raise ValueError("calibration needs at least 1 row that is not left out, got 0")
+        self._grow()
         scores, target = self._rows.scores, self._rows.target
         threshold = Marginal()(scores, target, self._classes_known, self.coverage).values
         rank = conformal_rank(len(scores), self.coverage)
@@ -217,24 +232,21 @@ class TaxonomyNodes(SetPredictor):
         self._rows = ScoredRows()
 
     def _join(self, other: "TaxonomyNodes") -> None:
-        if len(other._rows):
-            self._rows.add(other._rows.scores, other._rows.target)
+        other._grow()
+        self._rows.join(other._rows)
 
     def _forget(self) -> None:
-        self._rows = ScoredRows()
+        self._rows, self._growing = ScoredRows(), []
         self.threshold = self.threshold.new_tensor(math.nan)
 
     def pending(self) -> dict[str, Tensor]:
         """Return the rows that were added and not yet finished, as tensors to save."""
-        if not len(self._rows):
-            return {}
-        return {"scores": self._rows.scores.clone(), "targets": self._rows.target.clone()}
+        self._grow()
+        return self._rows.state()
 
     def restore_pending(self, state: dict[str, Tensor]) -> None:
         """Restore the rows that :meth:`pending` returned."""
-        self._rows = ScoredRows()
-        if state:
-            self._rows.add(state["scores"], state["targets"])
+        self._rows, self._growing = ScoredRows.of(state), []
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
