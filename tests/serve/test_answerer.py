@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from shortlist import ClassTable, Model
-from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TopK
+from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TaxonomyNodes, TopK
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.exchange import Choice, Query
 from shortlist.serve.lineage import Lineage
+from shortlist.taxonomy import Taxonomy
 from tests.serve.parts import PREPARE, TREES, Index, make_model
 
 
@@ -63,10 +64,13 @@ def test_some_classes_share_all_the_probability(model):
     assert whole.promise["holds"] and whole.promise["level"] == 0.8
 
 
-@pytest.mark.parametrize("macro", [False, True])
+SIZES = ({"top": 1}, {"top": 4}, {"average": 1.5}, {"average": 3})
+
+
 @pytest.mark.parametrize(
-    "choice",
-    [{"top": 1}, {"top": 4}, {"average": 1.5}, {"average": 3}, {"coverage": 0.6}, {"coverage": 0.95}],
+    ("choice", "macro"),
+    [(choice, macro) for choice in SIZES for macro in (False, True)]
+    + [({"coverage": 0.6}, False), ({"coverage": 0.95}, False)],
 )
 def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
     generator = torch.Generator().manual_seed(2)  # the calibration rows of the model
@@ -79,10 +83,7 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
     elif "average" in choice:
         predictor = AverageK(choice["average"], priors=priors).calibrate(scores)
     else:
-        score = "prevalence_adjusted" if macro else "lac"
-        predictor = Conformal(
-            coverage=choice["coverage"], rule="marginal", score=score, priors=priors
-        ).calibrate(scores, target)
+        predictor = Conformal(coverage=choice["coverage"]).calibrate(scores, target)
     batch = inputs(30, seed=7)
     answers = Answerer(model).answer([Query(image[None], Choice(**choice, macro=macro)) for image in batch])
     sets = predictor(model.scores(batch)).numpy()
@@ -94,12 +95,13 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
         if "average" in choice:
             assert [e.average <= choice["average"] for e in entries] == [c.in_set for c in answer.candidates]
         assert [e.top for e in entries] == list(range(1, 7))
-        assert [e.coverage for e in entries] == sorted(e.coverage for e in entries)
+        coverages = [e.coverage for e in entries]
+        assert coverages == ([None] * 6 if macro else sorted(coverages))
 
 
 def test_answers_do_not_depend_on_the_batch(model):
     batch = inputs(12)
-    choices = [Choice(), Choice(top=2), Choice(coverage=0.7, macro=True), Choice(predictor="average2_macro")]
+    choices = [Choice(), Choice(top=2), Choice(average=2, macro=True), Choice(predictor="average2_macro")]
     queries = [
         Query(batch[i : i + 1 + i % 2], choices[i % 4], classes=(0, 2, 5) if i % 3 == 0 else None)
         for i in range(10)
@@ -221,3 +223,45 @@ def test_what_a_model_lacks_is_named():
     assert answer.candidates[0].enters_at == (1, None, None)
     with pytest.raises(UnknownPriorError):
         Answerer(Model.from_parts(nn.Identity(), TREES, preprocessing=PREPARE))
+
+
+@pytest.mark.errors
+def test_a_coverage_of_the_average_class_is_refused_and_says_what_to_do(model):
+    with pytest.raises(ValueError, match=r"macro must be false with coverage.*predictor .*\(it has none\)"):
+        Answerer(model).check(Choice(coverage=0.9, macro=True))
+    own = Conformal(coverage=0.9, rule="macro", score="lac").calibrate(
+        model.scores(inputs(100)).clone(), torch.arange(100) % 6
+    )
+    with pytest.raises(ValueError, match=r"that has it \(for_all\)"):
+        Answerer(make_model(predictors={"for_all": own})).check(Choice(coverage=0.9, macro=True))
+
+
+def test_a_taxonomy_predictor_answers_with_its_nodes(model):
+    tree = Taxonomy.from_class_table(TREES)
+    scores = model.scores(inputs(200, seed=3)).clone()
+    generator = torch.Generator().manual_seed(4)
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    one, two = (TaxonomyNodes(tree, coverage=0.8, nodes=n).calibrate(scores, target) for n in (1, 2))
+    with_trees = make_model(predictors={"top2": TopK(2), "one": one, "two": two})
+    batch = inputs(20, seed=5)
+    choices = [Choice(), Choice(predictor="two"), Choice(coverage=0.9), Choice(predictor="one")]
+    queries = [Query(image[None], choices[i % 4]) for i, image in enumerate(batch)]
+    for i, answer in enumerate(Answerer(with_trees).answer(queries)):
+        name = "two" if i % 4 == 1 else "one"
+        row = with_trees.scores(batch[i : i + 1])
+        [expected] = with_trees.predictors[name].nodes(row, with_trees.probabilities(row))
+        assert answer.nodes.predictor == name and answer.nodes.promise["level"] == 0.8
+        assert [n.name for n in answer.nodes.nodes] == [n.name for n in expected]
+        assert [n.mass for n in answer.nodes.nodes] == pytest.approx([n.mass for n in expected])
+        held = {name for node in answer.nodes.nodes for name in _names_below(node.name)}
+        if i % 4 in (1, 3):
+            assert held == {c.name for c in answer.candidates if c.in_set}
+    assert Answerer(model).answer([Query(batch[:1])])[0].nodes is None
+    [several] = Answerer(with_trees).answer([Query(batch[:2])])
+    assert not several.nodes.promise["holds"]
+
+
+def _names_below(name: str) -> list[str]:
+    """The classes of a node, by its name, from the table alone."""
+    columns = zip(TREES.names, *TREES.parents.values(), strict=True)
+    return [names[0] for names in columns if name in names or name == "all classes"]

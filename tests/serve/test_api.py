@@ -31,13 +31,13 @@ def test_identify_answers_as_the_model_does(client, model):
 def test_options_are_heeded(client):
     body = client.post(
         "/v1/identify",
-        params={"coverage": 0.7, "macro": True, "limit": 2, "classes": ["q1", "a/1", "b1"]},
+        params={"average": 1.7, "macro": True, "limit": 2, "classes": ["q1", "a/1", "b1"]},
         files=files(png(1), png(2)),
     ).json()
     assert len(body["candidates"]) == 2 and body["images"] == 2 and body["renormalized"]
     assert {c["id"] for c in body["candidates"]} <= {"q1", "a/1", "b1"}
-    assert body["choice"] == {"predictor": None, "top": None, "average": None, "coverage": 0.7, "macro": True}
-    assert body["promise"]["level"] == 0.7 and not body["promise"]["holds"]
+    assert body["choice"] == {"predictor": None, "top": None, "average": 1.7, "coverage": None, "macro": True}
+    assert body["promise"]["size"] == 1.7 and not body["promise"]["holds"]
 
 
 def test_a_batch_answers_each_and_names_the_bad_ones(client):

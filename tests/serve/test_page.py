@@ -135,6 +135,25 @@ def test_photos_are_compared_and_corrected(view, server):
     assert (kept["verb"], kept["class_id"]) == ("other_class", "b2")
 
 
+def test_groups_of_names_are_said_in_words(view):
+    """The answer of a taxonomy predictor, as /v1/identify gives it."""
+    say = """async (found) => {
+        const words = JSON.parse(document.getElementById("facts").textContent).words;
+        return (await import("/static/list.js")).nodesWords(found, words);
+    }"""
+    oaks = {"name": "Quercus", "level": "genus", "mass": 0.9, "size": 8}
+    one = {"name": "Fagus <b>sylvatica</b>", "level": "class", "mass": 0.05, "size": 1}
+    found = {"predictor": "two", "nodes": [oaks, one], "promise": {"holds": True, "level": 0.9}}
+    assert view.evaluate(say, found) == (
+        "The model is sure of this much: Quercus (genus, 8 names), Fagus <b>sylvatica</b>. "
+        "90 of 100 such answers hold the right name."
+    )
+    assert view.evaluate(say, {**found, "promise": {"holds": False}}).endswith("</b>.")
+    assert view.evaluate(say, None) is None
+    root = {"name": "all classes", "level": "root", "mass": 1.0, "size": 99}
+    assert view.evaluate(say, {**found, "nodes": [root]}) == "The model is not sure of any group of names."
+
+
 def test_a_broken_file_gets_a_plain_sentence(view):
     upload(view, b"no image")
     view.get_by_text("That did not work").wait_for()

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from shortlist.model import Model
-from shortlist.predictors import Ladder, TopK
+from shortlist.predictors import Ladder, TaxonomyNodes, TopK, to_nodes
 from shortlist.scores import PriorRecord
-from shortlist.serve.exchange import Answer, Choice, Listed, Query, RelatedImage
+from shortlist.serve.exchange import Answer, Choice, Listed, NodesAnswer, Query, RelatedImage
 from shortlist.serve.lineage import Lineage
 from shortlist.serve.listing import Decided, Listing
 from shortlist.serve.promises import SEVERAL, SOME_CLASSES, promise_of
@@ -47,6 +47,11 @@ class Answerer:
         self.model, self.index = model, index
         self.lineage = Lineage(model.classes)
         self._priors = _priors(model)
+        self._trees = {
+            name: predictor.taxonomy
+            for name, predictor in model.predictors.items()
+            if isinstance(predictor, TaxonomyNodes) and predictor.activation == "softmax"
+        }
         rare = model.classes.groups() == 0 if model.classes.counts else torch.zeros(len(model.classes))
         self.rare = rare.bool().tolist()
         self._promises: dict[tuple[Choice, str | None], Mapping[str, Any]] = {}
@@ -106,6 +111,12 @@ class Answerer:
             if not 1 <= choice.top <= len(self.model.classes):
                 raise ValueError(f"top must be from 1 to {len(self.model.classes)}, got {choice.top}")
             return
+        if choice.macro and choice.coverage is not None:
+            raise ValueError(
+                "macro must be false with coverage: a coverage of the average class needs the classes of the "
+                "calibration rows, which a model does not keep. Choose average or top with macro, or a "
+                f"predictor of the model that has it ({', '.join(self._macro_promises()) or 'it has none'})"
+            )
         ladder = self._ladder(choice)
         if ladder is None:
             what = "coverage" if choice.coverage is not None else "average"
@@ -118,6 +129,11 @@ class Answerer:
         elif choice.average is not None:
             if not 1 <= choice.average <= ladder.max_size:
                 raise ValueError(f"average must be from 1 to {ladder.max_size:g}, got {choice.average:g}")
+
+    def _macro_promises(self) -> list[str]:
+        """Return the predictors whose coverage is promised for the average class."""
+        promises = self.model.promises
+        return [name for name in self.model.predictors if promises[name].about == "average class"]
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer queries, with one pass of all their images through the network.
@@ -138,8 +154,9 @@ class Answerer:
             fused = _restricted(fused, queries)
             probabilities = self.model.probabilities(fused).cpu().numpy()
             listings = self._list(fused, probabilities, queries, choices)
+            nodes = self._nodes(fused, probabilities, queries, choices)
         parts = [None] * len(queries) if features is None else features.split(counts)
-        return list(map(self._answer, queries, choices, listings, parts, novelty))
+        return list(map(self._answer, queries, choices, listings, parts, novelty, nodes))
 
     def _batch(self, queries: Sequence[Query]) -> Tensor:
         """Return the inputs of all images."""
@@ -194,6 +211,25 @@ class Answerer:
             found.update(zip(numbers, made, strict=True))
         return [found[number] for number in range(len(queries))]
 
+    def _nodes(
+        self, scores: Tensor, probabilities: np.ndarray, queries: Sequence[Query], choices: Sequence[Choice]
+    ) -> list[NodesAnswer | None]:
+        """Make the answers of taxonomy predictors: the chosen one, or else the first of the model."""
+        found: list[NodesAnswer | None] = [None] * len(queries)
+        named = [choice.predictor if choice.predictor in self._trees else None for choice in choices]
+        numbers: dict[str, list[int]] = {}
+        for number, name in enumerate(named):
+            name = name or next(iter(self._trees), None)
+            if name is not None:
+                numbers.setdefault(name, []).append(number)
+        for name, own in numbers.items():
+            sets = self.model.sets(scores[own], name).cpu()
+            lists = to_nodes(sets, torch.from_numpy(probabilities[own]), self._trees[name])
+            for number, nodes in zip(own, lists, strict=True):
+                promise = self._promise(Choice(predictor=name), _why_not(queries[number]))
+                found[number] = NodesAnswer(name, tuple(nodes), promise)
+        return found
+
     def _decide(self, scores: Tensor, choice: Choice) -> Decided:
         ladder = self._ladder(choice)
         values = None if ladder is None else ladder.values(scores)
@@ -236,6 +272,7 @@ class Answerer:
         listing: Listing,
         features: Tensor | None,
         novelty: Mapping[str, Any] | None,
+        nodes: NodesAnswer | None,
     ) -> Answer:
         related: Sequence[Sequence[Any]] = ()
         if features is not None and query.related_images and self.index is not None:
@@ -252,6 +289,7 @@ class Answerer:
             common_ancestor=self.lineage.common_ancestor(members),
             renormalized=query.classes is not None,
             novelty=novelty,
+            nodes=nodes,
         )
 
     def _promise(self, choice: Choice, why_not: str | None) -> Mapping[str, Any]:

@@ -143,7 +143,10 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
             "A coverage is promised if it is chosen before the list is seen. The shares by size and by top "
             f"are those of the {ladder.rows:,} calibration rows, and no promise."
         ),
-        "coverage": [{"coverage": level, "average_size": ladder.size_at(level)} for level in COVERAGES],
+        # with priors no coverage can be asked for
+        "coverage": [{"coverage": level, "average_size": ladder.size_at(level)} for level in COVERAGES]
+        if ladder.weights is None
+        else [],
         "average": [{"average": size, "share": ladder.coverage_at(size)} for size in sizes],
         "top": [{"top": k, "share": ladder.coverage_of_top(k)} for k in tops],
     }

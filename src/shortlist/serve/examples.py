@@ -73,6 +73,7 @@ _ANSWER = {
     "common_ancestor": None,
     "renormalized": False,
     "novelty": None,
+    "nodes": None,
 }
 _EXAMPLES: dict[str, Any] = {
     "identify": {**_ANSWER, "images": 1, "model": _MODEL, "seconds": 0.021},

@@ -9,7 +9,19 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Answer", "Choice", "CommonAncestor", "EntersAt", "Listed", "Query", "RelatedImage", "Status"]
+from shortlist.predictors import Node
+
+__all__ = [
+    "Answer",
+    "Choice",
+    "CommonAncestor",
+    "EntersAt",
+    "Listed",
+    "NodesAnswer",
+    "Query",
+    "RelatedImage",
+    "Status",
+]
 
 Status = Literal["ok", "not_confident", "novel", "bad_image"]
 
@@ -101,6 +113,20 @@ class CommonAncestor(NamedTuple):
     classes: int
 
 
+class NodesAnswer(NamedTuple):
+    """The answer of a taxonomy predictor: a few nodes, such as a genus, one of which holds the true class.
+
+    Args:
+        predictor: Name of the predictor.
+        nodes: Nodes, those of the largest mass first.
+        promise: The promise in numbers and in words.
+    """
+
+    predictor: str
+    nodes: tuple[Node, ...]
+    promise: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer to a :class:`Query`.
@@ -118,6 +144,8 @@ class Answer:
         common_ancestor: Most specific parent that two or more classes of the set share.
         renormalized: Whether probabilities are of some classes only, and sum to 1 over these.
         novelty: Novelty of the photo in numbers; ``None`` if the model does not judge it.
+        nodes: Answer of the chosen taxonomy predictor, or else of the model's first one; ``None`` if it has
+            none.
     """
 
     status: Status
@@ -129,3 +157,4 @@ class Answer:
     common_ancestor: CommonAncestor | None = None
     renormalized: bool = False
     novelty: Mapping[str, Any] | None = None
+    nodes: NodesAnswer | None = None

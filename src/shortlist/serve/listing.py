@@ -80,7 +80,11 @@ class Decided:
             return [[EntersAt(top, None, None) for top in row] for row in tops]
         rows, most = self.ladder.rows, len(self.ladder.pooled)
         entries = self.ladder.entries_of(np.take_along_axis(self.values, classes, axis=1))
-        coverages = (entries.rank / (rows + 1)).tolist()
+        coverages = (entries.rank / (rows + 1)).astype(object)
+        if self.ladder.weights is not None:
+            coverages[:] = None  # with priors none can be asked for
         sizes = (entries.budget / rows).astype(object)
         sizes[entries.budget >= most] = None  # beyond what the ladder knows
-        return [list(map(EntersAt, *row)) for row in zip(tops, coverages, sizes.tolist(), strict=True)]
+        return [
+            list(map(EntersAt, *row)) for row in zip(tops, coverages.tolist(), sizes.tolist(), strict=True)
+        ]

@@ -47,7 +47,7 @@ class BatchOptions(BaseModel):
     )
     macro: bool = Field(
         default=False,
-        description="With top, average or coverage: divide by class priors, which is good for rare classes.",
+        description="With top or average: divide by class priors, which is good for rare classes.",
     )
     related_images: int = Field(default=0, ge=0, le=10, description="Known images beside each candidate.")
     limit: int = Field(
@@ -135,6 +135,23 @@ class AncestorForm(BaseModel):
     classes: int = Field(description="Number of classes that it has in all.")
 
 
+class NodeForm(BaseModel):
+    """A node of the taxonomy, such as a genus, or a class."""
+
+    name: str
+    level: str
+    mass: float = Field(ge=0, le=1, description="Sum of the probabilities of its classes.")
+    size: int = Field(description="Number of its classes.")
+
+
+class NodesForm(BaseModel):
+    """The answer of a taxonomy predictor: nodes that hold the true class with the promised coverage."""
+
+    predictor: str
+    nodes: list[NodeForm]
+    promise: PromiseForm
+
+
 class ModelName(BaseModel):
     """Which model answered."""
 
@@ -171,6 +188,9 @@ class AnswerForm(BaseModel):
     common_ancestor: AncestorForm | None
     renormalized: bool = Field(description="Whether probabilities are of the given classes only.")
     novelty: dict[str, Any] | None
+    nodes: NodesForm | None = Field(
+        description="The answer of the chosen taxonomy predictor, or else of the model's first; null if none."
+    )
 
 
 class IdentifyAnswer(AnswerForm):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shortlist.class_table import ClassTable
-from shortlist.serve.exchange import Answer, Choice, Listed
+from shortlist.serve.exchange import Answer, Choice, Listed, NodesAnswer
 
 __all__ = ["AnswerWriter", "joined"]
 
@@ -49,6 +49,7 @@ class AnswerWriter:
             "common_ancestor": None if ancestor is None else ancestor._asdict(),
             "renormalized": answer.renormalized,
             "novelty": None if answer.novelty is None else dict(answer.novelty),
+            "nodes": None if answer.nodes is None else _nodes_form(answer.nodes),
         }
         candidates = ",".join(map(self._candidate, answer.candidates))
         return f'{_json(rest)[:-1]},{self._promise(answer)},"candidates":[{candidates}]'
@@ -82,6 +83,19 @@ class AnswerWriter:
         about = {"id": self._table.ids[index], "name": self._table.names[index], "parents": parents}
         found = self._classes[index] = _json({**about, "rare": self._rare[index]})[1:-1]
         return found
+
+
+def _nodes_form(found: NodesAnswer) -> dict[str, Any]:
+    nodes = [
+        {
+            "name": node.name,
+            "level": node.level,
+            "mass": round(min(node.mass or 0.0, 1.0), 6),
+            "size": node.size,
+        }
+        for node in found.nodes
+    ]
+    return {"predictor": found.predictor, "nodes": nodes, "promise": dict(found.promise)}
 
 
 def joined(*parts: str, **more: Any) -> bytes:

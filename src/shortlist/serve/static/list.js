@@ -35,6 +35,17 @@ export function sharedParent(candidates, levels) {
   return null;
 }
 
+/** What a taxonomy predictor is sure of: a few groups of names, with its promise if that is about this answer. */
+export function nodesWords(found, words) {
+  if (!found || !found.nodes.length) return null;
+  if (found.nodes.some((node) => node.level === "root")) return words.sure_of_nothing;
+  const groups = found.nodes.map((node) => (node.size === 1 ? node.name
+    : say(words.group, { name: node.name, level: node.level, names: names(node.size, words) })));
+  const said = say(words.sure_of, { groups: groups.join(", ") });
+  const { holds, level } = found.promise;
+  return holds ? `${said} ${say(words.sure_of_promise, { share: Math.round(1000 * level) / 10 })}` : said;
+}
+
 /** A probability without false precision. */
 export function percent(probability, words) {
   if (probability < 0.01) return words.percent_small;

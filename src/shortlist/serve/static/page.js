@@ -1,7 +1,7 @@
 // The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
 
 import { drawable } from "./draw.js";
-import { firstStep, isIn, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
+import { firstStep, isIn, nodesWords, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const words = facts.words;
@@ -153,6 +153,8 @@ function showWords(answer, step, inside) {
   if (answer.status === "not_confident" && step === current.asked) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
   if (parent) message(say(words.all_share, parent), "sure");
+  const sure = nodesWords(answer.nodes, words);
+  if (sure) message(sure, "sure");
   if (step !== current.asked && !step.top) message(words.moved, "note");
   else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
   if (step === current.asked && answer.set_size > count) {
