@@ -2,9 +2,9 @@
 
 ``model.json`` (format, network, preprocessing, names and promises of the predictors),
 ``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
-``novelty.json`` with its state if there is a detector of strangers, and ``summary.safetensors`` if something
-is kept of the calibration rows. ``model.json`` is the manifest too: it is written last, with size and hash of
-each file, and what is read is checked against it.
+``novelty.json`` with its state if there is a detector of strangers, ``summary.safetensors`` if something is
+kept of the calibration rows, and ``MODEL_CARD.md`` for people. ``model.json`` is the manifest too: it is
+written last, with size and hash of each file, and what is read is checked against it.
 """
 
 import json
@@ -27,6 +27,7 @@ from shortlist._manifest import (
     sealed_text,
 )
 from shortlist.class_table import ClassTable
+from shortlist.model.card import card_text
 from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
     NoveltyDetector,
@@ -66,7 +67,8 @@ FORMAT = "shortlist model 4"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 _SUMMARY = "summary.safetensors"
-_PARTS = (*_TRAINED, "score_map.json", _SUMMARY)
+_CARD = "MODEL_CARD.md"
+_PARTS = (*_TRAINED, "score_map.json", _SUMMARY, _CARD)
 
 
 class ModelError(ValueError):
@@ -259,6 +261,7 @@ def write_calibration(
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises({**own, **(promises or {})})
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
+    _write_card(folder, {**description, **parts})
     write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}
     # of predictors and detectors that are gone, or whose writer was killed
@@ -270,7 +273,9 @@ def write_calibration(
 def write_promises(
     folder: str | Path, promises: Mapping[str, Promise], announce: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Write to ``model.json`` what predictors promise and what came of it, if that is news.
+    """Write to ``model.json`` and to the card what predictors promise and what came of it, if that is news.
+
+    The card comes first: a process that is killed between leaves news, and writes both the next time.
 
     Args:
         folder: The folder of the model.
@@ -281,7 +286,9 @@ def write_promises(
     description = read_description(folder)
     told = {**description["promises"], **_plain_promises(promises)}
     if told != description["promises"]:
-        text = _description_text(folder, {**description, "promises": told}, read_manifest(folder))
+        known = {name: record for name, record in read_manifest(folder).items() if name != _CARD}
+        _write_card(folder, {**description, "promises": told})
+        text = _description_text(folder, {**description, "promises": told}, known)
         announce(record_text(text))
         write_text(folder / "model.json", text)
 
@@ -295,6 +302,12 @@ def read_promises(folder: str | Path) -> dict[str, Promise]:
 
 def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
     return {name: promise.to_dict() for name, promise in promises.items()}
+
+
+def _write_card(folder: Path, description: Mapping[str, Any]) -> None:
+    promises = {name: Promise.from_dict(found) for name, found in description["promises"].items()}
+    words = ScoreMap.from_dict(read_json(folder / "score_map.json")).words()
+    write_text(folder / _CARD, card_text(description, promises, read_class_table(folder), words))
 
 
 def _write_summary(folder: Path, summary: CalibrationSummary | None) -> None:

@@ -103,7 +103,8 @@ def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
     made = {"results.json": "", "results_val.json": " --part val"}
     if name in made and all(other in made for other in lost):
         return f"shortlist evaluate {run.path}{made[name]}"
-    calibration = {"model/score_map.json", "model/summary.safetensors", *made}
+    parts = ("score_map.json", "summary.safetensors", "MODEL_CARD.md")
+    calibration = {*(f"model/{part}" for part in parts), *made}
     folders = ("model/predictors/", "model/novelty.")
     is_calibrated = [other in calibration or other.startswith(folders) for other in lost]
     if all(is_calibrated):

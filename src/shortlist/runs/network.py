@@ -62,8 +62,19 @@ def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
         "network": network_spec(recipe, len(data.class_table), shape, scaled_head=scaled).to_dict(),
         "preprocessing": None if prepared is None else prepared.to_dict(),
         "classifier": recipe.head.classifier,
-        "about": {"name": recipe.name, "trained": info["created"], "versions": info.get("versions", {})},
+        "about": {
+            "name": recipe.name,
+            "trained": info["created"],
+            "versions": info.get("versions", {}),
+            "training": _training_of(recipe),
+        },
     }
+
+
+def _training_of(recipe: Recipe) -> dict[str, Any]:
+    """Facts of a training for people who get the model; no paths, which are nobody's business."""
+    names = {"data set": recipe.data.name, "loss": recipe.loss.name}
+    return {**names, "epochs": recipe.epochs, "seed": recipe.seed, "notes": recipe.about.strip()}
 
 
 def describe_model(run: Run) -> None:

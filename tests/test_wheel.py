@@ -1,0 +1,120 @@
+"""What is built and installed: a wheel that works elsewhere, and extras that bring what the code uses."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+# the module of a package, where the names differ
+MODULES = {
+    "fonttools": "fontTools",
+    "pillow": "PIL",
+    "python-multipart": "python_multipart",
+    "pyyaml": "yaml",
+}
+SMOKE = """
+import sys
+from pathlib import Path
+import torch
+import shortlist
+assert Path(shortlist.__file__).is_relative_to(sys.prefix), shortlist.__file__
+assert shortlist.Model.load("run").promises["top2"].words() in Path("run/model/MODEL_CARD.md").read_text()
+from fastapi.testclient import TestClient
+from shortlist.serve.app import make_app
+from shortlist.serve.service import Service
+classes = shortlist.ClassTable(names=["red", "green", "blue"])
+prepare = shortlist.Preprocessing(height=16, width=16, resize=16, mean=(0.0,) * 3, std=(1.0,) * 3)
+network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+model = shortlist.Model.from_parts(network, classes, preprocessing=prepare)
+page = TestClient(make_app(Service(model)), base_url="http://127.0.0.1").get("/")
+assert page.status_code == 200 and "<script" in page.text
+"""
+RECIPE = {
+    "data": {"name": "gaussian_genera", "num_classes": 10, "num_genera": 3, "num_rows": 200},
+    "model": {"name": "linear"},
+    "epochs": 1,
+    "predictors": {"top2": {"name": "topk", "k": 2}},
+}
+
+
+def project() -> dict:
+    return pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_citation_has_the_version_and_the_license():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == project()["version"]
+    assert citation["license"] == project()["license"]
+
+
+def test_every_package_that_is_installed_is_used():
+    sources = [path.read_text() for path in (ROOT / "src").rglob("*.py") if path.name != "_extras.py"]
+    extras = project()["optional-dependencies"]
+    for extra in set(extras) - {"dev", "docs", "all"}:
+        names = [re.match(r"[\w-]+", line)[0] for line in extras[extra]]
+        for name in set(names) - {"shortlist"}:
+            module = MODULES.get(name, name)
+            used = re.compile(rf"(?:import|from) {module}\b|[\"']{module}[\"']")
+            assert any(used.search(text) for text in sources) or name == "ray", f"{name} of [{extra}]"
+    for line in project()["dependencies"]:
+        name = re.match(r"[\w-]+", line)[0]
+        assert any(re.search(rf"(?:import|from) {name}\b", text) for text in sources), name
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The built wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.slow
+def test_the_wheel_has_all_files_of_the_package(wheel):
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    source = ROOT / "src"
+    there = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert "shortlist/serve/templates/page.html" in there and "shortlist/report/published.json" in there
+    assert there <= packed
+    assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_another_place(wheel, tmp_path):
+    place = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    install = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*install, "--no-deps", str(wheel)], check=True, capture_output=True)
+    [packages] = place.glob("lib/*/site-packages")
+    (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")  # torch and the others
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "recipe.yaml").write_text(yaml.dump(RECIPE))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, cwd=elsewhere, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stdout} {done.stderr}"
+        return done.stdout
+
+    command, python = str(place / "bin" / "shortlist"), str(place / "bin" / "python")
+    assert run(command, "--version") == f"shortlist {project()['version']}\n"
+    assert "predict" in run(python, "-m", "shortlist", "--help")
+    run(command, "train", "recipe.yaml", "--out", "run")
+    run(command, "report", "run", "-o", "report.html")
+    assert "<html" in (elsewhere / "report.html").read_text()
+    run(python, "-c", SMOKE)
