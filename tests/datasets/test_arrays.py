@@ -288,5 +288,7 @@ def test_a_long_tail_of_embeddings_keeps_the_published_counts_and_the_other_part
     assert torch.equal(tail.val.inputs, whole.val.inputs) and torch.equal(tail.test.inputs, whole.test.inputs)
     assert set(tail.train.inputs.flatten().tolist()) <= set(whole.train.inputs.flatten().tolist())
     assert torch.equal(tail.train.targets, tail.train.inputs.flatten().long() % 5)
-    with pytest.raises(ValueError, match=r"rho must be <= the training rows of the smallest class \(80\).*got 81"):
+    with pytest.raises(
+        ValueError, match=r"rho must be <= the training rows of the smallest class \(80\).*got 81"
+    ):
         embeddings(tmp_path, val_fraction=0.1, seed=3, long_tail="exp", rho=81)
