@@ -30,6 +30,13 @@ class LinkKind(str, Enum):
     symbolic = "symbolic"
 
 
+class Splitting(str, Enum):
+    """Way to divide images into parts."""
+
+    share = "share"
+    hash = "hash"
+
+
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on stderr, if that is a terminal."""
@@ -86,7 +93,7 @@ def build(
         Path,
         typer.Argument(
             help="Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
-            "with the columns path and label, and optionally genus."
+            "with the columns path and label, and optionally genus; or a table of shortlist data votes."
         ),
     ],
     dest: Annotated[Path, typer.Argument(help="Folder to make. It must be empty or not exist yet.")],
@@ -98,6 +105,20 @@ def build(
         float,
         typer.Option(help="Share of the images of each class that goes to val, and the same share to test."),
     ] = 0.1,
+    images: Annotated[
+        Path | None, typer.Option(help="List with the columns path and item: the photos of the items.")
+    ] = None,
+    split: Annotated[
+        Splitting,
+        typer.Option(
+            help="share draws exact shares of each class; hash is for data that grow: the part of an image "
+            "depends on its observation alone."
+        ),
+    ] = Splitting.share,
+    keep_split: Annotated[
+        Path | None,
+        typer.Option(help="Earlier benchmark (its folder or metadata.json) whose test images stay the same."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
@@ -118,7 +139,14 @@ def build(
 
     with _waiting("looking through the source"):
         plan = plan_benchmark(
-            source, genus_fraction=genus_fraction, min_images=min_images, held_out=held_out, seed=seed
+            source,
+            images=images,
+            genus_fraction=genus_fraction,
+            min_images=min_images,
+            held_out=held_out,
+            split=split.value,
+            keep_split=keep_split,
+            seed=seed,
         )
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")

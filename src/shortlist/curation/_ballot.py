@@ -103,7 +103,7 @@ def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
     import pyarrow  # which knows of missing values, and hashes text much faster
 
     given = hasattr(values, "dictionary_encode")
-    column = values if given else pyarrow.array(values, from_pandas=True)
+    column: Any = values if given else pyarrow.array(values, from_pandas=True)
     column = tidy_column(column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column)
     if column.null_count == len(column):
         return np.empty(0, dtype=str), np.full(len(column), -1)
