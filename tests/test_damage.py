@@ -1,10 +1,11 @@
-"""Every file of a run, a model and an index, damaged in every way, before every verb.
+"""Every file of a run, a model, an index and a store of feedback, damaged in every way, before every verb.
 
 A verb ends with the numbers of the undamaged files, or in one line that names what is wrong: never in a
 traceback, and never with other numbers.
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -19,6 +20,7 @@ import torch
 
 import shortlist.cli
 from shortlist import Model
+from shortlist.feedback import Event, FeedbackStore
 from shortlist.index import ImageIndex, IndexWriter, add_images
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
@@ -87,6 +89,8 @@ def whole(tmp_path_factory) -> Iterator[Path]:
         Model.load(folder / name).save(folder / f"{name} model")
     make_index(folder / "index", seed=0)
     make_index(folder / "other index", seed=10)
+    make_store(folder / "store", person="p")
+    make_store(folder / "other store", person="q")
     yield folder
 
 
@@ -96,6 +100,25 @@ def make_index(folder: Path, *, seed: int) -> None:
     start(folder, *rows)
     with IndexWriter.open(folder) as writer:
         writer.delete([name_of(int(rows[0].classes[0]), bytes(rows[0].digests[0]))])
+
+
+PHOTO = b"a photo, of which a copy is kept"
+PHOTO_FILE = f"images/{hashlib.sha256(PHOTO).hexdigest()[:2]}/{hashlib.sha256(PHOTO).hexdigest()}"
+
+
+def make_store(folder: Path, *, person: str) -> None:
+    """Answers of some people, one of them with a photo, one of them deleted."""
+    with FeedbackStore(folder) as store:
+        for number in range(40):
+            store.add(answer_of(f"{person}{number % 4}", number), [] if number else [PHOTO])
+        store.erase_person(f"{person}2")
+
+
+def answer_of(person: str, number: int) -> Event:
+    photo = PHOTO if number == 0 else f"photo {number // 4}".encode()
+    images = (hashlib.sha256(photo).hexdigest(),)
+    label = f"class {number % 3}"
+    return Event("confirm", f"r{number}", person=person, label=label, images=images, consent=number == 0)
 
 
 def run(*words: object) -> tuple[int, str, str]:
@@ -190,8 +213,25 @@ def compact(folder: Path) -> tuple[str, object]:
     return (err, None) if code else search(folder)
 
 
+def export(folder: Path) -> tuple[str, object]:
+    out = folder.parent / "votes.csv"
+    code, _, err = run("feedback", "export", folder, "--out", out)
+    return err, out.read_text() if code == 0 else None
+
+
+def answer(folder: Path) -> tuple[str, object]:
+    """Record an answer; then all that is there, without the time."""
+    try:
+        with FeedbackStore(folder) as store:
+            store.add(answer_of("p7", 70))
+            return "", [one.content() for one in store.events()]
+    except (ValueError, OSError) as error:
+        return str(error), None
+
+
 RUN_VERBS = (evaluate, evaluate_val, calibrate, resume, compare, report, open_model, examine)
 MODEL_VERBS = (open_model, examine)
+STORE_VERBS = (export, answer, examine)
 INDEX_VERBS = (search, append, compact, examine)
 # what a verb does not look at, or makes again from the rest, may be damaged: its numbers are the same then
 MODEL_FILES = (
@@ -220,12 +260,13 @@ RUN_FILES = (
 )
 
 INDEX_FILES = ("index.json", "segment-000001", "segment-000003", "deleted-000005")
-OTHERS = {"run": "other", "run model": "other model", "index": "other index"}
+STORE_FILES = ("feedback.json", "events.sqlite", PHOTO_FILE)
+OTHERS = {"store": "other store", "run": "other", "run model": "other model", "index": "other index"}
 
 
 def files_of(folder: Path, name: str) -> list[Path]:
     """Return a file, or the description and the state of a predictor or a detector."""
-    if "." in Path(name).name or name in INDEX_FILES:
+    if "." in Path(name).name or name in (*INDEX_FILES, *STORE_FILES):
         return [folder / name]
     return sorted((folder / name).parent.glob(f"{Path(name).name}.*"))
 
@@ -291,11 +332,18 @@ def test_an_index(name, whole, tmp_path):
     assert check(INDEX_VERBS, whole, "index", name, tmp_path) == cases
 
 
+@pytest.mark.parametrize("name", STORE_FILES)
+def test_a_store_of_feedback(name, whole, tmp_path):
+    cases = len(STORE_VERBS) * (len(DAMAGES) + len(IN_PLACE))
+    assert check(STORE_VERBS, whole, "store", name, tmp_path) == cases
+
+
 @pytest.mark.parametrize(
-    ("kind", "names"), [("run", RUN_FILES), ("run model", MODEL_FILES), ("index", INDEX_FILES)]
+    ("kind", "names"),
+    [("run", RUN_FILES), ("run model", MODEL_FILES), ("index", INDEX_FILES), ("store", STORE_FILES)],
 )
 def test_every_file_is_damaged(kind, names, whole):
-    """A file that is new in a run, a model or an index belongs into the lists above."""
+    """A file that is new in a run, a model, an index or a store belongs into the lists above."""
     there = {path for path in (whole / kind).rglob("*") if path.is_file() and path.name != ".lock"}
     assert there == {path for name in names for path in files_of(whole / kind, name)}
 

@@ -4,6 +4,7 @@ The kill is injected: an audit hook counts every file that is opened for writing
 below a folder, and every folder that is made or removed, and ends the process before a chosen one.
 """
 
+import hashlib
 import os
 import shutil
 import sys
@@ -17,6 +18,8 @@ import yaml
 
 from shortlist import Model
 from shortlist.cli.predict import predict_files
+from shortlist.feedback import Event, FeedbackStore
+from shortlist.feedback.doctor import examine_store
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
 from shortlist.recipes.recipe import make_recipe
@@ -285,3 +288,75 @@ def test_index_compaction(tmp_path):
             writer.compact(segment_rows=12)
 
     check_changes_of_an_index(tmp_path, compact, 10)
+
+
+PHOTO = b"a photo"
+IMAGE = hashlib.sha256(PHOTO).hexdigest()
+
+
+def contents_of(folder: Path) -> list:
+    with FeedbackStore(folder) as store:  # which finishes what was begun
+        kept = store.copy_of(IMAGE) is not None
+        return [[one.content() for one in store.events()], kept]
+
+
+def check_changes_of_a_store(
+    tmp_path: Path, change: Callable[[FeedbackStore], object], at_least: int, *, given: bool = False
+) -> None:
+    """Kill a change before each of its steps: the store is as before it or as after it, never between."""
+    before = tmp_path / "before"
+    with FeedbackStore(before) as store:
+        store.add(Event("confirm", "r0", person="p0", label="oak", images=("0" * 64,)))
+        if given:
+            said = Event("confirm", "r1", person="p1", label="oak", images=(IMAGE,), consent=True)
+            store.add(said, [PHOTO])
+
+    def go(folder: Path) -> Callable[[], object]:
+        def act() -> None:
+            with FeedbackStore(folder) as store:
+                change(store)
+
+        return act
+
+    first = contents_of(before)
+    whole = Path(shutil.copytree(before, tmp_path / "whole"))
+    steps = in_a_child(go(whole), whole)
+    assert steps >= at_least and contents_of(whole) != first
+    for step in range(steps):
+        folder = Path(shutil.copytree(before, tmp_path / f"killed-{step}"))
+        assert in_a_child(go(folder), folder, step) == -1
+        assert contents_of(folder) in (first, contents_of(whole)), step
+        in_a_child(go(folder), folder)
+        assert contents_of(folder) == contents_of(whole), step
+        assert examine_store(folder) == [], step
+
+
+def test_feedback_with_a_copy(tmp_path):
+    said = Event("confirm", "r2", person="p2", label="oak", images=(IMAGE,), consent=True)
+    check_changes_of_a_store(tmp_path, lambda store: store.add(said, [PHOTO]), 5)
+
+
+def test_feedback_deletion(tmp_path):
+    check_changes_of_a_store(tmp_path, lambda store: store.erase_image(IMAGE), 2, given=True)
+
+
+def test_a_new_store_of_feedback(tmp_path):
+    whole = tmp_path / "whole"
+    whole.mkdir()
+
+    def go(folder: Path) -> Callable[[], object]:
+        def act() -> None:
+            with FeedbackStore(folder / "store") as store:
+                store.add(Event("confirm", "r0", person="p0", label="oak", images=(IMAGE,)))
+
+        return act
+
+    steps = in_a_child(go(whole), whole)
+    assert steps >= 5
+    for step in range(steps):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        assert in_a_child(go(folder), folder, step) == -1
+        in_a_child(go(folder), folder)
+        assert contents_of(folder / "store") == contents_of(whole / "store"), step
+        assert files_of(folder) == files_of(whole) and examine_store(folder / "store") == [], step

@@ -19,6 +19,7 @@ ROOMS = (
         "runs",
         "index",
         "engine",
+        "feedback",
         "serve",
         "training",
         "compare",
@@ -142,6 +143,7 @@ def test_each_manifest_is_read_in_one_place():
         "index.manifest",
         "predictors._sealed_rule",
         "datasets.embeddings",
+        "feedback.store",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.folder"),

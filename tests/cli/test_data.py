@@ -81,10 +81,10 @@ def test_votes(tmp_path):
         "votes": 4, "users": 3, "items": 2, "valid items": 1, "iterations": 2, "converged": True,
     }  # fmt: skip
     header, first, second = (tmp_path / "labels.csv").read_text().splitlines()
-    assert header == '"item","label","weight","valid"'
+    assert header == '"item","label","weight","valid","agreement","votes"'
     assert first.startswith('1,"oak",')
-    assert first.endswith("true")
-    assert second.endswith("false")
+    assert first.endswith("true,1,3")
+    assert second.endswith("false,1,1")
     assert "valid items" in run("votes", tmp_path / "votes.csv", "--theta", 0.1)
 
 

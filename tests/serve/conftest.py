@@ -22,7 +22,7 @@ def start(model, tmp_path):
             made or model,
             index=Index() if index == "known" else index,
             keys=keys,
-            feedback=tmp_path / "feedback.jsonl",
+            feedback=tmp_path / "feedback",
             limits=limits,
         )
         app = make_app(service, origins=origins, hosts=hosts)

@@ -1,6 +1,5 @@
 """The routes of /v1, keys, limits and headers."""
 
-import json
 import re
 
 import pytest
@@ -110,39 +109,6 @@ def test_health_and_counters(client):
     assert "shortlist_batch_images_sum 1.0" in text
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{.*\})? -?[0-9.e+-]+", line), line
-
-
-def test_feedback_is_on_disk_before_it_is_acknowledged(client, tmp_path):
-    event = {"verb": "other_class", "class_id": "q2", "shown": ["q1", "f1"], "model_version": "x"}
-    assert client.post("/v1/feedback", json=event).json() == {"kept": True}
-    assert client.post("/v1/feedback", json={"verb": "none_of_these"}).status_code == 201
-    first, second = map(json.loads, (tmp_path / "feedback.jsonl").read_text().splitlines())
-    assert first["class_id"] == "q2" and first["shown"] == ["q1", "f1"] and first["time"].endswith("+00:00")
-    assert second["verb"] == "none_of_these"
-
-
-@pytest.mark.errors
-@pytest.mark.parametrize(
-    ("body", "kind", "status"),
-    [
-        (b'{"verb": "confirm"}', "application/json", 422),
-        (b'{"verb": "confirm", "class_id": "oak"}', "application/json", 422),
-        (b'{"verb": "bad_image", "path": "/etc"}', "application/json", 422),
-        (b"{", "application/json", 422),
-        (b'{"verb": "bad_image"}', "text/plain", 415),  # which a form of any page can send
-        (b'{"note": "' + 70_000 * b"x" + b'"}', "application/json", 413),
-    ],
-)
-def test_bad_feedback_is_not_kept(client, tmp_path, body, kind, status):
-    response = client.post("/v1/feedback", content=body, headers={"content-type": kind})
-    assert response.status_code == status and "message" in response.json()["error"]
-    assert not (tmp_path / "feedback.jsonl").exists()
-
-
-def test_a_full_log_says_so(client, tmp_path):
-    client.service.feedback._max_bytes = 200
-    answers = [client.post("/v1/feedback", json={"verb": "do_not_know"}).status_code for _ in range(3)]
-    assert answers == [201, 507, 507] and (tmp_path / "feedback.jsonl").stat().st_size <= 200
 
 
 @pytest.mark.errors

@@ -23,6 +23,9 @@ ROUTES = (
     ("GET", "/v1/model"),
     ("GET", "/v1/images/{id}"),
     ("POST", "/v1/feedback"),
+    ("GET", "/v1/feedback/stats"),
+    ("DELETE", "/v1/feedback/people/{person}"),
+    ("DELETE", "/v1/feedback/images/{image}"),
     ("POST", "/v2/identify/{project}"),
     ("GET", "/v2/projects"),
     ("GET", "/health"),
@@ -33,7 +36,7 @@ ROUTES = (
 
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory):
-    log = tmp_path_factory.mktemp("fuzz") / "feedback.jsonl"
+    log = tmp_path_factory.mktemp("fuzz") / "feedback"
     service = Service(make_model(), index=Index(), feedback=log, limits=Limits(image_bytes=10_000))
     with running(make_app(service)) as address:
         yield schemathesis.openapi.from_url(f"{address}/openapi.json")

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import uvicorn
 
+from shortlist.feedback.store import read_events
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
 from tests.serve.parts import Index, png
@@ -19,10 +20,10 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server on a free port of this machine; its address and the file of people's answers."""
+    """A server on a free port of this machine; its address and the store of people's answers."""
     from tests.serve.parts import make_model
 
-    log = tmp_path_factory.mktemp("page") / "feedback.jsonl"
+    log = tmp_path_factory.mktemp("page") / "feedback"
     app = make_app(Service(make_model(), index=Index(), feedback=log))
     running = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=running.run, daemon=True)
@@ -109,8 +110,9 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
     view.locator("#slider").fill("5")
     view.locator("li.candidate button.confirm").first.click()
     view.get_by_text("Thank you. Your answer is kept.").wait_for()
-    kept = json.loads(server[1].read_text().splitlines()[-1])
-    assert kept["verb"] == "confirm" and len(kept["shown"]) == len(before)
+    kept = list(read_events(server[1]))[-1]
+    assert kept.verb == "confirm" and sum(one.in_set for one in kept.shown) == len(before)
+    assert kept.person.startswith("page-") and not kept.consent
     view.locator("#clear").click()
     assert view.locator("#earlier li").count() == 1 and names(view) == []
     view.locator("#earlier button").click()
@@ -128,11 +130,13 @@ def test_photos_are_compared_and_corrected(view, server):
     assert not view.locator("#compare").is_visible()
     view.locator("#photos .remove").first.click()
     view.locator("#photos li:nth-child(2)").wait_for(state="detached")
+    view.locator("#consent").check()
     view.locator("#search").fill("nana")
     view.locator("#found button").first.click()
     view.get_by_text("Thank you. Your answer is kept.").wait_for()
-    kept = json.loads(server[1].read_text().splitlines()[-1])
-    assert (kept["verb"], kept["class_id"]) == ("other_class", "b2")
+    kept = list(read_events(server[1]))[-1]
+    assert (kept.verb, kept.label, kept.consent) == ("other_class", "b2", True)
+    assert list(server[1].glob(f"images/*/{kept.images[0]}"))
 
 
 def test_groups_of_names_are_said_in_words(view):

@@ -15,6 +15,7 @@ from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
 from shortlist.cli.embed import embed
+from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.predict import predict
@@ -36,6 +37,7 @@ for verb in (demo, init, train, calibrate, evaluate, predict, embed, index, serv
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
+app.add_typer(feedback_app, name="feedback")
 
 
 def _print_version(wanted: bool) -> None:

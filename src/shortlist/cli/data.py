@@ -30,6 +30,13 @@ class LinkKind(str, Enum):
     symbolic = "symbolic"
 
 
+class Splitting(str, Enum):
+    """Way to divide images into parts."""
+
+    share = "share"
+    hash = "hash"
+
+
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on stderr, if that is a terminal."""
@@ -86,7 +93,7 @@ def build(
         Path,
         typer.Argument(
             help="Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
-            "with the columns path and label, and optionally genus."
+            "with the columns path and label, and optionally genus; or a table of shortlist data votes."
         ),
     ],
     dest: Annotated[Path, typer.Argument(help="Folder to make. It must be empty or not exist yet.")],
@@ -99,6 +106,20 @@ def build(
         float,
         typer.Option(help="Share of the images of each class that goes to val, and the same share to test."),
     ] = 0.1,
+    images: Annotated[
+        Path | None, typer.Option(help="List with the columns path and item: the photos of the items.")
+    ] = None,
+    split: Annotated[
+        Splitting,
+        typer.Option(
+            help="share draws exact shares of each class; hash is for data that grow: the part of an image "
+            "depends on its observation alone."
+        ),
+    ] = Splitting.share,
+    keep_split: Annotated[
+        Path | None,
+        typer.Option(help="Earlier benchmark (its folder or metadata.json) whose test images stay the same."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
@@ -120,7 +141,14 @@ def build(
 
     with _waiting("looking through the source"):
         plan = plan_benchmark(
-            source, genus_fraction=genus_fraction, min_images=min_images, held_out=held_out, seed=seed
+            source,
+            images=images,
+            genus_fraction=genus_fraction,
+            min_images=min_images,
+            held_out=held_out,
+            split=split.value,
+            keep_split=keep_split,
+            seed=seed,
         )
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
@@ -140,23 +168,55 @@ def build(
         typer.echo("Nothing was written. Add --apply to make it.")
 
 
+class VoteRule(str, Enum):
+    """Rule by which users get their weights."""
+
+    adaptive = "adaptive"
+    majority = "majority"
+    agreement = "agreement"
+    dawid_skene = "dawid_skene"
+
+
 @app.command()
 def votes(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A .csv or .parquet file with the columns item, user, label and optionally author."
+            help="A .csv or .parquet file with the columns item, user, label and optionally author, or with "
+            "task, worker, label."
         ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write the labels to (.csv or .parquet).")
     ] = None,
+    users: Annotated[
+        Path | None, typer.Option(help="File to write the users' weights to (.csv or .parquet).")
+    ] = None,
+    rule: Annotated[VoteRule, typer.Option(help="Rule by which users get weights.")] = VoteRule.adaptive,
     theta: Annotated[
-        float, typer.Option(help="A label is valid if the weights of its voters sum to more than this.")
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            help="A label is valid if the weights of its voters sum to more than this.",
+            show_default="2; 1 for majority and agreement; 0.9 for dawid_skene",
+        ),
+    ] = None,
+    min_agreement: Annotated[
+        float, typer.Option(help="A label is valid if its share of the weight of all votes is above this.")
+    ] = 0.0,
+    alpha: Annotated[float, typer.Option(help="First exponent of the adaptive rule.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Second exponent of the adaptive rule.")] = 0.2,
     b0: Annotated[
         float | None,
         typer.Option(help="Weight of a newcomer, who knows at most one species.", show_default="log 2.1"),
+    ] = None,
+    machine: Annotated[
+        str, typer.Option(help="Name of the user whose votes are those of a model.")
+    ] = "!machine",
+    machine_weight: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the machine's votes, which are left out without this.", show_default=False
+        ),
     ] = None,
     max_iterations: Annotated[int, typer.Option(help="Stop after this many rounds.")] = 100,
     as_json: AsJson = False,
@@ -167,27 +227,38 @@ def votes(
     command computes both in turn until nothing changes. The column author says who made the item; it may be
     missing or have gaps.
     """
-    from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus
+    from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
 
-    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
-        raise ValueError(f"--out must end in .csv or .parquet, got {out}")
-    if out is not None and out.resolve() == file.resolve():
-        raise ValueError(f"--out must not be the file of votes itself, got {out}")
+    for option, path in (("--out", out), ("--users", users)):
+        if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
+            raise ValueError(f"{option} must end in .csv or .parquet, got {path}")
+        if path is not None and path.resolve() == file.resolve():
+            raise ValueError(f"{option} must not be the file of votes itself, got {path}")
     with _waiting("reading votes"):
         columns = read_votes(file)
-    options = {} if b0 is None else {"b0": b0}
+    options: dict[str, Any] = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement}
+    options |= {"alpha": alpha, "beta": beta, "machine": machine, "machine_weight": machine_weight}
+    options |= {} if b0 is None else {"b0": b0}
     with _waiting("weighing votes"):
-        found = aggregate_votes(**columns, theta=theta, max_iterations=max_iterations, **options)
+        found = aggregate_votes(**columns, max_iterations=max_iterations, **options)
         if out is not None:
             save_consensus(out, found)
+        if users is not None:
+            save_users(users, found)
+    _print_votes(file, out, len(columns["item"]), found, as_json)
+
+
+def _print_votes(file: Path, out: Path | None, number: int, found: Any, as_json: bool) -> None:
     rows = {
-        "votes": len(columns["item"]),
+        "votes": number,
         "users": len(found.users),
         "items": len(found.items),
         "valid items": int(found.valid.sum()),
         "iterations": found.iterations,
         "converged": found.converged,
     }
+    if found.machine_votes:
+        rows["votes of the machine, left out"] = found.machine_votes
     if as_json:
         _print_json(rows)
     else:

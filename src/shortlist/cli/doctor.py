@@ -9,19 +9,25 @@ __all__ = ["doctor"]
 
 
 def doctor(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, saved models or indexes of images.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders, saved models, indexes of images, stores of feedback.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Check every file of runs, models and indexes against its manifest, and say what can be restored.
+    """Check every file of runs, models, indexes and stores of feedback, and say what can be restored.
 
     Nothing is changed. The exit code is 1 if anything is wrong.
     """
     from dataclasses import asdict
 
     from shortlist.cli._console import print_json
+    from shortlist.feedback.doctor import examine_store
+    from shortlist.feedback.store import is_store
     from shortlist.index.doctor import examine_any
 
-    found = {str(folder): examine_any(folder) for folder in folders}
+    found = {
+        str(folder): examine_store(folder) if is_store(folder) else examine_any(folder) for folder in folders
+    }
     if as_json:
         print_json({folder: [asdict(one) for one in findings] for folder, findings in found.items()})
     else:

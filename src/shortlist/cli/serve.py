@@ -43,9 +43,13 @@ def serve(
             metavar="NAME", help="Name by which the server may be called. May be given several times."
         ),
     ] = None,
-    feedback: Annotated[Path, typer.Option(help="File that people's answers are appended to.")] = Path(
-        "feedback.jsonl"
-    ),
+    feedback: Annotated[
+        Path, typer.Option(help="Folder of the store of people's answers, made with the first of them.")
+    ] = Path("feedback"),
+    admin_keys: Annotated[
+        Path | None,
+        typer.Option(help="File with the keys by which people's data can be deleted over HTTP."),
+    ] = None,
     max_image_mb: Annotated[float, typer.Option(help="Largest image, in megabytes.")] = 20,
     max_request_mb: Annotated[float, typer.Option(help="Largest request, in megabytes.")] = 50,
     max_pixels: Annotated[int, typer.Option(help="Largest number of pixels of an image.")] = 50_000_000,
@@ -90,7 +94,15 @@ def serve(
         opened = Model.load(model, network=own_network(model, network), device=device)
         index = model / "index" if index is None and (model / "index").is_dir() else index
         known = None if index is None else ImageIndex.open(index, model=opened)
-        service = Service(opened, source=model, index=known, keys=keys, feedback=feedback, limits=limits)
+        service = Service(
+            opened,
+            source=model,
+            index=known,
+            keys=keys,
+            feedback=feedback,
+            admin_keys=admin_keys,
+            limits=limits,
+        )
     typer.echo(f"http://{host}:{port}/ serves {opened!r}; stop with Ctrl-C", err=True)
     run_server(
         service,

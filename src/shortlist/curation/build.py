@@ -4,7 +4,6 @@ import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,19 +13,15 @@ import torch
 from shortlist._checks import check_choice, check_count, check_number
 from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import missing
-from shortlist.datasets.folders import PARTS, class_folders, images_below
-from shortlist.datasets.lists import read_columns
+from shortlist.curation._parts import FORMAT, Frozen, hash_place, part_by_hash, read_frozen, sha256_of
+from shortlist.curation.labeled import LabeledImage, read_labeled
+from shortlist.datasets.folders import PARTS
 from shortlist.datasets.partition import proportional_split, share_of
-from shortlist.datasets.plantnet import genus_of
 
 __all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_benchmark"]
 
 Link = Literal["hard", "symbolic"]
-LAYOUT = (
-    "Expected <source>/<class>/*.jpg, <source>/<genus>/<class>/*.jpg, or a .csv or .parquet list with the "
-    "columns path, label and, optionally, genus."
-)
+Splitting = Literal["share", "hash"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +33,14 @@ class BenchmarkPlan:
         class_table: Classes with their genera and training counts.
         options: Options that the plan was made with.
         left_out: Numbers of genera, classes and images of the source that were left out, by reason.
+        about: What is known of each image: observation, organ, author, license, date.
     """
 
     rows: list[tuple[str, int, str]]
     class_table: ClassTable
     options: dict[str, Any]
     left_out: dict[str, int]
+    about: list[dict[str, str]]
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each part."""
@@ -51,63 +48,15 @@ class BenchmarkPlan:
         return {part: counts[part] for part in PARTS}
 
 
-def _from_list(path: Path) -> Iterator[tuple[str, str, str]]:
-    table = read_columns(path, ["path", "label"], optional=["genus"])
-    columns = {name: column.to_pylist() for name, column in table.items()}
-    genera = columns.get("genus") or [genus_of(str(label)) for label in columns["label"]]
-    if empty := sum(genus is None for genus in genera):
-        raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
-    for image, label, genus in zip(columns["path"], columns["label"], genera, strict=True):
-        yield os.path.join(path.parent, str(image)), str(label), str(genus)
-
-
-def _from_folder(root: Path) -> Iterator[tuple[str, str, str]]:
-    for outer in class_folders(root):
-        inner = class_folders(root / outer)
-        if inner:
-            if flat := [image for image in images_below(root / outer) if Path(image).parent == root / outer]:
-                raise ValueError(
-                    f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "
-                    f"genus. {LAYOUT}"
-                )
-            for name in inner:
-                yield from ((image, name, outer) for image in images_below(root / outer / name))
-        else:
-            yield from ((image, outer, genus_of(outer)) for image in images_below(root / outer))
-
-
-def _collect(source: Path) -> tuple[dict[str, list[str]], dict[str, str], int]:
-    """Return the images and genus of each class, and how many rows were left out as duplicates."""
-    if not source.exists():
-        raise missing(source, LAYOUT)
-    images: dict[str, list[str]] = {}
-    genus_by_class: dict[str, str] = {}
-    class_of: dict[str, str] = {}
-    repeated = 0
-    for image, name, genus in _from_folder(source) if source.is_dir() else _from_list(source):
-        if genus_by_class.setdefault(name, genus) != genus:
-            raise ValueError(
-                f"{source}: class {name!r} is in two genera, {genus_by_class[name]!r} and {genus!r}"
-            )
-        known = class_of.get(os.path.abspath(image))
-        if known not in (None, name):
-            raise ValueError(f"{source}: {image} is in two classes, {known!r} and {name!r}")
-        if known == name:  # twice, it could get into two parts
-            repeated += 1
-            continue
-        class_of[os.path.abspath(image)] = name
-        images.setdefault(name, []).append(image)
-    if not images:
-        raise ValueError(f"{source} holds no images in class folders. {LAYOUT}")
-    return images, genus_by_class, repeated
-
-
 def plan_benchmark(
     source: str | Path,
     *,
+    images: str | Path | None = None,
     genus_fraction: float = 1.0,
     min_images: int = 5,
     held_out: float = 0.1,
+    split: Splitting = "share",
+    keep_split: str | Path | None = None,
     seed: int = 0,
 ) -> BenchmarkPlan:
     r"""Choose classes and parts in the way Pl@ntNet-300K was made; nothing is written.
@@ -116,55 +65,144 @@ def plan_benchmark(
     classes which look alike stay together and the long tail stays long; of each class :math:`\lceil 0.1\, n
     \rceil` images are validation, as many test, and the rest training.
 
+    Data that grow are split by ``split="hash"``: the part of an image depends on its observation and the seed
+    alone, so that an added image never moves another, and all photos of an observation are in one part.
+
     Args:
         source: ``<source>/<class>/*.jpg`` (the genus is the first word of the class's name),
             ``<source>/<genus>/<class>/*.jpg``, or a ``.csv`` or ``.parquet`` list with the columns path,
-            label and, optionally, genus.
+            label and, optionally, genus, observation, organ, author, license, date. A list may be a table of
+            :func:`~shortlist.curation.votes.save_consensus`, with item instead of path: items that are not
+            valid are left out.
+        images: List with the columns path and item: the photos of the items of the source.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
             Pl@ntNet-300K was made with 0.1.
         min_images: Smallest number of images of a class, at least 3.
         held_out: Share of each class in the validation part and in the test part; each class must keep a
-            training image.
+            training image. With ``hash``, the chance of an observation to be in either.
+        split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
+        keep_split: Folder of an earlier benchmark, or its ``metadata.json``: its test images stay the test
+            images, its observations stay in their parts, and what is new goes to training and validation.
         seed: Seed of the draws.
 
     Returns:
         The plan, for :func:`apply_plan`.
     """
     _check_options(genus_fraction, min_images, held_out)
-    images, genus_by_class, repeated = _collect(Path(source))
-    generator = torch.Generator().manual_seed(seed)
-    genera = sorted(set(genus_by_class.values()))
-    chosen = _drawn(genera, genus_fraction, generator)
-    of_chosen = sorted(name for name, genus in genus_by_class.items() if genus in chosen)
-    kept = [name for name in of_chosen if len(images[name]) >= min_images]
+    check_choice("split", split, ("share", "hash"))
+    if keep_split is not None and split != "hash":
+        raise ValueError("keep_split goes with split='hash': new images must not move others")
+    rows, left_out = read_labeled(source, images=images)
+    frozen = None if keep_split is None else read_frozen(keep_split)
+    if frozen is not None:
+        rows += [row for row in frozen.test if row.path not in {one.path for one in rows}]
+    kept, counts = _choose_classes(source, rows, genus_fraction, min_images, split, seed)
+    rows = sorted((row for row in rows if row.label in kept), key=lambda row: row.label)
+    if split == "share":
+        placed = _placed_by_share(rows, kept, held_out, seed)
+    elif frozen is None:
+        placed = [(row, part_by_hash(row.observation, held_out=held_out, seed=seed)) for row in rows]
+    else:
+        own = {row.path for row in frozen.test}
+        new = [row for row in rows if row.path not in own]
+        placed = frozen.place(new, held_out=held_out, seed=seed, left_out=left_out)
+    placed, kept = _with_training_images(placed, kept, frozen, left_out)
+    options: dict[str, Any] = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
+    options |= {"min_images": min_images, "held_out": held_out, "split": split, "seed": seed}
+    if keep_split is not None:
+        options["keep_split"] = str(Path(keep_split).resolve())
+    counts["images"] = len(rows) + counts.pop("images") - len(placed)
+    return _plan(placed, kept, options, counts | dict(left_out))
+
+
+def _choose_classes(
+    source: str | Path,
+    rows: list[LabeledImage],
+    genus_fraction: float,
+    min_images: int,
+    split: Splitting,
+    seed: int,
+) -> tuple[list[str], dict[str, int]]:
+    """Return the classes of the genera that are drawn, and what is left out; by hash, each for itself."""
+    genus_of_class = {row.label: row.genus for row in rows}
+    images = Counter(row.label for row in rows)
+    genera = sorted(set(genus_of_class.values()))
+    if split == "share":
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randperm(len(genera), generator=generator)
+        chosen = {genera[int(i)] for i in drawn[: max(1, round(genus_fraction * len(genera)))]}
+    else:
+        chosen = {one for one in genera if hash_place(one, seed=seed, what="genus") < genus_fraction}
+    of_chosen = sorted(name for name, genus in genus_of_class.items() if genus in chosen)
+    kept = [name for name in of_chosen if images[name] >= min_images]
     if not kept:
-        drawn = f"the {len(of_chosen)} classes of the {len(chosen)} genera drawn"
-        raise ValueError(f"{source}: none of {drawn} has min_images = {min_images} images")
-    _check_training_images(images, kept, held_out)
-    targets = torch.tensor([i for i, name in enumerate(kept) for _ in images[name]], dtype=torch.int64)
-    paths = [image for name in kept for image in images[name]]
-    parts = proportional_split(targets, fraction=held_out, generator=generator)
-    part_of = {row: part for part, rows in zip(PARTS, parts, strict=True) for row in rows.tolist()}
-    rows = [(path, int(targets[row]), part_of[row]) for row, path in enumerate(paths)]
-    counts = targets[parts[0]].bincount(minlength=len(kept)).tolist()
-    table = ClassTable(kept, _folder_names(kept), counts, {"genus": [genus_by_class[name] for name in kept]})
+        raise ValueError(
+            f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
+            f"min_images = {min_images} images"
+        )
     left_out = {
         "genera not drawn": len(genera) - len(chosen),
         "classes of those": len(images) - len(of_chosen),
         f"classes with fewer than {min_images} images": len(of_chosen) - len(kept),
-        "images": sum(map(len, images.values())) - len(rows),
+        "images": len(rows) - sum(images[name] for name in kept),
     }
-    if repeated:
-        left_out["rows that list an image again"] = repeated
-    options = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
-    options |= {"min_images": min_images, "held_out": held_out, "seed": seed}
-    return BenchmarkPlan(rows, table, options, left_out)
+    return kept, left_out
 
 
-def _drawn(genera: list[str], fraction: float, generator: torch.Generator) -> set[str]:
-    """Draw a share of the genera, at least one."""
-    order = torch.randperm(len(genera), generator=generator)
-    return {genera[int(i)] for i in order[: max(1, round(fraction * len(genera)))]}
+def _placed_by_share(
+    rows: list[LabeledImage], kept: list[str], held_out: float, seed: int
+) -> list[tuple[LabeledImage, str]]:
+    """Draw the same share of each class for each held-out part."""
+    several = Counter(row.observation for row in rows).most_common(1)
+    if several and several[0][1] > 1:
+        raise ValueError(
+            f"split must be 'hash' if observations have several photos, which belong into one part: "
+            f"{several[0][0][:80]!r} has {several[0][1]}"
+        )
+    images = Counter(row.label for row in rows)
+    _check_training_images(images, kept, held_out)
+    number = {name: i for i, name in enumerate(kept)}
+    targets = torch.tensor([number[row.label] for row in rows], dtype=torch.int64)
+    generator = torch.Generator().manual_seed(seed + 1)
+    parts = proportional_split(targets, fraction=held_out, generator=generator)
+    part_of = {row: part for part, found in zip(PARTS, parts, strict=True) for row in found.tolist()}
+    return [(row, part_of[place]) for place, row in enumerate(rows)]
+
+
+def _with_training_images(
+    placed: list[tuple[LabeledImage, str]], kept: list[str], frozen: Frozen | None, left_out: Counter[str]
+) -> tuple[list[tuple[LabeledImage, str]], list[str]]:
+    """Leave out classes without a training image; those of a frozen test part must have one."""
+    trained = {row.label for row, part in placed if part == "train"}
+    lacking = {name for name in kept if name not in trained}
+    if frozen is not None and (lost := sorted({row.label for row in frozen.test} - trained)):
+        raise ValueError(
+            f"class {lost[0]!r} of the frozen test images must have a training image, it has none"
+        )
+    if lacking:
+        left_out["classes without a training image"] += len(lacking)
+    return [one for one in placed if one[0].label in trained], [name for name in kept if name in trained]
+
+
+def _plan(
+    placed: list[tuple[LabeledImage, str]], kept: list[str], options: dict[str, Any], left_out: dict[str, int]
+) -> BenchmarkPlan:
+    number = {name: i for i, name in enumerate(kept)}
+    training = Counter(row.label for row, part in placed if part == "train")
+    genera = {row.label: row.genus for row, _ in placed}
+    table = ClassTable(
+        kept,
+        _folder_names(kept),
+        [training[name] for name in kept],
+        {"genus": [genera[name] for name in kept]},
+    )
+    return BenchmarkPlan(
+        [(row.path, number[row.label], part) for row, part in placed],
+        table,
+        options,
+        left_out,
+        [{"observation": row.observation, **row.about} for row, _ in placed],
+    )
 
 
 def _check_options(genus_fraction: float, min_images: int, held_out: float) -> None:
@@ -177,13 +215,13 @@ def _check_options(genus_fraction: float, min_images: int, held_out: float) -> N
         raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
 
 
-def _check_training_images(images: dict[str, list[str]], kept: list[str], held_out: float) -> None:
+def _check_training_images(images: Counter[str], kept: list[str], held_out: float) -> None:
     """Require that each class keeps a training image."""
     for name in kept:
-        if 2 * share_of(held_out, len(images[name])) >= len(images[name]):
+        if 2 * share_of(held_out, images[name]) >= images[name]:
             raise ValueError(
                 f"held_out must leave a training image of each class, got {held_out}: class {name!r} has "
-                f"{len(images[name])} images; raise min_images"
+                f"{images[name]} images; raise min_images"
             )
 
 
@@ -203,8 +241,9 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
     """Make the folders of a plan, with links to the images instead of copies.
 
     ``dest`` gets ``train/``, ``val/`` and ``test/`` with one folder per class, ``class_table.json`` and
-    ``metadata.json`` (class, genus, part and source of each image, and the options). It is made under another
-    name and takes its own when complete. The source is only read.
+    ``metadata.json`` (of each image class, genus, part, source, observation, what else is known, and the
+    SHA-256 if it is held out; and the options). It is made under another name and takes its own when
+    complete. The source is only read.
 
     Args:
         plan: Plan that :func:`plan_benchmark` returned.
@@ -221,23 +260,38 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
     with replacing_folder(dest) as temporary:
         images = {}
-        for source, target, part in plan.rows:
+        for (source, target, part), about in zip(plan.rows, plan.about, strict=True):
             name = plan.class_table.ids[target]
             folder = temporary / part / name
             folder.mkdir(parents=True, exist_ok=True)
-            file = _free_name(folder, os.path.basename(source))
+            file = _free_name(folder, _file_name(source))
             _link(source, file, link)
+            held_out = {} if part == "train" else {"sha256": sha256_of(source)}
             images[str(file.relative_to(temporary))] = {
                 "class": plan.class_table.names[target],
                 "genus": plan.class_table.parents["genus"][target],
                 "split": part,
                 "source": os.path.abspath(source),
+                **about,
+                **held_out,
             }
         plan.class_table.save(temporary / "class_table.json")
-        content = {"format": "shortlist benchmark 1", "options": plan.options, "images": images}
+        content = {"format": FORMAT, "options": plan.options, "images": images}
         text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
         # a file name may hold bytes that are no UTF-8: written as \udcff, which JSON reads back
         write_text(temporary / "metadata.json", text.encode("utf-8", "backslashreplace").decode())
+
+
+def _file_name(source: str) -> str:
+    """Return the name of a file, with a suffix by its content if it has none, as copies of feedback."""
+    name = os.path.basename(source)
+    if os.path.splitext(name)[1] or not os.path.isfile(source):
+        return name
+    with open(source, "rb") as file:
+        start = file.read(12)
+    if start.startswith(b"\x89PNG"):
+        return f"{name}.png"
+    return f"{name}.webp" if start[8:] == b"WEBP" else f"{name}.jpg"
 
 
 def _free_name(folder: Path, name: str) -> Path:

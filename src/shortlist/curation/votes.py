@@ -8,13 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from shortlist._checks import check_count, check_number
-from shortlist._files import replacing
-from shortlist.datasets.lists import read_columns, tidy_column
+from shortlist._checks import check_choice, check_count, check_number
+from shortlist.curation._ballot import Ballot, count_ballot, count_distinct_pairs, find_winners
+from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
+from shortlist.datasets.lists import read_columns, write_columns
 
-__all__ = ["ConsensusLabels", "aggregate_votes", "read_votes", "save_consensus"]
+__all__ = [
+    "MACHINE",
+    "RULES",
+    "ConsensusLabels",
+    "aggregate_votes",
+    "read_votes",
+    "save_consensus",
+    "save_users",
+]
 
-DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
+MACHINE = "!machine"
+"""The user whose votes are those of a model: they are left out unless ``machine_weight`` is given."""
+THETAS = {"adaptive": 2.0, "majority": 1.0, "agreement": 1.0, "dawid_skene": 0.9}
+RULES = tuple(THETAS)
+"""The rules by name."""
 
 
 @dataclass(frozen=True)
@@ -25,75 +38,32 @@ class ConsensusLabels:
         items: The items, sorted (m,).
         labels: The winning label of each item (m,).
         weights: The total weight of the votes for the winning label (m,).
-        valid: Whether this weight exceeds ``theta`` (m,), bool.
+        agreement: This weight as a share of that of all votes for the item (m,).
+        votes: The number of votes for the item (m,).
+        valid: Whether the weight exceeds ``theta`` and the share exceeds ``min_agreement`` (m,), bool.
         users: The users, sorted (v,).
         user_weights: The weight of each user (v,).
-        user_species: The number n_u of each user (v,), see :func:`aggregate_votes`.
+        user_species: The number n_u of each user (v,), see :func:`aggregate_votes`; with another rule than
+            the adaptive one, the number of distinct labels that the user proposed.
+        user_votes: The number of votes of each user that counted (v,).
         iterations: Number of times that weights were computed.
         converged: Whether the last iteration changed nothing; ``False`` if they ran in a circle or too long.
+        machine_votes: Number of votes of the machine that were left out.
     """
 
     items: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
+    agreement: np.ndarray
+    votes: np.ndarray
     valid: np.ndarray
     users: np.ndarray
     user_weights: np.ndarray
     user_species: np.ndarray
+    user_votes: np.ndarray
     iterations: int
     converged: bool
-
-
-def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return sorted distinct values, and for each entry the index of its value; -1 for a missing one."""
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "fO":  # nothing can be missing
-        return np.unique(values, return_inverse=True)
-    import pyarrow  # which knows of missing values, and hashes text much faster
-
-    given = hasattr(values, "dictionary_encode")
-    column = tidy_column(values if given else pyarrow.array(values, from_pandas=True))
-    if column.null_count == len(column):
-        return np.empty(0, dtype=str), np.full(len(column), -1)
-    encoded = column.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    distinct = np.asarray(encoded.dictionary.to_pylist())
-    order = np.argsort(distinct, kind="stable")
-    place = np.empty(len(order) + 1, dtype=np.int64)
-    place[order], place[-1] = np.arange(len(order)), -1
-    return distinct[order], place[codes]
-
-
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """Return the distinct values by sorting, which is faster than numpy's hashing for many values."""
-    values = np.sort(values)
-    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
-
-
-def _last_of_each(keys: np.ndarray) -> np.ndarray:
-    """Return the indices of the last entry of each distinct key, in the order of the keys."""
-    order = np.argsort(keys, kind="stable")
-    last = np.append(keys[order[1:]] != keys[order[:-1]], True)
-    return order[last]
-
-
-def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray:
-    """Return the author of each item, -1 if unknown; two different ones are an error."""
-    low = np.full(num_items, np.iinfo(np.int64).max)
-    high = np.full(num_items, -1, dtype=np.int64)
-    known = author >= 0
-    np.minimum.at(low, item[known], author[known])
-    np.maximum.at(high, item[known], author[known])
-    if (both := (high >= 0) & (low != high)).any():
-        raise ValueError(
-            f"author must be the same in all rows of an item, got different ones for {int(both.sum())} items"
-        )
-    return high
-
-
-def _distinct_pairs(first: np.ndarray, second: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Count, for each value of the first column, the different values of the second."""
-    pairs = _distinct(first * sizes[1] + second)
-    return np.bincount(pairs // sizes[1], minlength=sizes[0])
+    machine_votes: int = 0
 
 
 def aggregate_votes(
@@ -102,17 +72,24 @@ def aggregate_votes(
     label: Any,
     author: Any = None,
     *,
-    theta: float = 2.0,
+    rule: str = "adaptive",
+    theta: float | None = None,
+    min_agreement: float = 0.0,
+    alpha: float = 0.5,
+    beta: float = 0.2,
     b0: float = math.log(2.1),
+    machine: str = MACHINE,
+    machine_weight: float | None = None,
     max_iterations: int = 100,
 ) -> ConsensusLabels:
     r"""Find the label of each item by weighted vote; users who have shown to know more species weigh more.
 
     .. math::
-        y_i = \arg\max_k \sum_u w_u [\text{vote}_{ui} = k], \qquad w_u = n_u^{0.5} - n_u^{0.2} + b_0
+        y_i = \arg\max_k \sum_u w_u [\text{vote}_{ui} = k], \qquad w_u = n_u^\alpha - n_u^\beta + b_0
 
     where :math:`n_u` is the number of species of which user u is the author of a valid item, plus the number
-    of distinct labels u proposed. An item is valid if the weight of its winning label exceeds ``theta``.
+    of distinct labels u proposed. An item is valid if the weight of its winning label exceeds ``theta``, and
+    its share of the weight of all votes for the item exceeds ``min_agreement``.
     Since :math:`n_u` depends on what is valid, weights and labels are computed in turn, at first with no item
     valid, until they no longer change. They may run in a circle instead; this is noticed, and the last state
     returned with ``converged=False``.
@@ -126,10 +103,21 @@ def aggregate_votes(
         label: Label of each vote (n,).
         author: User who made the item (n,), the same in all rows of an item, missing if not known; ``None``
             if no author is known. A user and an author of the same name are the same person.
-        theta: Weight that a valid item's label must exceed.
+        rule: ``adaptive`` as above; ``majority`` (every user has the weight 1); ``agreement`` (the weight is
+            the share of a user's votes that agree with the majority); ``dawid_skene`` (a matrix of confusions
+            for each user; the weight of a label is its probability).
+        theta: Weight that a valid item's label must exceed; by default 2 (adaptive), 1 (majority, agreement)
+            or 0.9 (dawid_skene).
+        min_agreement: Share of the weight that a valid item's label must exceed, in [0, 1); 0.7 is that of
+            Pl@ntNet's later code.
+        alpha: First exponent of the adaptive rule.
+        beta: Second exponent of the adaptive rule, <= ``alpha``: with it, newcomers gain little at first.
         b0: Weight of a newcomer. The default pair, 2 and log 2.1 (0.74), takes three
             newcomers or one user with n_u = 8 to make an item valid; it is that of Pl@ntNet's published code,
             while the paper gives no numbers.
+        machine: Name of the user whose votes are those of a model.
+        machine_weight: Weight of the machine's votes, whatever it proposed; they are left out if ``None``.
+            Only with the adaptive rule.
         max_iterations: Largest number of rounds.
 
     Returns:
@@ -144,131 +132,146 @@ def aggregate_votes(
     References:
         C. Garcin et al., "Pl@ntNet-300K: a plant image dataset with high label ambiguity and a long-tailed
         distribution", NeurIPS Datasets and Benchmarks 2021, appendix on label validation.
+        A. P. Dawid, A. M. Skene, "Maximum likelihood estimation of observer error-rates using the EM
+        algorithm", Applied Statistics 1979.
     """
-    check_number("theta", theta, low=0.0)
+    check_choice("rule", rule, RULES)
+    theta = THETAS[rule] if theta is None else check_number("theta", theta, low=0.0)
+    check_number("min_agreement", min_agreement, low=0.0, below=1.0)
     check_number("b0", b0, low=0.0)
+    check_number("alpha", alpha, low=0.0)
+    if not 0 <= check_number("beta", beta) <= alpha:
+        raise ValueError(f"beta must be from 0 to alpha ({alpha:g}), got {beta:g}")
     check_count("max_iterations", max_iterations)
-    ballot = _count(item, user, label, author)
+    if machine_weight is not None:
+        check_number("machine_weight", machine_weight, low=0.0)
+        if rule != "adaptive":
+            raise ValueError(f"machine_weight must be left out with rule {rule}: it is for the adaptive one")
+    columns, dropped = {"item": item, "user": user, "label": label, "author": author}, 0
+    if machine_weight is None:
+        columns, dropped = _without(columns, machine)
+    ballot = count_ballot(**columns)
+    if rule == "adaptive":
+        formula = _Formula(alpha, beta, b0, theta, min_agreement, machine, machine_weight)
+        decision, species = _adapt(ballot, formula, max_iterations)
+    else:
+        decision, species = SIMPLE_RULES[rule](ballot, max_iterations), ballot.proposed
+    votes = np.bincount(ballot.user_of, minlength=len(ballot.people))
+    voters = np.flatnonzero(votes)
+    share = _share(decision.weights, decision.totals)
+    return ConsensusLabels(
+        items=ballot.items,
+        labels=ballot.labels[decision.winner],
+        weights=decision.weights,
+        agreement=share,
+        votes=np.bincount(ballot.item_of, minlength=len(ballot.items)),
+        valid=(decision.weights > theta) & (share > min_agreement),
+        users=ballot.people[voters],
+        user_weights=decision.user_weights[voters],
+        user_species=species[voters],
+        user_votes=votes[voters],
+        iterations=decision.iterations,
+        converged=decision.converged,
+        machine_votes=dropped,
+    )
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """Weights of users, and which items are valid."""
+
+    alpha: float
+    beta: float
+    b0: float
+    theta: float
+    min_agreement: float
+    machine: str
+    machine_weight: float | None
+
+    def user_weights(self, n_u: np.ndarray, people: np.ndarray) -> np.ndarray:
+        found = n_u**self.alpha - n_u**self.beta + self.b0
+        if self.machine_weight is not None:
+            found[people == self.machine] = self.machine_weight
+        return found
+
+
+def _adapt(ballot: Ballot, formula: _Formula, max_iterations: int) -> tuple[Decision, np.ndarray]:
+    """Compute weights and labels in turn; return the last ones, and the number n_u of each of the people."""
     n_u, seen, iteration = ballot.proposed, set(), 0
     while True:
         iteration += 1
-        user_weights = n_u**0.5 - n_u**0.2 + b0
-        winner, weights = _winners(ballot, user_weights)
-        valid = weights > theta
-        update = ballot.proposed + _species_made(ballot, winner, valid)
+        user_weights = formula.user_weights(n_u, ballot.people)
+        winner, weights = find_winners(ballot, user_weights)
+        valid = weights > formula.theta
+        totals = weights
+        if formula.min_agreement:
+            totals = total_weights(ballot, user_weights)
+            valid &= _share(weights, totals) > formula.min_agreement
+        counted = valid & (ballot.makers >= 0)
+        species = count_distinct_pairs(ballot.makers[counted], winner[counted], ballot.shape)
+        update = ballot.proposed + species
         converged = bool((update == n_u).all())
         seen.add(hashlib.blake2b(n_u.tobytes()).digest())
         circle = hashlib.blake2b(update.tobytes()).digest() in seen
         if converged or circle or iteration == max_iterations:
             break
         n_u = update
-    voters = np.flatnonzero(np.bincount(ballot.user_of, minlength=len(ballot.people)))
-    return ConsensusLabels(
-        items=ballot.items,
-        labels=ballot.labels[winner],
-        weights=weights,
-        valid=valid,
-        users=ballot.people[voters],
-        user_weights=user_weights[voters],
-        user_species=n_u[voters],
-        iterations=iteration,
-        converged=converged,
-    )
+    totals = total_weights(ballot, user_weights)
+    return Decision(winner, weights, totals, user_weights, iteration, converged), n_u
 
 
-def _species_made(ballot: "_Ballot", winner: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Count the species of the valid items that each user is the author of."""
-    counted = valid & (ballot.makers >= 0)
-    return _distinct_pairs(ballot.makers[counted], winner[counted], ballot.shape)
+def _share(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return weights as a share of all; nothing if all weigh nothing."""
+    return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0).clip(0, 1).round(9)
 
 
-@dataclass(frozen=True)
-class _Ballot:
-    """The votes as numbers; those with the same item and label form a candidate."""
+def _without(columns: dict[str, Any], machine: str) -> tuple[dict[str, Any], int]:
+    """Leave out the rows of a user; return how many there were."""
+    import pyarrow
+    import pyarrow.compute
 
-    items: np.ndarray
-    labels: np.ndarray
-    people: np.ndarray
-    makers: np.ndarray  # author of each item, -1 if not known
-    proposed: np.ndarray  # distinct labels that each of the people proposed
-    user_of: np.ndarray  # of each vote
-    candidate_of: np.ndarray  # of each vote
-    candidate_item: np.ndarray  # ascending
-    candidate_label: np.ndarray  # ascending within an item
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.people), len(self.labels)
-
-
-def _count(item: Any, user: Any, label: Any, author: Any) -> _Ballot:
-    columns = {"item": item, "user": user, "label": label} | ({} if author is None else {"author": author})
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) != 1 or not lengths["item"]:
-        raise ValueError(f"all columns must have the same length > 0, got {lengths}")
-    items, item_of = _codes(item)
-    labels, label_of = _codes(label)
-    people, user_of, maker_of = _people(user, author)
-    for name, codes in {"item": item_of, "user": user_of, "label": label_of}.items():
-        if codes.min() < 0:
-            raise ValueError(f"{name} must be given in every row, got {int((codes < 0).sum())} empty ones")
-    makers = np.full(len(items), -1) if maker_of is None else _authors(item_of, maker_of, len(items))
-    kept = _last_of_each(item_of * len(people) + user_of)
-    item_of, user_of, label_of = item_of[kept], user_of[kept], label_of[kept]
-    keys = item_of * len(labels) + label_of
-    candidates = _distinct(keys)
-    return _Ballot(
-        items=items,
-        labels=labels,
-        people=people,
-        makers=makers,
-        proposed=_distinct_pairs(user_of, label_of, (len(people), len(labels))),
-        user_of=user_of,
-        candidate_of=np.searchsorted(candidates, keys),
-        candidate_item=candidates // len(labels),
-        candidate_label=candidates % len(labels),
-    )
-
-
-def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Number users and authors together."""
-    users, user_of = _codes(user)
-    if author is None:
-        return users, user_of, None
-    authors, author_of = _codes(author)
-    if len(authors) and users.dtype.kind != authors.dtype.kind:
-        users, authors = users.astype(str), authors.astype(str)
-    people = _distinct(np.concatenate([users, authors])) if len(authors) else users
-    user_of = np.append(np.searchsorted(people, users), -1)[user_of]
-    author_of = np.append(np.searchsorted(people, authors), -1)[author_of]
-    return people, user_of, author_of
-
-
-def _winners(ballot: _Ballot, user_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the winning label of each item and its weight; of equal weights, the first label."""
-    totals = np.bincount(ballot.candidate_of, weights=user_weights[ballot.user_of]).round(DIGITS)
-    first = np.flatnonzero(np.diff(ballot.candidate_item, prepend=-1))
-    weights = np.maximum.reduceat(totals, first)
-    best = np.flatnonzero(totals == weights[ballot.candidate_item])
-    first_best = best[np.searchsorted(ballot.candidate_item[best], np.arange(len(first)))]
-    return ballot.candidate_label[first_best], weights
+    compute: Any = pyarrow.compute  # its functions are made when it is imported
+    users: Any = columns["user"]
+    if isinstance(users, np.ndarray) and users.dtype.kind not in "UO":
+        return columns, 0
+    users = users if hasattr(users, "dictionary_encode") else pyarrow.array(users, from_pandas=True)
+    if not (pyarrow.types.is_string(users.type) or pyarrow.types.is_large_string(users.type)):
+        return columns, 0
+    kept = compute.fill_null(compute.not_equal(users, machine), True)
+    if (dropped := len(kept) - (compute.sum(kept).as_py() or 0)) == 0:
+        return columns, 0
+    if dropped == len(kept):
+        raise ValueError(f"user must not be {machine} in every row: the machine's votes are left out")
+    arrays = {
+        name: column if hasattr(column, "filter") else pyarrow.array(column, from_pandas=True)
+        for name, column in columns.items()
+        if column is not None
+    }
+    return {"author": None} | {name: column.filter(kept) for name, column in arrays.items()}, dropped
 
 
 def read_votes(path: str | Path) -> dict[str, Any]:
-    """Read the columns item, user, label and, optionally, author of a ``.csv`` or ``.parquet`` file."""
-    return read_columns(path, ["item", "user", "label"], optional=["author"])
+    """Read the votes of a ``.csv`` or ``.parquet`` file.
+
+    The columns are item, user, label and, optionally, author; or task, worker and label, as crowd-kit has
+    them.
+    """
+    try:
+        return read_columns(path, ["item", "user", "label"], optional=["author"])
+    except ValueError as error:
+        if "has no column 'item'" not in str(error) or "task" not in str(error):
+            raise
+    found = read_columns(path, ["task", "worker", "label"])
+    return {"item": found["task"], "user": found["worker"], "label": found["label"]}
 
 
 def save_consensus(path: str | Path, found: ConsensusLabels) -> None:
-    """Write items, labels, weights and validity as ``.csv`` or ``.parquet``."""
-    import pyarrow
-    from pyarrow import csv, parquet
+    """Write items, labels, weights, validity, agreement and number of votes as ``.csv`` or ``.parquet``."""
+    columns = {"item": found.items, "label": found.labels, "weight": found.weights, "valid": found.valid}
+    write_columns(path, columns | {"agreement": found.agreement, "votes": found.votes})
 
-    table = pyarrow.table(
-        {"item": found.items, "label": found.labels, "weight": found.weights, "valid": found.valid}
-    )
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise ValueError(f"path must end in .csv or .parquet, got {path}")
-    with replacing(path) as temporary:
-        (parquet.write_table if suffix == ".parquet" else csv.write_csv)(table, temporary)
+
+def save_users(path: str | Path, found: ConsensusLabels) -> None:
+    """Write users with their weights, numbers of species and numbers of votes as ``.csv`` or ``.parquet``."""
+    columns = {"user": found.users, "weight": found.user_weights, "species": found.user_species}
+    write_columns(path, columns | {"votes": found.user_votes})

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist._files import replacing
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
 
-__all__ = ["image_list", "image_lists", "read_columns", "read_text_list", "tidy_column"]
+__all__ = ["image_list", "image_lists", "read_columns", "read_text_list", "tidy_column", "write_columns"]
 
 MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices
 NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
@@ -68,6 +69,20 @@ def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[
         if columns[name].null_count:
             raise ValueError(f"{path} has {columns[name].null_count} empty fields in column {name!r}")
     return columns
+
+
+def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:
+    """Write columns of text and numbers as ``.csv`` or ``.parquet``."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise ValueError(f"path must end in .csv or .parquet, got {path}")
+    kinds = {name: pyarrow.string() for name, column in columns.items() if not len(column)}
+    table = pyarrow.table({name: pyarrow.array(column, kinds.get(name)) for name, column in columns.items()})
+    with replacing(path) as temporary:
+        (parquet.write_table if suffix == ".parquet" else csv.write_csv)(table, temporary)
 
 
 def tidy_column(column: Any) -> Any:

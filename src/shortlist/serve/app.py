@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
+from shortlist.serve.feedback import feedback_routes
 from shortlist.serve.guard import Guard
 from shortlist.serve.page import page_routes
 from shortlist.serve.plantnet import error_form, plantnet_routes
@@ -55,8 +56,8 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for routes in (v1_routes(service), plantnet_routes(service), page_routes(service)):
-        app.include_router(routes)
+    for make in (v1_routes, feedback_routes, plantnet_routes, page_routes):
+        app.include_router(make(service))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

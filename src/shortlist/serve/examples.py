@@ -4,15 +4,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shortlist.serve.schemas import Error
+from shortlist.serve.schemas import AboutPhotos, Error
 
-__all__ = ["images_body", "json_body", "responses"]
+__all__ = ["feedback_body", "images_body", "responses"]
 
 _REFUSALS = {
     400: ("The request is not well formed.", "bad_form", "The form is not well formed: it ends too early."),
     401: ("A key is missing or wrong.", "key_missing", "This server needs a key: send it as X-API-Key."),
+    403: (
+        "This is not allowed.",
+        "no_admin_keys",
+        "Nothing can be deleted over HTTP: the server was started without --admin-keys.",
+    ),
     404: ("There is none of this id.", "unknown_class", "The model has no class of this id."),
     408: ("The body took too long.", "too_slow", "The body was not there in 30 s."),
+    409: ("Another answer has this id.", "other_answer", "Another answer was recorded with this id."),
     413: ("Something is too large.", "too_many_pixels", "The image has more than 50,000,000 pixels."),
     415: (
         "This is in a wrong format.",
@@ -30,7 +36,7 @@ _REFUSALS = {
         "busy",
         "The server is busy: too many images wait for the model. Try again.",
     ),
-    507: ("The answer could not be kept.", "log_full", "The log of answers is full: nothing was kept."),
+    507: ("The answer could not be kept.", "log_full", "The store of answers is full: nothing was kept."),
 }
 _MODEL = {"name": "glyphs", "version": "3f9c1d2e4a5b"}
 _CLASS = {"id": "U+0041", "name": "A", "parents": {"script": "Latin"}, "count": 140, "rare": False}
@@ -84,7 +90,19 @@ _EXAMPLES: dict[str, Any] = {
         "confused_with": [{"id": "U+0391", "name": "Α", "probability": 0.31}],
         "example_images": [_IMAGE],
     },
-    "feedback": {"kept": True},
+    "feedback": {"kept": True, "number": 41, "new": True},
+    "feedback_stats": {
+        "events": 2,
+        "verbs": {"confirm": 1, "other_class": 1},
+        "people": 2,
+        "images": 1,
+        "copies": 1,
+        "deletions": 0,
+        "erased_events": 0,
+        "first": "2026-05-01T10:00:00.000+00:00",
+        "last": "2026-05-01T10:01:00.000+00:00",
+    },
+    "feedback_erased": {"events": 3, "copies": 1},
 }
 
 
@@ -122,11 +140,32 @@ def images_body(most: int, words: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
-def json_body(form: type[BaseModel]) -> dict[str, Any]:
-    """Return the form of a body in JSON, with an example."""
-    schema = form.model_json_schema()
-    example = {"verb": "confirm", "class_id": "U+0041", "shown": ["U+0041", "U+0391"], "model_version": None}
-    content = {"application/json": {"schema": schema, "example": example}}
+def feedback_body(form: type[BaseModel]) -> dict[str, Any]:
+    """Return the form of a person's answer: JSON, or a form with photos that may be kept."""
+    schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    schema["properties"]["about"] = AboutPhotos.model_json_schema()
+    example = {
+        "verb": "confirm",
+        "class_id": "U+0041",
+        "id": "7d3f0c52-6a0e-4d0f-9f5e-0d8a1c2b3e4f",
+        "person": "p-41",
+        "images": ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+        "consent": False,
+    }
+    files = {
+        "type": "object",
+        "required": ["event"],
+        "properties": {
+            "event": {"type": "string", "format": "binary", "description": "The JSON, as a file."},
+            "images": {"type": "array", "items": {"type": "string", "format": "binary"}, "maxItems": 5},
+        },
+        "additionalProperties": False,
+    }
+    content = {
+        "application/json": {"schema": schema, "example": example},
+        "multipart/form-data": {"schema": files},
+    }
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -1,47 +1,235 @@
-"""A local log of what people say about lists, one line of JSON each, on disk before it is acknowledged."""
+"""The routes of people's answers: they are recorded, counted and deleted."""
 
-import json
-import os
+import asyncio
+import hashlib
+import logging
+import re
+import secrets
 import threading
-from collections.abc import Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from shortlist.feedback import Event, FeedbackError, FeedbackStore, Shown
+from shortlist.feedback.store import FullError, SameRequestError, stats_of
+from shortlist.serve import examples, schemas
+from shortlist.serve.forms import read_body, read_form
+from shortlist.serve.limits import MAX_IMAGES, Held
+from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
 
-__all__ = ["FeedbackLog"]
+__all__ = ["FeedbackDesk", "feedback_routes"]
 
-MAX_BYTES = 64 << 20
+_LOG = logging.getLogger("shortlist.serve")
+_BODY_BYTES = 256 << 10
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
-class FeedbackLog:
-    """A file that lines are appended to, each forced to disk; full at 64 MB.
+class FeedbackDesk:
+    """The store of a server, which is opened, or made, when it is first needed.
 
     Args:
-        path: File, which is made when the first line is written.
-        max_bytes: Size at which nothing more is taken.
+        folder: Folder of the store.
     """
 
-    def __init__(self, path: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
-        self.path, self._max_bytes, self._lock = Path(path), max_bytes, threading.Lock()
+    def __init__(self, folder: str | Path) -> None:
+        self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append an event with the time of it.
+    @property
+    def store(self) -> FeedbackStore:
+        """The store.
 
         Raises:
-            Refusal: With 507, if the log is full or cannot be written.
+            Refusal: With 507, if it cannot be opened.
         """
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        line = (json.dumps({"time": now, **event}, ensure_ascii=True, allow_nan=False) + "\n").encode()
+        with self._lock:
+            if self._store is None:
+                try:
+                    self._store = FeedbackStore(self.folder)
+                except (OSError, ValueError) as error:
+                    _LOG.error("the store of feedback cannot be opened: %s", error)
+                    raise Refusal(
+                        507, "log_failed", "Answers cannot be kept: see the server's log."
+                    ) from None
+            return self._store
+
+    def close(self) -> None:
+        """Write what waits, and close the store."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+
+def feedback_routes(service: Any) -> APIRouter:
+    """Return the routes of a service."""
+    router = APIRouter()
+    _add_post(router, service)
+    _add_others(router, service)
+    return router
+
+
+def _add_post(router: APIRouter, service: Any) -> None:
+    @router.post(
+        "/v1/feedback",
+        response_model=schemas.FeedbackKept,
+        status_code=201,
+        responses=examples.responses("feedback", 400, 401, 408, 409, 413, 415, 422, 429, 503, 507),
+        openapi_extra=examples.feedback_body(schemas.Feedback),
+        summary="What a person says about a list",
+    )
+    async def feedback(request: Request) -> Response:
+        """Record an answer of a person: it is on disk when this returns. Sent again, it is recorded once."""
+        service.rate.take(service.client(request))
+        with service.replies.request() as held:
+            body, copies = await _read(request, service, held)
+            said = _parsed(body)
+            store = await asyncio.to_thread(lambda: service.feedback.store)
+            event = _event(said, [hashlib.sha256(copy).hexdigest() for copy in copies], store.secret, service)
+            kept = await _recorded(store, event, copies)
+        content = {"kept": True, "number": kept.number, "new": kept.new}
+        return JSONResponse(content, status_code=201)
+
+
+async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Any:
+    try:
+        if copies:
+            future = await asyncio.to_thread(store.submit, event, copies)
+        else:
+            future = store.submit(event)
+        return await asyncio.wrap_future(future)
+    except SameRequestError:
+        raise Refusal(409, "other_answer", "Another answer was recorded with this id.") from None
+    except FullError:
+        raise Refusal(507, "log_full", "The store of answers is full: nothing was kept.") from None
+    except (FeedbackError, OSError) as error:
+        _LOG.error("an answer could not be kept: %s", error)
+        raise Refusal(507, "log_failed", "The answer could not be kept: see the server's log.") from None
+
+
+def _add_others(router: APIRouter, service: Any) -> None:
+    @router.get(
+        "/v1/feedback/stats",
+        response_model=schemas.FeedbackStats,
+        responses=examples.responses("feedback_stats", 401, 429, 507),
+        summary="How many answers there are",
+    )
+    def stats(request: Request) -> Response:
+        """Count the answers by verb, the people, the photos, and what was deleted."""
+        service.rate.take(service.client(request))
+        return JSONResponse(stats_of(service.feedback.store.folder))
+
+    @router.delete(
+        "/v1/feedback/people/{person}",
+        response_model=schemas.FeedbackErased,
+        responses=examples.responses("feedback_erased", 401, 403, 422, 429, 507),
+        summary="Delete all that is known of a person",
+    )
+    def erase_person(request: Request, person: str) -> Response:
+        """Delete the answers of a person, and copies of photos that nobody else gave; it is recorded."""
+        _check_admin(request, service)
+        return JSONResponse(service.feedback.store.erase_person(person)._asdict())
+
+    @router.delete(
+        "/v1/feedback/images/{image}",
+        response_model=schemas.FeedbackErased,
+        responses=examples.responses("feedback_erased", 401, 403, 422, 429, 507),
+        summary="Delete all that is known of a photo",
+    )
+    def erase_image(request: Request, image: str) -> Response:
+        """Delete the copy of a photo, by its SHA-256, and all answers about it; it is recorded."""
+        _check_admin(request, service)
+        if not _SHA256.fullmatch(image):
+            raise Refusal(422, "bad_parameter", "image must be a SHA-256 in 64 hexadecimal digits.")
+        return JSONResponse(service.feedback.store.erase_image(image)._asdict())
+
+
+def _check_admin(request: Request, service: Any) -> None:
+    """Let only those in who have a key of the administrators."""
+    service.rate.take(request.client.host if request.client else "unknown")
+    if not service.admin_keys.needed:
+        words = "Nothing can be deleted over HTTP: the server was started without --admin-keys."
+        raise Refusal(403, "no_admin_keys", words)
+    service.admin_keys.client(request.headers.get("x-api-key"))
+
+
+async def _read(request: Request, service: Any, held: Held) -> tuple[bytes, list[bytes]]:
+    """Read JSON, or a form with JSON as the file ``event`` and photos as ``images``."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind == "application/json":
+        return await read_body(request, service.limits, held, most=_BODY_BYTES), []
+    if kind != "multipart/form-data":
+        raise Refusal(415, "not_json", "The body must be application/json, or a form with event and images.")
+    form = await read_form(request, service.limits, held, max_files=MAX_IMAGES + 1)
+    events, images = form.files.pop("event", []), form.files.pop("images", [])
+    if len(events) != 1 or form.files or form.fields:
+        raise Refusal(400, "bad_form", "The form must have one file 'event', files 'images', nothing else.")
+    if len(events[0].content) > _BODY_BYTES:
+        raise Refusal(413, "too_large", f"The event has more than {_BODY_BYTES:,} bytes.")
+    copies = [image.content for image in images]
+    if copies:  # what is kept is an image that can be read
+        await service.decoder.object(copies)
+    return events[0].content, copies
+
+
+def _parsed(body: bytes) -> schemas.Feedback:
+    try:
+        return schemas.Feedback.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise _bad(f"{place[:80]}: {first['msg'][:200]}.") from None
+
+
+def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: Any) -> Event:
+    """Return a checked answer of a person."""
+    if (said.class_id is not None) != (said.verb in ("confirm", "other_class")):
+        raise _bad("class_id must be given for confirm and other_class, and only there.")
+    if said.class_id is not None and said.class_id not in service.class_index:
+        raise _bad("class_id must be the id of one of the model's classes.")
+    listed: dict[str, Any] = {"images": said.images, "shown": [], "choice": {}, "model": "", "status": ""}
+    if said.receipt is not None:
+        if said.images:
+            raise _bad("images must not be given with a receipt, which names them.")
         try:
-            with self._lock, self.path.open("ab") as file:
-                if file.tell() + len(line) > self._max_bytes:
-                    raise Refusal(507, "log_full", "The log of answers is full: nothing was kept.")
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            raise Refusal(
-                507, "log_failed", "The answer could not be kept: the log cannot be written."
-            ) from None
+            listed = read_receipt(said.receipt, secret)
+        except ValueError as error:
+            raise _bad(f"{error}.") from None
+    images = tuple(listed["images"] or copies)
+    if not images:
+        raise _bad("receipt or images must be given: an answer is about photos.")
+    if set(copies) - set(images):
+        raise _bad("images of the form must be those of the list: the SHA-256 of one is another.")
+    if copies and not said.consent:
+        raise _bad("consent must be true if photos are sent to be kept.")
+    shown = [Shown(*one) for one in listed["shown"]]
+    if said.shown is not None:
+        if unknown := set(said.shown) - {one.id for one in shown}:
+            raise _bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
+        shown = [one._replace(in_set=one.id in said.shown) for one in shown]
+    if said.verb == "confirm" and shown and said.class_id not in {one.id for one in shown}:
+        raise _bad("class_id of confirm must be in the list; for another class there is other_class.")
+    about = said.about.model_dump(exclude={"observation"}) | {"note": said.note or ""}
+    return Event(
+        said.verb,
+        said.id or secrets.token_hex(16),
+        person=said.person or "",
+        label=said.class_id or "",
+        images=images,
+        observation=said.about.observation,
+        consent=said.consent,
+        shown=tuple(shown),
+        choice=listed["choice"],
+        model=listed["model"],
+        status=listed["status"],
+        audit=bool(listed.get("audit")),
+        about=about,
+    )
+
+
+def _bad(words: str) -> Refusal:
+    return Refusal(422, "bad_feedback", words)

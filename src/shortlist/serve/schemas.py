@@ -4,14 +4,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shortlist.serve.receipts import MAX_RECEIPT
+
 __all__ = [
+    "AboutPhotos",
     "BatchAnswer",
     "BatchOptions",
     "ClassDetails",
     "ClassList",
     "Error",
     "Feedback",
+    "FeedbackErased",
     "FeedbackKept",
+    "FeedbackStats",
     "IdentifyAnswer",
     "IdentifyOptions",
     "ModelCard",
@@ -65,6 +70,10 @@ class BatchOptions(BaseModel):
 
 class IdentifyOptions(BatchOptions):
     """Options of a request with photos of one object."""
+
+    receipt: bool = Field(
+        default=False, description="Give a receipt, with which a person's answer to the list can be recorded."
+    )
 
 
 class RelatedImageForm(BaseModel):
@@ -199,6 +208,7 @@ class IdentifyAnswer(AnswerForm):
     images: int = Field(description="Number of photos that were taken together.")
     model: ModelName
     seconds: float
+    receipt: str | None = Field(default=None, description="Only if it was asked for.")
 
 
 class BadImageForm(BaseModel):
@@ -271,6 +281,18 @@ class ModelCard(BaseModel):
     limits: dict[str, Any]
 
 
+class AboutPhotos(BaseModel):
+    """What is known of photos; it travels with them into data sets and indexes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    observation: str = Field(default="", max_length=500, description="Name that all photos of it share.")
+    organ: str = Field(default="", max_length=500, description="Part or view, such as leaf.")
+    author: str = Field(default="", max_length=500, description="Who is named beside the photo.")
+    license: str = Field(default="", max_length=500)
+    date: str = Field(default="", max_length=500, description="When it was taken.")
+
+
 class Feedback(BaseModel):
     """What a person says about a list."""
 
@@ -278,10 +300,23 @@ class Feedback(BaseModel):
 
     verb: Literal["confirm", "other_class", "none_of_these", "do_not_know", "bad_image", "not_this_kind"]
     class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
-    shown: list[Id] = Field(
-        default_factory=list, max_length=100, description="Ids of the list that was shown."
+    id: Id | None = Field(
+        default=None, description="Name of this request. Sent again with the same, it is recorded once."
     )
-    model_version: str | None = Field(default=None, max_length=100)
+    person: str | None = Field(
+        default=None, max_length=500, description="Opaque name of the person: no address, no real name."
+    )
+    receipt: str | None = Field(
+        default=None, max_length=MAX_RECEIPT, description="Receipt of the list, from identify?receipt=true."
+    )
+    images: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
+        default_factory=list, max_length=5, description="SHA-256 of the photos, if there is no receipt."
+    )
+    shown: list[Id] | None = Field(
+        default=None, max_length=100, description="Ids that the person saw, if not those of the set."
+    )
+    consent: bool = Field(default=False, description="Whether copies of the photos may be kept.")
+    about: AboutPhotos = Field(default_factory=AboutPhotos)
     note: str | None = Field(default=None, max_length=2000)
 
 
@@ -289,3 +324,26 @@ class FeedbackKept(BaseModel):
     """The answer is on disk."""
 
     kept: Literal[True]
+    number: int = Field(description="Its number in the log.")
+    new: bool = Field(description="False if this request was recorded before.")
+
+
+class FeedbackStats(BaseModel):
+    """How many answers there are."""
+
+    events: int
+    verbs: dict[str, int]
+    people: int
+    images: int
+    copies: int = Field(description="Photos of which a copy is kept.")
+    deletions: int
+    erased_events: int
+    first: str | None
+    last: str | None
+
+
+class FeedbackErased(BaseModel):
+    """What was deleted."""
+
+    events: int
+    copies: int

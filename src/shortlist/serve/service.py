@@ -1,10 +1,13 @@
 """The parts of a running server, and the way of a request through them."""
 
+import asyncio
+import hashlib
 import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ from shortlist.serve.batching import Batcher
 from shortlist.serve.card import model_card, model_version, run_facts
 from shortlist.serve.decoding import Decoder
 from shortlist.serve.exchange import Answer, Choice, Query
-from shortlist.serve.feedback import FeedbackLog
+from shortlist.serve.feedback import FeedbackDesk
 from shortlist.serve.forms import Upload
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Admission, Held, Limits, RateLimit
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.receipts import receipt_of, write_receipt
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.writing import AnswerWriter, joined
@@ -29,6 +33,7 @@ from shortlist.serve.writing import AnswerWriter, joined
 __all__ = ["Service"]
 
 _LOG = logging.getLogger("shortlist.serve")
+_REPLIES = 4096  # answers of people that are worked on at a time
 
 
 class Service:
@@ -39,7 +44,8 @@ class Service:
         source: Folder of the run or model that it comes from, for its card and its version.
         index: Index of known images; see :class:`shortlist.index.ImageIndex`.
         keys: File with the keys that are allowed; none are needed if ``None``.
-        feedback: File that people's answers are appended to.
+        feedback: Folder of the store of people's answers, made when it is first needed.
+        admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         limits: Limits of requests.
 
     Raises:
@@ -53,15 +59,18 @@ class Service:
         source: str | Path | None = None,
         index: Any = None,
         keys: str | Path | None = None,
-        feedback: str | Path = "feedback.jsonl",
+        feedback: str | Path = "feedback",
+        admin_keys: str | Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         if model.preprocessing is None:
             raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
         self.model, self.index, self.limits = model, index, limits or Limits()
         self.answerer = Answerer(model, index)
-        self.keys, self.feedback = Keys(keys), FeedbackLog(feedback)
+        self.keys, self.admin_keys = Keys(keys), Keys(admin_keys)
+        self.feedback = FeedbackDesk(feedback)
         self.metrics, self.admission = Metrics(), Admission(self.limits)
+        self.replies = Admission(replace(self.limits, requests=_REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
         self.decoder = Decoder(model, self.limits)
         self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
@@ -169,10 +178,20 @@ class Service:
         """Return the address of a thumbnail; where keys are needed, a signature takes the place of one."""
         return f"/v1/images/{name}{self.keys.sign(name)}"
 
-    def written(self, answer: Answer, *, start: float, images: int) -> bytes:
-        """Return an answer as JSON, with the model that made it and the time that it took."""
+    def written(self, answer: Answer, *, start: float, images: int, **more: Any) -> bytes:
+        """Return an answer as JSON, with the model that made it, the time that it took, and more."""
         text = self.writer.text(answer)
-        return joined(text, images=images, model=self.named, seconds=_since(start))
+        return joined(text, images=images, model=self.named, seconds=_since(start), **more)
+
+    async def receipt(self, answer: Answer, uploads: Sequence[Upload]) -> str:
+        """Return the receipt of a list."""
+
+        def make() -> str:
+            images = [hashlib.sha256(upload.content).hexdigest() for upload in uploads]
+            content = receipt_of(answer, images, model=self.version)
+            return write_receipt(content, self.feedback.store.secret)
+
+        return await asyncio.to_thread(make)
 
     def written_each(self, answers: Sequence[Answer | BadImage], *, start: float) -> bytes:
         """Return answers as JSON, one for each image."""
@@ -190,6 +209,7 @@ class Service:
         """Answer what waits, and end all threads."""
         self.batcher.close()
         self.decoder.close()
+        self.feedback.close()
 
 
 def _since(start: float) -> float:

@@ -1,17 +1,15 @@
 """The routes of ``/v1``."""
 
-import asyncio
 import re
 import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from shortlist.serve import examples, schemas
-from shortlist.serve.forms import Form, Upload, read_body, read_form
+from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
 from shortlist.serve.metrics import CONTENT_TYPE
 from shortlist.serve.refusals import Refusal
@@ -22,7 +20,6 @@ __all__ = ["identify_shortcuts", "v1_routes"]
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
-_FEEDBACK_BYTES = 64 << 10
 _EXAMPLES = 12  # images of a class
 
 
@@ -35,7 +32,6 @@ def v1_routes(service: Service) -> APIRouter:
     _add_class(router, service)
     _add_model(router, service)
     _add_images(router, service)
-    _add_feedback(router, service)
     _add_watching(router, service)
     return router
 
@@ -51,7 +47,8 @@ def identify_shortcuts(service: Service) -> list[Shortcut]:
             form = await read_form(request, limits, held, max_files=MAX_IMAGES)
             uploads = images_of(form)
             answer = await service.answer_object(uploads, options, held)
-        return Response(service.written(answer, start=start, images=len(uploads)), media_type=_JSON)
+            more = {"receipt": await service.receipt(answer, uploads)} if options.receipt else {}
+        return Response(service.written(answer, start=start, images=len(uploads), **more), media_type=_JSON)
 
     async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
         """Answer for each photo by itself; a bad one gets the status ``bad_image``."""
@@ -207,26 +204,6 @@ def _add_images(router: APIRouter, service: Service) -> None:
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
 
-def _add_feedback(router: APIRouter, service: Service) -> None:
-    @router.post(
-        "/v1/feedback",
-        response_model=schemas.FeedbackKept,
-        status_code=201,
-        responses=examples.responses("feedback", 400, 401, 408, 413, 415, 422, 429, 503, 507),
-        openapi_extra=examples.json_body(schemas.Feedback),
-        summary="What a person says about a list",
-    )
-    async def feedback(request: Request) -> Response:
-        """Keep an answer of a person: it is on disk when this returns."""
-        with service.entering(request) as (held, _):
-            if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-                raise Refusal(415, "not_json", "The body must be application/json.")
-            body = await read_body(request, service.limits, held, most=_FEEDBACK_BYTES)
-            event = _event(body, service)
-            await asyncio.to_thread(service.feedback.append, event)
-        return JSONResponse({"kept": True}, status_code=201)
-
-
 def _add_watching(router: APIRouter, service: Service) -> None:
     """Add what a watching program asks: no photo is answered here."""
 
@@ -252,21 +229,3 @@ def _add_watching(router: APIRouter, service: Service) -> None:
         """Return counters in the text form of Prometheus."""
         service.client(request)
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-
-def _event(body: bytes, service: Service) -> dict[str, Any]:
-    """Return a checked answer of a person."""
-    try:
-        found = schemas.Feedback.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the body"
-        raise Refusal(422, "bad_feedback", f"{place[:80]}: {first['msg'][:200]}.") from None
-    if (found.class_id is not None) != (found.verb in ("confirm", "other_class")):
-        raise Refusal(
-            422, "bad_feedback", "class_id must be given for confirm and other_class, and only there."
-        )
-    for id in (*found.shown, *([found.class_id] if found.class_id is not None else [])):
-        if id not in service.class_index:
-            raise Refusal(422, "bad_feedback", "class_id and shown must be ids of the model's classes.")
-    return {**found.model_dump(), "served_version": service.version}

@@ -97,10 +97,10 @@ async function identify() {
   at("status").textContent = words.waiting;
   at("result").setAttribute("aria-busy", "true");
   try {
-    const path = `/v1/identify?${chosen}&limit=60&related_images=${related}`;
+    const path = `/v1/identify?${chosen}&limit=60&related_images=${related}&receipt=true`;
     const answer = await fetched(path, { method: "POST", body: form });
     if (number !== request) return;
-    Object.assign(current, { answer, asked, replied: false, open: false });
+    Object.assign(current, { answer, asked, replied: false, open: false, reply: null });
     showList();
     const below = at("result").getBoundingClientRect().top > window.innerHeight - 120;
     if (below && !current.photos[0].drawn) at("result").scrollIntoView({ block: "start" });
@@ -211,12 +211,32 @@ function compareWith(image, alt) {
 
 // People's answers
 
+// a name that says nothing about the person, so that one person counts once
+function personName() {
+  try {
+    const known = localStorage.getItem("shortlist-person") || `page-${randomName()}`;
+    localStorage.setItem("shortlist-person", known);
+    return known;
+  } catch {
+    return null; // the browser keeps nothing
+  }
+}
+
+function randomName() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
+}
+
 async function reply(verb, classId = null) {
   const shown = current.answer.candidates.filter((one) => isIn(one, current.asked)).map((one) => one.id);
-  const content = { verb, class_id: classId, shown: shown.slice(0, 100), model_version: facts.version };
-  const options = { method: "POST", headers: { "Content-Type": "application/json" } };
+  current.reply ||= randomName(); // the same if it is sent again
+  const consent = at("consent").checked;
+  const content = { verb, class_id: classId, id: `${current.reply}-${verb}-${classId}`.slice(0, 500), person: personName(),
+    receipt: current.answer.receipt, shown: shown.slice(0, 100), consent };
+  const form = new FormData();
+  form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
+  if (consent) current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
   try {
-    await fetched("/v1/feedback", { ...options, body: JSON.stringify(content) });
+    await fetched("/v1/feedback", { method: "POST", body: form });
     current.replied = true;
     showList();
     at("thanks").textContent = words.thanks;

@@ -1,0 +1,146 @@
+"""``shortlist feedback``: what people said about lists, as votes, counts and a queue to review."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["feedback_app"]
+
+feedback_app = typer.Typer(
+    help="What people said about lists: count, export, review and delete it.", no_args_is_help=True
+)
+
+Store = Annotated[Path, typer.Argument(help="Folder of the store, as given to shortlist serve --feedback.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+class Form(str, Enum):
+    """Form of exported votes."""
+
+    votes = "votes"
+    crowd_kit = "crowd-kit"
+    peerannot = "peerannot"
+
+
+@feedback_app.command()
+def stats(store: Store, as_json: AsJson = False) -> None:
+    """Count the answers by verb, the people, the photos, and what was deleted."""
+    from shortlist.feedback.store import stats_of
+
+    found = stats_of(store)
+    verbs = found.pop("verbs")
+    _print(found | ({"verbs": verbs} if as_json else verbs), as_json)
+
+
+@feedback_app.command()
+def export(
+    store: Store,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File of votes: .csv or .parquet; .json for peerannot.")
+    ],
+    form: Annotated[Form, typer.Option(help="Form of the votes, by the tool that reads them.")] = Form.votes,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="File (.csv or .parquet) for the photos with copies, and what is known of them."),
+    ] = None,
+    with_novel: Annotated[
+        bool, typer.Option(help="Keep observations that the model found to be like nothing known.")
+    ] = False,
+    with_machine: Annotated[
+        bool, typer.Option(help="Add the first class of each list as a vote of the user !machine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write people's answers as votes: of each person and observation the last answer counts.
+
+    "The photo is bad" and "not this kind" are votes for !bad_image and !not_this_kind. "None of these" and "I
+    do not know" are no votes.
+    """
+    from shortlist.feedback.export import write_photos, write_votes
+    from shortlist.feedback.store import read_events
+    from shortlist.feedback.votes import collect_votes
+
+    found = collect_votes(read_events(store), with_novel=with_novel, with_machine=with_machine)
+    files = write_votes(out, found.votes, form=form.value)
+    if images is not None:
+        write_photos(images, found.photos, store)
+        files.append(images)
+    content: dict[str, Any] = {
+        "votes": len(found.votes),
+        "items": len({vote.item for vote in found.votes}),
+        "users": len({vote.user for vote in found.votes}),
+        "photos": len(found.photos),
+    }
+    left_out = {f"left out: {what}": number for what, number in sorted(found.left_out.items())}
+    _print(content | left_out | {"written": ", ".join(map(str, files))}, as_json)
+
+
+@feedback_app.command()
+def review(
+    store: Store,
+    limit: Annotated[int, typer.Option(help="How many to list.", min=1)] = 20,
+    theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
+    min_agreement: Annotated[float, typer.Option(help="Share that a valid label must exceed.")] = 0.0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all of them (.csv).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List observations that the votes could not decide, those first of which an answer would tell most."""
+    from shortlist.cli._console import print_json
+    from shortlist.curation.votes import aggregate_votes
+    from shortlist.datasets.lists import write_columns
+    from shortlist.feedback.review import review_queue
+    from shortlist.feedback.store import read_events
+    from shortlist.feedback.votes import collect_votes
+
+    events = list(read_events(store))
+    votes = collect_votes(events).votes
+    if not votes:
+        raise ValueError(f"{store} has no votes to review")
+    columns = [[getattr(vote, name) for vote in votes] for name in ("item", "user", "label", "author")]
+    found = aggregate_votes(*columns, theta=theta, min_agreement=min_agreement)
+    queue = review_queue(found, votes, events)
+    if out is not None:
+        names = ("item", "information", "label", "votes", "undecided")
+        write_columns(out, {name: [getattr(one, name) for one in queue] for name in names})
+    if as_json:
+        print_json({"waiting": len(queue), "first": [vars(one) for one in queue[:limit]]})
+        return
+    typer.echo(f"{len(queue):,} observations wait; the most informative first:")
+    for one in queue[:limit]:
+        shares = ", ".join(f"{label} {share:.2f}" for label, share in one.candidates[:4])
+        typer.echo(f"{one.item}  {one.information:.3f} nats  {one.votes} votes  {shares}")
+
+
+@feedback_app.command()
+def delete(
+    store: Store,
+    person: Annotated[str | None, typer.Option(help="Name of a person, as it was sent.")] = None,
+    image: Annotated[str | None, typer.Option(help="SHA-256 of a photo.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all that is known of a person or a photo. The deletion is recorded, without the name.
+
+    While a server writes to the store, delete over HTTP instead (see shortlist serve --admin-keys).
+    """
+    from shortlist.feedback import FeedbackStore
+    from shortlist.feedback.store import read_manifest
+
+    if (person is None) == (image is None):
+        raise ValueError("exactly one of --person and --image must be given")
+    read_manifest(store)  # a store is not made here
+    with FeedbackStore(store) as opened:
+        erased = opened.erase_person(person) if person is not None else opened.erase_image(image or "")
+    _print({"deleted events": erased.events, "deleted copies of photos": erased.copies}, as_json)
+
+
+def _print(content: dict[str, Any], as_json: bool) -> None:
+    from shortlist.cli._console import print_json
+
+    if as_json:
+        print_json(content)
+        return
+    width = max(map(len, content))
+    for name, value in content.items():
+        typer.echo(f"{name:{width}}  {value:,}" if isinstance(value, int) else f"{name:{width}}  {value}")

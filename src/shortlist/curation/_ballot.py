@@ -1,0 +1,149 @@
+"""Votes as numbers: who said what about which item, for the rules that find labels by vote."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shortlist.datasets.lists import tidy_column
+
+__all__ = ["Ballot", "count_ballot", "count_distinct_pairs", "find_winners"]
+
+DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """The votes as numbers; those with the same item and label form a candidate."""
+
+    items: np.ndarray
+    labels: np.ndarray
+    people: np.ndarray
+    makers: np.ndarray  # author of each item, -1 if not known
+    proposed: np.ndarray  # distinct labels that each of the people proposed
+    user_of: np.ndarray  # of each vote
+    candidate_of: np.ndarray  # of each vote
+    candidate_item: np.ndarray  # ascending
+    candidate_label: np.ndarray  # ascending within an item
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of people and of labels."""
+        return len(self.people), len(self.labels)
+
+    @property
+    def item_of(self) -> np.ndarray:
+        """Item of each vote."""
+        return self.candidate_item[self.candidate_of]
+
+    @property
+    def label_of(self) -> np.ndarray:
+        """Label of each vote."""
+        return self.candidate_label[self.candidate_of]
+
+
+def count_ballot(item: Any, user: Any, label: Any, author: Any) -> Ballot:
+    """Number items, people and labels; of several votes of a user for an item the last one counts."""
+    columns = {"item": item, "user": user, "label": label} | ({} if author is None else {"author": author})
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) != 1 or not lengths["item"]:
+        raise ValueError(f"all columns must have the same length > 0, got {lengths}")
+    items, item_of = _codes(item)
+    labels, label_of = _codes(label)
+    people, user_of, maker_of = _people(user, author)
+    for name, codes in {"item": item_of, "user": user_of, "label": label_of}.items():
+        if codes.min() < 0:
+            raise ValueError(f"{name} must be given in every row, got {int((codes < 0).sum())} empty ones")
+    makers = np.full(len(items), -1) if maker_of is None else _authors(item_of, maker_of, len(items))
+    kept = _last_of_each(item_of * len(people) + user_of)
+    item_of, user_of, label_of = item_of[kept], user_of[kept], label_of[kept]
+    keys = item_of * len(labels) + label_of
+    candidates = _distinct(keys)
+    return Ballot(
+        items=items,
+        labels=labels,
+        people=people,
+        makers=makers,
+        proposed=count_distinct_pairs(user_of, label_of, (len(people), len(labels))),
+        user_of=user_of,
+        candidate_of=np.searchsorted(candidates, keys),
+        candidate_item=candidates // len(labels),
+        candidate_label=candidates % len(labels),
+    )
+
+
+def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Number users and authors together."""
+    users, user_of = _codes(user)
+    if author is None:
+        return users, user_of, None
+    authors, author_of = _codes(author)
+    if len(authors) and users.dtype.kind != authors.dtype.kind:
+        users, authors = users.astype(str), authors.astype(str)
+    people = _distinct(np.concatenate([users, authors])) if len(authors) else users
+    user_of = np.append(np.searchsorted(people, users), -1)[user_of]
+    author_of = np.append(np.searchsorted(people, authors), -1)[author_of]
+    return people, user_of, author_of
+
+
+def find_winners(ballot: Ballot, user_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the winning label of each item and its weight; of equal weights, the first label."""
+    totals = np.bincount(ballot.candidate_of, weights=user_weights[ballot.user_of]).round(DIGITS)
+    first = np.flatnonzero(np.diff(ballot.candidate_item, prepend=-1))
+    weights = np.maximum.reduceat(totals, first)
+    best = np.flatnonzero(totals == weights[ballot.candidate_item])
+    first_best = best[np.searchsorted(ballot.candidate_item[best], np.arange(len(first)))]
+    return ballot.candidate_label[first_best], weights
+
+
+def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return sorted distinct values, and for each entry the index of its value; -1 for a missing one."""
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "fO":  # nothing can be missing
+        return np.unique(values, return_inverse=True)
+    import pyarrow  # which knows of missing values, and hashes text much faster
+
+    given = hasattr(values, "dictionary_encode")
+    column: Any = values if given else pyarrow.array(values, from_pandas=True)
+    column = tidy_column(column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column)
+    if column.null_count == len(column):
+        return np.empty(0, dtype=str), np.full(len(column), -1)
+    encoded = column.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct = np.asarray(encoded.dictionary.to_pylist())
+    order = np.argsort(distinct, kind="stable")
+    place = np.empty(len(order) + 1, dtype=np.int64)
+    place[order], place[-1] = np.arange(len(order)), -1
+    return distinct[order], place[codes]
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Return the distinct values by sorting, which is faster than numpy's hashing for many values."""
+    values = np.sort(values)
+    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+
+
+def _last_of_each(keys: np.ndarray) -> np.ndarray:
+    """Return the indices of the last entry of each distinct key, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    last = np.append(keys[order[1:]] != keys[order[:-1]], True)
+    return order[last]
+
+
+def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray:
+    """Return the author of each item, -1 if unknown; two different ones are an error."""
+    low = np.full(num_items, np.iinfo(np.int64).max)
+    high = np.full(num_items, -1, dtype=np.int64)
+    known = author >= 0
+    np.minimum.at(low, item[known], author[known])
+    np.maximum.at(high, item[known], author[known])
+    if (both := (high >= 0) & (low != high)).any():
+        raise ValueError(
+            f"author must be the same in all rows of an item, got different ones for {int(both.sum())} items"
+        )
+    return high
+
+
+def count_distinct_pairs(first: np.ndarray, second: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
+    """Count, for each value of the first column, the different values of the second."""
+    pairs = _distinct(first * sizes[1] + second)
+    return np.bincount(pairs // sizes[1], minlength=sizes[0])

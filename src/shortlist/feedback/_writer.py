@@ -1,0 +1,252 @@
+"""The one thread that writes to the log. It commits together all events that came while it was writing."""
+
+import json
+import queue
+import secrets
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shortlist.feedback._copies import Copies
+from shortlist.feedback._database import FeedbackError, Row, check_state, connect, named_errors, request_key
+from shortlist.feedback.event import ERASED, ERASURE, Event
+
+__all__ = ["Erased", "Kept", "Writer"]
+
+_TOGETHER = 1000  # events of one commit
+_SAME = ("verb", "person", "label", "images")  # of an event that is sent again
+
+
+class Kept(NamedTuple):
+    """An event that is on disk: its number, and whether it was not there before."""
+
+    number: int
+    new: bool
+
+
+class Erased(NamedTuple):
+    """What a deletion took away: a number of events and of copies of photos."""
+
+    events: int
+    copies: int
+
+
+@dataclass
+class _Job:
+    """Something to write; either an event with its copies, or a deletion."""
+
+    event: Event | None
+    taken: Sequence[Path] = ()
+    erase: tuple[str, str] = ("", "")  # person or image, and which
+    done: "Future[Any]" = field(default_factory=Future)
+
+
+class Writer:
+    """A thread with a queue.
+
+    Args:
+        folder: Folder of the store.
+        store: Name of the store in its database.
+        max_bytes: Size of database and copies at which nothing more is taken.
+    """
+
+    def __init__(self, folder: Path, store: str, *, max_bytes: int) -> None:
+        self._folder, self._store, self._max_bytes = folder, store, max_bytes
+        self._copies = Copies(folder)
+        self._queue: queue.Queue[_Job | None] = queue.Queue()
+        self._opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="feedback", daemon=True)
+        self._thread.start()
+        self._opened.result()
+
+    def append(self, event: Event, taken: Sequence[Path]) -> "Future[Kept]":
+        """Queue an event; the future is done when it is on disk."""
+        return self._submit(_Job(event, taken))
+
+    def erase(self, kind: str, name: str) -> "Future[Erased]":
+        """Queue the deletion of all that is known of a person or an image."""
+        return self._submit(_Job(None, erase=(kind, name)))
+
+    def _submit(self, job: _Job) -> "Future[Any]":
+        if not self._thread.is_alive():
+            raise FeedbackError(f"{self._folder} is closed")
+        self._queue.put(job)
+        return job.done
+
+    def close(self) -> None:
+        """Write what waits, and end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with named_errors(self._folder):
+                self._base = connect(self._folder)
+                self._rows = check_state(self._base, self._folder, self._store)
+                self._bytes = self._base.execute("SELECT coalesce(sum(bytes), 0) FROM images").fetchone()[0]
+                self._recover()
+        except BaseException as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        open_ = True
+        while open_:
+            jobs, open_ = self._next()
+            events = [job for job in jobs if job.event is not None]
+            if events:
+                self._append_all(events)
+            for job in jobs:
+                if job.event is None:
+                    self._finish(job, self._erase)
+        self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._base.close()
+
+    def _next(self) -> tuple[list[_Job], bool]:
+        """Wait for a job, and take all that wait with it, up to a deletion, which comes after them."""
+        jobs: list[_Job] = []
+        job = self._queue.get()
+        while job is not None:
+            jobs.append(job)
+            if job.event is None or len(jobs) == _TOGETHER:
+                return jobs, True
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return jobs, True
+        return jobs, False
+
+    def _recover(self) -> None:
+        """Finish what a killed process had begun."""
+        for (image,) in self._base.execute("SELECT image FROM to_remove").fetchall():
+            self._copies.remove(image)
+        self._base.execute("DELETE FROM to_remove")
+        self._copies.recover(self._has_copy)
+
+    def _has_copy(self, image: str) -> bool:
+        found = self._base.execute("SELECT 1 FROM images WHERE image = ? AND bytes > 0 LIMIT 1", (image,))
+        return found.fetchone() is not None
+
+    def _append_all(self, jobs: list[_Job]) -> None:
+        """Record events in one transaction; one that is refused does not stop the others."""
+        kept: list[tuple[_Job, Kept]] = []
+        before = self._rows, self._bytes
+        try:
+            with named_errors(self._folder):
+                self._base.execute("BEGIN IMMEDIATE")
+                for job in jobs:
+                    try:
+                        kept.append((job, self._append(job)))
+                    except FeedbackError as error:
+                        self._drop(job)
+                        job.done.set_exception(error)
+                self._base.execute("UPDATE state SET rows = ?", (self._rows,))
+                self._base.execute("COMMIT")
+        except Exception as error:
+            self._rows, self._bytes = before
+            self._roll_back()
+            for job in jobs:
+                if not job.done.done():
+                    self._drop(job)
+                    job.done.set_exception(error)
+            return
+        for job, found in kept:
+            try:
+                for path in job.taken:
+                    self._copies.move(path)
+            except OSError:  # it is on disk, and moved when the store is opened next
+                pass
+            job.done.set_result(found)
+
+    def _drop(self, job: _Job) -> None:
+        for path in job.taken:
+            self._copies.drop(path)
+
+    def _roll_back(self) -> None:
+        if self._base.in_transaction:
+            self._base.execute("ROLLBACK")
+
+    def _append(self, job: _Job) -> Kept:
+        event = job.event
+        assert event is not None
+        content, key = event.content(), request_key(event.request)
+        query = "SELECT number, content, verb FROM events WHERE request = ?"
+        if (found := self._base.execute(query, (key,)).fetchone()) is not None:
+            number, text, verb = found
+            before = json.loads(text)
+            if verb != ERASED and any(before.get(name) != content[name] for name in _SAME):
+                raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
+            self._drop(job)
+            return Kept(number, new=False)
+        sizes = {path.name[:64]: path.stat().st_size for path in job.taken}
+        if self._size() + sum(sizes.values()) > self._max_bytes:
+            raise FullError(f"{self._folder} is full: it must have at most {self._max_bytes:,} bytes")
+        number = self._rows + 1
+        self._insert(Row.make(number, key, _now(), event.verb, event.person, content))
+        rows = [(image, number, sizes.get(image, 0)) for image in set(event.images)]
+        self._base.executemany("INSERT INTO images VALUES (?, ?, ?)", rows)
+        self._bytes += sum(sizes.values())
+        return Kept(number, new=True)
+
+    def _insert(self, row: Row) -> None:
+        self._base.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._rows = row.number
+
+    def _size(self) -> int:
+        pages = self._base.execute("PRAGMA page_count").fetchone()[0]
+        return pages * self._base.execute("PRAGMA page_size").fetchone()[0] + self._bytes
+
+    def _finish(self, job: _Job, action: Any) -> None:
+        before = self._rows, self._bytes
+        try:
+            with named_errors(self._folder):
+                job.done.set_result(action(*job.erase))
+        except Exception as error:
+            self._rows, self._bytes = before
+            self._roll_back()
+            job.done.set_exception(error)
+
+    def _erase(self, kind: str, name: str) -> Erased:
+        """Empty the rows of a person or an image, remove copies that nobody else gave, and note it."""
+        self._base.execute("BEGIN IMMEDIATE")
+        where = "person = ?" if kind == "person" else "number IN (SELECT number FROM images WHERE image = ?)"
+        rows = self._base.execute(
+            f"SELECT number, request, time FROM events WHERE {where}", (name,)
+        ).fetchall()
+        copies: set[str] = set()
+        for number, request, time in rows:
+            given = "SELECT image, bytes FROM images WHERE number = ?"
+            for image, size in self._base.execute(given, (number,)).fetchall():
+                self._bytes -= size
+                copies |= {image} if size else set()
+            self._base.execute("DELETE FROM images WHERE number = ?", (number,))
+            empty = Row.make(number, request, time[:10], ERASED, "", {})
+            update = (
+                "UPDATE events SET time = ?, verb = ?, person = ?, content = ?, checksum = ? WHERE number = ?"
+            )
+            self._base.execute(update, (*empty[2:], number))
+        gone = sorted(image for image in copies if not self._has_copy(image))
+        self._base.executemany("INSERT OR IGNORE INTO to_remove VALUES (?)", [(image,) for image in gone])
+        erased = Erased(len(rows), len(gone))
+        record = {"kind": kind, **erased._asdict()}
+        self._insert(Row.make(self._rows + 1, secrets.token_bytes(16), _now(), ERASURE, "", record))
+        self._base.execute("UPDATE state SET rows = ?", (self._rows,))
+        self._base.execute("COMMIT")
+        self._recover()
+        self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # old pages hold what was erased
+        return erased
+
+
+class SameRequestError(FeedbackError):
+    """A request of the same name said something else before."""
+
+
+class FullError(FeedbackError):
+    """The store has reached its size."""
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

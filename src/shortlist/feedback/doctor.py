@@ -1,0 +1,57 @@
+"""What is wrong with a store of feedback, file by file."""
+
+import hashlib
+from contextlib import closing
+from pathlib import Path
+
+from shortlist.feedback._copies import Copies
+from shortlist.feedback._database import NAME, FeedbackError, connect, named_errors
+from shortlist.feedback.store import MANIFEST, read_events, read_manifest
+from shortlist.runs.doctor import Finding, leftovers
+
+__all__ = ["examine_store"]
+
+_BACK = "put it back from a copy of the store"
+
+
+def examine_store(folder: str | Path) -> list[Finding]:
+    """Check the manifest, every row of the log, and every copy of a photo."""
+    folder = Path(folder)
+    try:
+        read_manifest(folder)
+    except FeedbackError as error:
+        return [Finding(MANIFEST, str(error), _BACK)]
+    try:
+        _check_pages(folder)
+        kept = {image for event in read_events(folder) if event.consent for image in event.images}
+    except (FeedbackError, OSError) as error:
+        return [Finding(NAME, str(error), _BACK)]
+    found, copies = [], Copies(folder)
+    for path in copies:
+        name = str(path.relative_to(folder))
+        if path.name not in kept:
+            what = "is a copy that no event speaks of"
+            found.append(Finding(name, what, "remove it"))
+        elif not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
+            found.append(Finding(name, "is damaged or was changed", f"{_BACK}, or remove it"))
+    for image in sorted(_with_copies(folder)):
+        if not copies.path(image).exists():
+            place = str(copies.path(image).relative_to(folder))
+            found.append(Finding(place, "is missing", _BACK))
+    for path in copies.waiting():
+        what = "a killed process left it, or one is writing"
+        found.append(Finding(f"incoming/{path.name}", what, "whoever writes to the store next clears it"))
+    return found + leftovers(folder)
+
+
+def _check_pages(folder: Path) -> None:
+    """Let SQLite look at its own pages and indexes."""
+    with named_errors(folder), closing(connect(folder)) as opened:
+        (said,) = opened.execute("PRAGMA integrity_check(1)").fetchone()
+    if said != "ok":
+        raise FeedbackError(f"{folder / NAME} is damaged: {said}")
+
+
+def _with_copies(folder: Path) -> set[str]:
+    with named_errors(folder), closing(connect(folder)) as opened:
+        return {image for (image,) in opened.execute("SELECT image FROM images WHERE bytes > 0")}

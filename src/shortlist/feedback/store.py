@@ -1,0 +1,223 @@
+"""A store of events on disk: a folder with a database, and copies of the photos that may be kept."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from shortlist._files import lock_folder, replacing_folder, sweep
+from shortlist._manifest import read_sealed, write_sealed
+from shortlist.feedback._copies import Copies
+from shortlist.feedback._database import (
+    NAME,
+    FeedbackError,
+    check_state,
+    connect,
+    create_tables,
+    named_errors,
+    read_rows,
+)
+from shortlist.feedback._writer import Erased, FullError, Kept, SameRequestError, Writer
+from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown
+
+__all__ = [
+    "MANIFEST",
+    "Erased",
+    "FeedbackError",
+    "FeedbackStore",
+    "FullError",
+    "Kept",
+    "SameRequestError",
+    "is_store",
+    "read_events",
+    "read_manifest",
+    "stats_of",
+]
+
+MANIFEST = "feedback.json"
+FORMAT = "shortlist feedback 1"
+_COUNTS = {
+    "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
+    "images": "SELECT count(DISTINCT image) FROM images",
+    "copies": "SELECT count(DISTINCT image) FROM images WHERE bytes > 0",
+}
+
+
+class FeedbackStore:
+    """The events of people, appended to a database on disk by one process at a time.
+
+    The folder has ``feedback.json`` (which store it is), ``events.sqlite`` (SQLite in WAL mode) and
+    ``images/`` (copies of photos, named by their SHA-256). Others can read it at any time.
+
+    Args:
+        folder: Folder of the store, which is made if it does not exist.
+        max_bytes: Size of database and copies together at which nothing more is taken.
+
+    Raises:
+        FeedbackError: If the folder is no such store, or another process writes to it.
+
+    Example:
+        >>> import tempfile
+        >>> with FeedbackStore(Path(tempfile.mkdtemp()) / "feedback") as store:
+        ...     event = Event("confirm", "request-1", person="p1", label="oak", images=("0" * 64,))
+        ...     store.add(event), store.add(event)
+        (Kept(number=1, new=True), Kept(number=1, new=False))
+    """
+
+    def __init__(self, folder: str | Path, *, max_bytes: int = 64 << 30) -> None:
+        self.folder = Path(folder)
+        sweep(self.folder.parent)
+        if not (self.folder / MANIFEST).exists():
+            _create(self.folder)
+        manifest = read_manifest(self.folder)
+        self.secret = bytes.fromhex(manifest["secret"])
+        self._name = manifest["store"]
+        self._copies = Copies(self.folder)
+        self._open = ExitStack()
+        in_use = FeedbackError(f"{self.folder} is in use: another process writes to it")
+        self._open.enter_context(lock_folder(self.folder, in_use))
+        try:
+            self._writer = Writer(self.folder, self._name, max_bytes=max_bytes)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def submit(self, event: Event, copies: Sequence[bytes] = ()) -> "Future[Kept]":
+        """Record an event; the future is done when it is on disk.
+
+        Args:
+            event: The event.
+            copies: Photos to keep, of those in ``event.images``; only with ``event.consent``.
+
+        Raises:
+            ValueError: If a copy is not of one of the images, or there is no consent.
+            FeedbackError: From the future, if the same request said something else before
+                (``SameRequestError``), the store is full (``FullError``), or the disk fails.
+        """
+        if copies and not event.consent:
+            raise ValueError("copies must be empty without consent")
+        for content in copies:
+            if hashlib.sha256(content).hexdigest() not in event.images:
+                raise ValueError("copies must be of the event's images: the SHA-256 of one is not among them")
+        return self._writer.append(event, [self._copies.take(content) for content in copies])
+
+    def add(self, event: Event, copies: Sequence[bytes] = ()) -> Kept:
+        """Record an event, and return when it is on disk."""
+        return self.submit(event, copies).result()
+
+    def erase_person(self, person: str) -> Erased:
+        """Delete all that is known of a person: events, and copies of photos that nobody else gave.
+
+        The deletion itself is recorded, without the name. What was made from the store before, such as data
+        sets, has its own links and is not changed.
+        """
+        if not person:
+            raise ValueError("person must be given, got an empty name")
+        return self._writer.erase("person", person).result()
+
+    def erase_image(self, image: str) -> Erased:
+        """Delete all that is known of a photo, given by its SHA-256: its copy and the events about it."""
+        return self._writer.erase("image", image).result()
+
+    def events(self) -> Iterator[Event]:
+        """Give all events that were not deleted, in their order, each checked."""
+        return read_events(self.folder)
+
+    def copy_of(self, image: str) -> Path | None:
+        """Return the file of the copy of an image, if there is one."""
+        path = self._copies.path(image)
+        return path if path.is_file() else None
+
+    def close(self) -> None:
+        """Write what waits, and let others write."""
+        self._writer.close()
+        self._open.close()
+
+    def __enter__(self) -> "FeedbackStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def is_store(folder: str | Path) -> bool:
+    """Whether a folder is, or was, a store."""
+    return any((Path(folder) / name).exists() for name in (MANIFEST, NAME))
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """Read which store a folder is.
+
+    Raises:
+        FeedbackError: If it is none, or of another version.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        raise FeedbackError(f"{folder} is no store of feedback: {path} is missing")
+    try:
+        found = read_sealed(path)
+    except (OSError, ValueError) as error:
+        raise FeedbackError(str(error)) from error
+    if found.get("format") != FORMAT:
+        raise FeedbackError(
+            f"{folder} was written by another version: its format is {found.get('format')!r}, not {FORMAT!r}"
+        )
+    return found
+
+
+def read_events(folder: str | Path) -> Iterator[Event]:
+    """Give all events of a store that were not deleted, in their order, each checked.
+
+    Raises:
+        FeedbackError: If the store is damaged; the message names the file.
+    """
+    for row in read_rows(Path(folder), read_manifest(folder)["store"]):
+        if row.verb not in (ERASED, ERASURE):
+            content = json.loads(row.content)
+            shown = tuple(Shown(*one) for one in content.pop("shown"))
+            images = tuple(content.pop("images"))
+            yield Event(request=row.request.hex(), time=row.time, shown=shown, images=images, **content)
+
+
+def stats_of(folder: str | Path) -> dict[str, Any]:
+    """Count what is in a store: events by verb, people, photos, copies, deletions; first and last time."""
+    folder = Path(folder)
+    store = read_manifest(folder)["store"]
+    with named_errors(folder), closing(connect(folder)) as opened:
+        opened.execute("BEGIN")
+        rows = check_state(opened, folder, store)
+        verbs = dict(opened.execute("SELECT verb, count(*) FROM events GROUP BY verb").fetchall())
+        count = {name: opened.execute(query).fetchone()[0] for name, query in _COUNTS.items()}
+        ends = "SELECT time FROM events WHERE number IN (1, ?) ORDER BY number"
+        times = [time for (time,) in opened.execute(ends, (rows,))]
+    deletions, erased = verbs.pop(ERASURE, 0), verbs.pop(ERASED, 0)
+    return {
+        "events": sum(verbs.values()),
+        "verbs": {verb: verbs.get(verb, 0) for verb in VERBS},
+        **count,
+        "deletions": deletions,
+        "erased_events": erased,
+        "first": times[0] if times else None,
+        "last": times[-1] if times else None,
+    }
+
+
+def _create(folder: Path) -> None:
+    """Make a store; only its owner can look into it."""
+    if is_store(folder):
+        raise FeedbackError(f"{folder / MANIFEST} is missing: the store is damaged")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FeedbackError(f"{folder} exists and is no store of feedback: choose another name")
+    name = secrets.token_hex(8)
+    try:
+        with replacing_folder(folder) as temporary:
+            temporary.chmod(0o700)
+            create_tables(temporary, name)
+            content = {"format": FORMAT, "store": name, "secret": secrets.token_hex(32)}
+            write_sealed(temporary / MANIFEST, content)
+    except FileExistsError:  # another process was faster
+        pass

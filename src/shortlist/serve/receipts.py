@@ -1,0 +1,58 @@
+"""Receipts: what a list was, signed by the server that made it, for the person's answer that comes later.
+
+The server keeps nothing of a list. Who wants to answer to it sends the receipt back, and the log has the list
+as it was shown, with its probabilities, also after a restart or with another model.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from shortlist.serve.exchange import Answer
+
+__all__ = ["MAX_RECEIPT", "read_receipt", "receipt_of", "write_receipt"]
+
+MAX_RECEIPT = 100_000  # characters; 100 classes with long names have fewer
+_SIGNATURE = 32
+
+
+def receipt_of(answer: Answer, images: Sequence[str], *, model: str, audit: bool = False) -> dict[str, Any]:
+    """Return what a receipt says: photos, list, choice, status and model."""
+    return {
+        "images": list(images),
+        "shown": [[one.id, round(one.probability, 6), one.in_set] for one in answer.candidates],
+        "choice": {name: value for name, value in vars(answer.choice).items() if value not in (None, False)},
+        "model": model,
+        "status": answer.status,
+        "audit": audit,
+    }
+
+
+def write_receipt(content: dict[str, Any], secret: bytes) -> str:
+    """Return a receipt as text, which nobody without the secret can make."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(_signed(text, secret) + text).decode()
+
+
+def read_receipt(receipt: str, secret: bytes) -> dict[str, Any]:
+    """Return what a receipt says.
+
+    Raises:
+        ValueError: If it was not made with this secret.
+    """
+    try:
+        content = base64.b64decode(receipt.encode(), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        content = b""
+    signature, text = content[:_SIGNATURE], content[_SIGNATURE:]
+    if not hmac.compare_digest(signature, _signed(text, secret)):
+        raise ValueError("receipt must be one that this server gave out with a list")
+    return json.loads(text)
+
+
+def _signed(text: bytes, secret: bytes) -> bytes:
+    return hmac.new(secret, text, hashlib.sha256).digest()

@@ -1,0 +1,274 @@
+"""The store of events: on disk when acknowledged, each once, deleted without a trace of the person."""
+
+import hashlib
+import json
+import math
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shortlist.curation.votes import MACHINE, aggregate_votes
+from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
+from shortlist.feedback.doctor import examine_store
+from shortlist.feedback.event import observation_of
+from shortlist.feedback.export import write_photos, write_votes
+from shortlist.feedback.review import review_queue
+from shortlist.feedback.store import FullError, SameRequestError, read_events, stats_of
+from shortlist.feedback.votes import Vote, collect_votes
+
+PHOTOS = [f"photo {number}".encode() for number in range(5)]
+IMAGES = [hashlib.sha256(photo).hexdigest() for photo in PHOTOS]
+
+
+def event(number: int = 0, verb: str = "confirm", label: str | None = None, **more) -> Event:
+    label = ("oak" if verb in ("confirm", "other_class") else "") if label is None else label
+    values = {"person": "p1", "images": (IMAGES[0],)} | more
+    return Event(verb, f"request {number}", label=label, **values)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with FeedbackStore(tmp_path / "store") as opened:
+        yield opened
+
+
+def test_what_is_recorded_is_read_back(tmp_path):
+    said = event(
+        person="Zoë ☘",
+        label='Quercus pétraea, "x"\n',
+        consent=True,
+        shown=(Shown("oak", 0.75, True), Shown("ash", 0.25, False)),
+        choice={"coverage": 0.9},
+        model="abc",
+        status="ok",
+        audit=True,
+        about={"organ": "leaf", "note": "näh"},
+    )
+    with FeedbackStore(tmp_path / "store") as store:
+        assert store.add(said, [PHOTOS[0]]) == Kept(1, new=True)
+        copy = store.copy_of(IMAGES[0])
+        assert copy is not None and copy.read_bytes() == PHOTOS[0]
+    (found,) = read_events(tmp_path / "store")
+    assert found.content() == said.content() and found.time.endswith("+00:00")
+    assert {path.name for path in (tmp_path / "store").iterdir()} == {
+        *("feedback.json", "events.sqlite", "images", "incoming", ".lock"),
+    }
+    assert examine_store(tmp_path / "store") == []
+
+
+def test_a_request_is_recorded_once_and_refused_with_another_content(store):
+    assert [store.add(event(1)).new for _ in range(3)] == [True, False, False]
+    with pytest.raises(SameRequestError, match="must be new"):
+        store.add(event(1, label="ash"))
+    assert len(list(store.events())) == 1
+
+
+def test_many_writers_get_numbers_without_gaps_in_few_commits(store):
+    commits, write = [], store._writer._append_all
+    store._writer._append_all = lambda jobs: (commits.append(len(jobs)), write(jobs))
+    gate = threading.Event()
+
+    def send(number: int) -> Kept:
+        gate.wait()
+        return store.add(event(number % 400))  # each twice
+
+    with ThreadPoolExecutor(64) as senders:
+        futures = [senders.submit(send, number) for number in range(800)]
+        gate.set()
+        kept = [future.result() for future in futures]
+    assert sorted(one.number for one in kept if one.new) == list(range(1, 401))
+    assert sum(not one.new for one in kept) == 400 and sum(commits) == 800 and max(commits) > 1
+    assert len(list(store.events())) == 400
+
+
+def test_one_event_that_is_refused_does_not_stop_the_others(store):
+    store.add(event(1))
+    futures = [store.submit(event(number, label="ash")) for number in (1, 2, 3)]
+    with pytest.raises(SameRequestError):
+        futures[0].result()
+    assert [future.result().number for future in futures[1:]] == [2, 3]
+
+
+def all_bytes(folder) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_deleted_person_leaves_no_trace_but_the_record_of_the_deletion(tmp_path):
+    folder = tmp_path / "store"
+    with FeedbackStore(folder) as store:
+        for number in range(300):
+            store.add(event(number, person=f"person-{number % 3}-secret", label=f"label-{number % 3}"))
+        store.add(event(300, person="person-1-secret", images=(IMAGES[1],), consent=True), [PHOTOS[1]])
+        store.add(event(301, person="person-1-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
+        store.add(event(302, person="person-2-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
+        assert b"person-1-secret" in all_bytes(folder)
+        assert store.erase_person("person-1-secret") == (102, 1)  # the other photo was given by another too
+        assert b"person-1-secret" not in all_bytes(folder) and IMAGES[1].encode() not in all_bytes(folder)
+        assert store.copy_of(IMAGES[1]) is None and store.copy_of(IMAGES[2]) is not None
+        assert store.erase_person("person-1-secret") == (0, 0)
+        assert store.add(event(300, person="person-1-secret", images=(IMAGES[1],))) == Kept(301, new=False)
+        assert {one.person for one in store.events()} == {"person-0-secret", "person-2-secret"}
+    stats = stats_of(folder)
+    assert (stats["events"], stats["erased_events"], stats["deletions"]) == (201, 102, 2)
+    assert examine_store(folder) == []
+
+
+def test_a_deleted_image_takes_its_copy_and_the_answers_about_it(tmp_path):
+    folder = tmp_path / "store"
+    with FeedbackStore(folder) as store:
+        store.add(event(0, consent=True), [PHOTOS[0]])
+        store.add(event(1, person="p2"))
+        store.add(event(2, images=(IMAGES[1],)))
+        assert store.erase_image(IMAGES[0]) == (2, 1)
+        assert [one.images for one in store.events()] == [(IMAGES[1],)]
+        assert IMAGES[0].encode() not in all_bytes(folder)
+    assert examine_store(folder) == []
+
+
+@pytest.mark.errors
+def test_bad_events_and_stores_are_refused_by_name(tmp_path, store):
+    for wrong, words in [
+        ({"verb": "like"}, "verb must be"),
+        ({"label": ""}, "label must be given"),
+        ({"verb": "do_not_know", "label": "oak"}, "label must be given"),
+        ({"images": ()}, "at least one photo"),
+        ({"images": ("../x",)}, "SHA-256"),
+        ({"person": "x" * 501}, "person must be text of 0 to 500 characters, got 501"),
+        ({"person": "\ud800"}, "lone surrogate"),
+        ({"about": {"place": "here"}}, "about must have keys"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            event(**wrong)
+    with pytest.raises(ValueError, match="without consent"):
+        store.add(event(), [PHOTOS[0]])
+    with pytest.raises(ValueError, match="SHA-256 of one is not among them"):
+        store.add(event(consent=True), [PHOTOS[1]])
+    with pytest.raises(ValueError, match="person must be given"):
+        store.erase_person("")
+    with pytest.raises(FeedbackError, match="is in use"):
+        FeedbackStore(store.folder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(FeedbackError, match="is no store of feedback"):
+        FeedbackStore(tmp_path / "other")
+    with pytest.raises(FeedbackError, match="is no store"):
+        list(read_events(tmp_path / "nothing"))
+
+
+@pytest.mark.errors
+def test_a_full_store_refuses_and_goes_on_reading(tmp_path):
+    with FeedbackStore(tmp_path / "store", max_bytes=100_000) as store:
+        store.add(event(0))
+        with pytest.raises(FullError, match="is full"):
+            for number in range(1000):
+                store.add(event(number + 1, about={"note": "x" * 2000}))
+        assert 1 < len(list(store.events())) < 100
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE events SET person = 'p9' WHERE number = 2",
+        "UPDATE events SET number = 7 WHERE number = 3",
+        "DELETE FROM events WHERE number = 3",
+        "DELETE FROM events WHERE number = 1",
+        "UPDATE state SET store = 'other'",
+        "UPDATE events SET content = x'00' WHERE number = 2",
+    ],
+)
+def test_rows_that_were_changed_or_lost_are_noticed(tmp_path, change):
+    with FeedbackStore(tmp_path / "store") as store:
+        for number in range(3):
+            store.add(event(number))
+    opened = sqlite3.connect(tmp_path / "store" / "events.sqlite")
+    opened.execute(change)
+    opened.commit()
+    opened.close()
+    with pytest.raises(FeedbackError, match=r"events.sqlite is damaged"):
+        list(read_events(tmp_path / "store"))
+    (found,) = examine_store(tmp_path / "store")
+    assert found.file == "events.sqlite"
+
+
+def test_an_observation_is_named_by_its_photos_in_any_order():
+    assert observation_of((IMAGES[0],)) == IMAGES[0] == observation_of((IMAGES[0], IMAGES[0]))
+    assert observation_of((IMAGES[0], IMAGES[1])) == observation_of((IMAGES[1], IMAGES[0]))
+
+
+def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
+    shown = (Shown("ash", 0.6, True), Shown("oak", 0.4, True))
+    said = [
+        event(0, consent=True, about={"organ": "leaf", "license": "CC0", "note": "x"}, shown=shown),
+        event(1, person="p2", label="ash", verb="other_class"),
+        event(2, person="p2", label="oak"),  # changed her mind
+        event(3, person="p3"),
+        event(4, person="p3", verb="do_not_know"),
+        event(5, person="p4", verb="not_this_kind"),
+        event(6, person=""),
+        event(7, images=(IMAGES[1],), status="novel", shown=shown, consent=True),
+    ]
+    with FeedbackStore(tmp_path / "store") as store:
+        for one in said:
+            store.add(one, [PHOTOS[IMAGES.index(one.images[0])]] if one.consent else [])
+    events = list(read_events(tmp_path / "store"))
+    found = collect_votes(events)
+    assert [(one.user, one.label, one.author) for one in found.votes] == [
+        *(("p1", "oak", "p1"), ("p2", "oak", "p1"), ("p4", "!not_this_kind", "p1")),
+    ]
+    assert {one.item for one in found.votes} == {IMAGES[0]}
+    assert dict(found.left_out) == {
+        "of nobody known": 1,
+        "answered again later": 2,
+        "no vote: do_not_know": 1,
+        "like nothing known": 1,
+    }
+    assert [(one.image, one.organ, one.license) for one in found.photos] == [(IMAGES[0], "leaf", "CC0")]
+    more = collect_votes(events, with_novel=True, with_machine=True)
+    assert len(more.votes) == 4 + 2 and len(more.photos) == 2
+    assert [(one.item, one.label) for one in more.votes if one.user == MACHINE] == [
+        *((IMAGES[0], "ash"), (IMAGES[1], "ash")),
+    ]
+    write_photos(tmp_path / "photos.csv", found.photos, tmp_path / "store")
+    lines = (tmp_path / "photos.csv").read_text().splitlines()
+    place = tmp_path / "store" / "images" / IMAGES[0][:2] / IMAGES[0]
+    assert lines[0] == '"path","item","image","organ","author","license","date"' and str(place) in lines[1]
+
+
+def test_votes_are_written_in_the_forms_of_other_tools(tmp_path):
+    votes = [
+        Vote("i1", "u2", "oak", "", "t"),
+        Vote("i1", "u1", "ash, élm", "u2", "t"),
+        Vote("i0", "u2", "oak", "", "t"),
+    ]
+    write_votes(tmp_path / "votes.csv", votes)
+    assert (tmp_path / "votes.csv").read_text().splitlines()[:3] == [
+        *('"item","user","label","author","time"', '"i1","u2","oak","","t"', '"i1","u1","ash, élm","u2","t"'),
+    ]
+    write_votes(tmp_path / "kit.csv", votes, form="crowd-kit")
+    assert (tmp_path / "kit.csv").read_text().splitlines()[0] == '"task","worker","label"'
+    write_votes(tmp_path / "answers.json", votes, form="peerannot")
+    assert json.loads((tmp_path / "answers.json").read_text()) == {"0": {"1": 1}, "1": {"1": 1, "0": 0}}
+    names = json.loads((tmp_path / "answers.names.json").read_text())
+    assert names == {"tasks": ["i0", "i1"], "workers": ["u1", "u2"], "labels": ["ash, élm", "oak"]}
+    write_votes(tmp_path / "none.parquet", [])
+    with pytest.raises(ValueError, match=r"must end in .json"):
+        write_votes(tmp_path / "answers.csv", votes, form="peerannot")
+
+
+def test_what_cannot_be_decided_is_reviewed_most_informative_first():
+    votes = [Vote("split", "a", "oak", "", ""), Vote("split", "b", "ash", "", "")]
+    votes += [Vote("lone", "a", "oak", "", "")]
+    votes += [Vote("sure", user, "elm", "", "") for user in "abcdef"]
+    columns = [[getattr(vote, name) for vote in votes] for name in ("item", "user", "label")]
+    found = aggregate_votes(*columns, rule="majority", theta=2.0)
+    shown = (Shown("oak", 0.5, True), Shown("elm", 0.5, True))
+    unsure = event(9, "do_not_know", observation="unsure", shown=shown)
+    queue = review_queue(found, votes, [unsure])
+    assert [one.item for one in queue] == ["unsure", "split", "lone"]  # "sure" is decided
+    # one newcomer's weight for something else, one for the list: 1/2, 1/4, 1/4
+    assert queue[0].information == pytest.approx(1.5 * math.log(2)) and queue[0].undecided == 1
+    assert queue[0].candidates == (("?", 0.5), ("elm", 0.25), ("oak", 0.25)) and queue[0].label == "elm"
+    assert queue[1].information == pytest.approx(math.log(2)) and queue[2].information == 0

@@ -1,0 +1,150 @@
+"""People's answers over HTTP: recorded with the list that was shown, counted, deleted."""
+
+import hashlib
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+from shortlist.feedback import Shown
+from shortlist.serve.app import make_app
+from shortlist.serve.limits import Limits
+from shortlist.serve.service import Service
+from tests.serve.parts import Index, encoded, files, picture, png
+
+SHA = hashlib.sha256(png(1)).hexdigest()
+
+
+def listed(client, *, seed: int = 1, **options) -> dict:
+    return client.post("/v1/identify", files=files(png(seed)), params={"receipt": True, **options}).json()
+
+
+def events(client) -> list:
+    return list(client.service.feedback.store.events())
+
+
+def form(event: dict, *photos: bytes) -> list:
+    return [("event", ("event", json.dumps(event).encode(), "application/json")), *files(*photos)]
+
+
+def test_an_answer_is_recorded_with_the_list_that_was_shown(client):
+    answer = listed(client, coverage=0.9, limit=4)
+    best = answer["candidates"][0]
+    said = {"verb": "confirm", "class_id": best["id"], "person": "p1", "receipt": answer["receipt"]}
+    kept = client.post("/v1/feedback", json=said | {"about": {"organ": "leaf", "observation": "o1"}})
+    assert kept.status_code == 201 and kept.json() == {"kept": True, "number": 1, "new": True}
+    (event,) = events(client)
+    assert (event.verb, event.label, event.person, event.images) == ("confirm", best["id"], "p1", (SHA,))
+    expected = [(one["id"], round(one["probability"], 6), one["in_set"]) for one in answer["candidates"]]
+    assert [tuple(one) for one in event.shown] == expected and isinstance(event.shown[0], Shown)
+    assert event.choice == {"coverage": 0.9} and event.model == client.service.version
+    assert event.item == "o1" and event.about == {"organ": "leaf"} and event.status == answer["status"]
+    assert client.service.feedback.store.copy_of(SHA) is None
+
+
+def test_there_is_no_receipt_unless_it_is_asked_for(client, tmp_path):
+    assert "receipt" not in client.post("/v1/identify", files=files(png(1))).json()
+    assert not (tmp_path / "feedback").exists()
+
+
+def test_an_answer_that_is_sent_again_is_recorded_once(client):
+    said = {"verb": "none_of_these", "id": "r1", "images": [SHA]}
+    answers = [client.post("/v1/feedback", json=said).json() for _ in range(3)]
+    assert [one["new"] for one in answers] == [True, False, False] and len(events(client)) == 1
+    other = client.post("/v1/feedback", json=said | {"verb": "do_not_know"})
+    assert other.status_code == 409 and other.json()["error"]["code"] == "other_answer"
+
+
+def test_what_the_person_saw_can_be_less_than_the_list(client):
+    answer = listed(client, top=5)
+    ids = [one["id"] for one in answer["candidates"]]
+    said = {"verb": "none_of_these", "receipt": answer["receipt"], "shown": ids[:2]}
+    assert client.post("/v1/feedback", json=said).status_code == 201
+    assert [one.id for one in events(client)[0].shown if one.in_set] == ids[:2]
+
+
+def test_photos_are_kept_with_consent_alone(client):
+    answer = listed(client)
+    said = {"verb": "do_not_know", "receipt": answer["receipt"], "consent": True}
+    assert client.post("/v1/feedback", files=form(said, png(1))).status_code == 201
+    store = client.service.feedback.store
+    assert store.copy_of(SHA).read_bytes() == png(1)
+    refused = client.post("/v1/feedback", files=form(said | {"consent": False}, png(1)))
+    assert refused.status_code == 422
+    other = client.post("/v1/feedback", files=form(said, encoded(picture(5))))
+    assert other.status_code == 422 and "SHA-256" in other.json()["error"]["message"]
+    assert client.post("/v1/feedback", files=form(said, b"no image")).status_code == 415
+    assert len(events(client)) == 1
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b'{"verb": "confirm", "images": ["%s"]}' % SHA.encode(), "application/json", 422),
+        (b'{"verb": "confirm", "class_id": "oak", "images": ["%s"]}' % SHA.encode(), "application/json", 422),
+        (b'{"verb": "bad_image", "path": "/etc"}', "application/json", 422),
+        (b'{"verb": "bad_image"}', "application/json", 422),
+        (b'{"verb": "bad_image", "images": ["../../etc/passwd"]}', "application/json", 422),
+        (b'{"verb": "bad_image", "receipt": "eyJ9"}', "application/json", 422),
+        (b'{"verb": "bad_image", "receipt": "\xc3\xa9"}', "application/json", 422),
+        (b"{", "application/json", 422),
+        (b'{"verb": "bad_image"}', "text/plain", 415),  # which a form of any page can send
+        (b'{"note": "' + 300_000 * b"x" + b'"}', "application/json", 413),
+    ],
+)
+def test_bad_feedback_is_not_kept(client, body, kind, status):
+    response = client.post("/v1/feedback", content=body, headers={"content-type": kind})
+    assert response.status_code == status and "message" in response.json()["error"]
+    assert events(client) == []
+
+
+@pytest.mark.errors
+def test_a_receipt_cannot_be_made_up_nor_changed(client):
+    receipt = listed(client)["receipt"]
+    for wrong in (receipt[:-4], "A" + receipt[1:], receipt[:100] + "AAAA" + receipt[104:], ""):
+        said = {"verb": "none_of_these", "receipt": wrong}
+        assert client.post("/v1/feedback", json=said).status_code == 422
+    said = {"verb": "confirm", "class_id": "q1", "receipt": receipt, "shown": ["q1", "no class"]}
+    assert client.post("/v1/feedback", json=said).status_code == 422
+
+
+def test_a_full_store_says_so(client):
+    client.service.feedback.store._writer._max_bytes = 60_000
+    answers = {
+        client.post(
+            "/v1/feedback", json={"verb": "do_not_know", "images": [SHA], "note": 2000 * "x"}
+        ).status_code
+        for _ in range(20)
+    }
+    assert answers == {201, 507}
+
+
+def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
+    (tmp_path / "keys").write_text("an-administrators-key")
+    service = Service(
+        model, index=Index(), feedback=tmp_path / "store", admin_keys=tmp_path / "keys", limits=Limits()
+    )
+    with TestClient(make_app(service)) as client:
+        for number, person in enumerate(["p1", "p1", "p/2"]):
+            said = {"verb": "do_not_know", "person": person, "id": f"r{number}", "consent": True}
+            photo = png(number)
+            image = hashlib.sha256(photo).hexdigest()
+            assert (
+                client.post("/v1/feedback", files=form(said | {"images": [image]}, photo)).status_code == 201
+            )
+        stats = client.get("/v1/feedback/stats").json()
+        assert (stats["events"], stats["people"], stats["images"], stats["copies"]) == (3, 2, 3, 3)
+        assert stats["verbs"]["do_not_know"] == 3 and stats["first"] <= stats["last"]
+        assert client.delete("/v1/feedback/people/p1").status_code == 401
+        key = {"x-api-key": "an-administrators-key"}
+        assert client.delete("/v1/feedback/people/p1", headers=key).json() == {"events": 2, "copies": 2}
+        image = hashlib.sha256(png(2)).hexdigest()
+        assert client.delete(f"/v1/feedback/images/{image}", headers=key).json() == {"events": 1, "copies": 1}
+        stats = client.get("/v1/feedback/stats").json()
+        assert (stats["events"], stats["deletions"], stats["erased_events"], stats["copies"]) == (0, 2, 3, 0)
+
+
+def test_without_admin_keys_nothing_can_be_deleted_over_http(client):
+    refused = client.delete("/v1/feedback/people/p1")
+    assert refused.status_code == 403 and refused.json()["error"]["code"] == "no_admin_keys"
