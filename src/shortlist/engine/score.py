@@ -197,5 +197,5 @@ def score_shards(
             parts[part.name] = part
             if progress is not None:
                 progress(len(parts), len(shards))
-        total = write_scores(folder, [parts[name] for name in names], about)
+        total = write_scores(folder, [parts[name] for name in sorted(names)], about)
     return ScoreCounts(total["rows"], total["errors"], len(names), kept)
