@@ -134,7 +134,7 @@ def test_right_imports_are_no_faults():
 def test_each_manifest_is_read_in_one_place():
     """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these.
 
-    Thresholds that learn from replies are sealed files too, and the list of the files of embeddings.
+    Thresholds that learn from replies are sealed files too, and the lists of embeddings and of scored rows.
     """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
     assert readers == {
@@ -144,6 +144,7 @@ def test_each_manifest_is_read_in_one_place():
         "predictors._sealed_rule",
         "datasets.embeddings",
         "feedback.store",
+        "engine.parts",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.folder"),

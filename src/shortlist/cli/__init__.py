@@ -20,6 +20,7 @@ from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.predict import predict
 from shortlist.cli.report import report
+from shortlist.cli.score import score
 from shortlist.cli.serve import serve
 from shortlist.cli.suite import suite_app
 from shortlist.cli.train import calibrate, evaluate, train
@@ -33,7 +34,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, init, train, calibrate, evaluate, predict, embed, index, serve, compare, report, doctor):
+for verb in (
+    demo,
+    init,
+    train,
+    calibrate,
+    evaluate,
+    predict,
+    embed,
+    score,
+    index,
+    serve,
+    compare,
+    report,
+    doctor,
+):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")

@@ -11,10 +11,12 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shortlist.predictors import SetPredictor
     from shortlist.runs.run import Run
 
-__all__ = ["calibrate", "evaluate", "train"]
+__all__ = ["calibrate", "evaluate", "print_calibration", "train"]
 
 Overrides = Annotated[
     list[str] | None,
@@ -46,6 +48,14 @@ DataPlace = Annotated[
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+ModelFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder; with --scores also the folder of a saved model.",
+        show_default=False,
+    ),
+]
 
 
 def train(
@@ -150,8 +160,24 @@ _DEFAULT = {
 
 
 def calibrate(
-    run_folder: RunFolder,
+    run_folder: ModelFolder,
     override: Overrides = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            help="Calibrate on these rows, which shortlist score wrote, instead of the run's own.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="With --scores: folder of the new model. It must not exist yet.",
+            show_default=False,
+        ),
+    ] = None,
     network: OwnNetwork = None,
     data: DataPlace = None,
     as_json: AsJson = False,
@@ -160,8 +186,16 @@ def calibrate(
 
     For example, --set 'predictors.average3={name: average_k, k: 3}' adds a predictor. Nothing is trained.
     Only adjust.tau: cross_fit and novelty by distance need the network; if it is one of your own, name it
-    with --network.
+    with --network. With --scores, the predictors of any saved model are calibrated on other rows, and the
+    model is written to --out.
     """
+    if scores is not None:
+        from shortlist.cli.score import calibrate_on_scores
+
+        calibrate_on_scores(run_folder, scores, out, override or [], network, as_json)
+        return
+    if out is not None:
+        raise ValueError("--out is for --scores: without it, a run is calibrated in its own folder")
     from shortlist.cli._console import own_network, print_json, warnings_as_lines
     from shortlist.model.files import read_novelty
     from shortlist.recipes.content import CALIBRATED_KEYS
@@ -187,10 +221,16 @@ def calibrate(
         return
     console = Console()
     console.print(run.score_map.words(), soft_wrap=True)
-    for name, predictor in predictors.items():
-        console.print(f"{name}: {_calibration_words(predictor)}", soft_wrap=True)
+    print_calibration(predictors)
     if (detector := read_novelty(run.model_path)) is not None:
         console.print(f"novelty: {detector.promise}", soft_wrap=True)
+
+
+def print_calibration(predictors: "Mapping[str, SetPredictor]") -> None:
+    """Print a line about the calibration of each predictor."""
+    console = Console()
+    for name, predictor in predictors.items():
+        console.print(f"{name}: {_calibration_words(predictor)}", soft_wrap=True)
 
 
 def _calibration_words(predictor: "SetPredictor") -> str:
@@ -209,11 +249,27 @@ def _calibration_words(predictor: "SetPredictor") -> str:
 
 
 def evaluate(
-    run_folder: RunFolder,
+    run_folder: ModelFolder,
     part: Annotated[str, typer.Option(help="Rows to measure on (test or val).")] = "test",
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure on these rows, which shortlist score wrote, instead of the run's own.",
+            show_default=False,
+        ),
+    ] = None,
+    network: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the scores and sets of a run: over rows, over classes, and by number of training images."""
+    """Measure the scores and sets of a run: over rows, over classes, and by number of training images.
+
+    With --scores, those of any saved model on rows that shortlist score wrote.
+    """
+    if scores is not None:
+        from shortlist.cli.score import evaluate_on_scores
+
+        evaluate_on_scores(run_folder, scores, network, as_json)
+        return
     from shortlist.cli._console import (
         metrics_table,
         node_lines,

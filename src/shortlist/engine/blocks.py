@@ -36,6 +36,10 @@ def read_blocks(
     rows: ShardRows, preprocessing: Preprocessing | None, pool: ThreadPoolExecutor, size: int
 ) -> Iterator[Block]:
     """Give the rows of a shard, so many at a time by their position; rows that cannot be read are told."""
+    if rows.inputs is not None:
+        for start in range(0, len(rows.ids), size):
+            yield _of_inputs(start, rows.inputs[start : start + size])
+        return
 
     def load(row: int) -> Tensor | str:
         try:
@@ -51,6 +55,13 @@ def read_blocks(
             waiting.append((part, [pool.submit(load, row) for row in part]))
         if waiting and (start is None or len(waiting) > _AHEAD):
             yield _block(*waiting.popleft())
+
+
+def _of_inputs(start: int, inputs: Tensor) -> Block:
+    good = inputs.isfinite().flatten(1).all(1).tolist()
+    errors = {start + i: "it holds NaN or infinity" for i, is_good in enumerate(good) if not is_good}
+    rows = [start + i for i, is_good in enumerate(good) if is_good]
+    return Block(rows, inputs[[row - start for row in rows]] if errors else inputs, errors)
 
 
 def _block(part: range, futures: list[Future]) -> Block:

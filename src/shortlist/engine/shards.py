@@ -3,20 +3,31 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Protocol, TypeVar
+from threading import Lock
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from shortlist._files import check_regular
+from shortlist.datasets.images import IMAGE_SUFFIXES
+from shortlist.engine.files import is_address, open_file, read_bytes
 
-__all__ = ["UNKNOWN", "FileShard", "Shard", "ShardRows", "in_pieces"]
+__all__ = [
+    "UNKNOWN",
+    "EmbeddingShard",
+    "FileShard",
+    "Shard",
+    "ShardRows",
+    "TarShard",
+    "class_index",
+    "in_pieces",
+]
 
 UNKNOWN = -100  # class index of a row whose class is not known
-_MOST_BYTES = 1 << 28  # of one file
+_IMAGES = {suffix.lstrip(".") for suffix in IMAGE_SUFFIXES}
 
 T = TypeVar("T")
 
@@ -30,11 +41,13 @@ class ShardRows:
         targets: Class index of each row; -100 where it is not known.
         content: Function from the number of a row to the bytes of an image file, or to a prepared tensor. It
             raises a ``ValueError`` for a row that cannot be read, and may be called from several threads.
+        inputs: All prepared inputs (n, ...), where they are in memory anyway.
     """
 
     ids: Sequence[str]
     targets: Sequence[int]
     content: Callable[[int], bytes | Tensor]
+    inputs: Tensor | None = None
 
 
 class Shard(Protocol):
@@ -72,23 +85,141 @@ class FileShard:
 
     def digest(self) -> str:
         """Return a hash of paths and classes. What is in the files has no part in it: none is opened."""
-        return hashlib.sha256(json.dumps([self.files, self.targets]).encode()).hexdigest()
+        return _hash([self.files, self.targets])
 
     def open(self) -> ShardRows:
         """Return the rows."""
         return ShardRows(self.files, self.targets, self._content)
 
     def _content(self, row: int) -> bytes:
-        path = os.path.join(self.root, self.files[row])
+        file = self.files[row]
+        return read_bytes(file if is_address(file) else os.path.join(self.root, file))
+
+
+@dataclass(frozen=True)
+class TarShard:
+    """A tar file in the layout of WebDataset: the files of a row follow each other and have one stem.
+
+    A row has an image, and its class in ``STEM.cls`` or as ``label`` in ``STEM.json``, if it is known.
+
+    Args:
+        name: Name of the part.
+        path: Path or address of the tar file.
+        classes: Id of each class; a class in the tar file is an id, or a class index as a whole number.
+    """
+
+    name: str
+    path: str
+    classes: tuple[str, ...]
+
+    def digest(self) -> str:
+        """Return a hash of name and size of the tar file."""
+        return _hash([os.path.basename(self.path), _size_of(self.path)])
+
+    def open(self) -> ShardRows:
+        """Find the rows; the images are read when they are needed."""
         try:
-            check_regular(path)
-            if os.path.getsize(path) > _MOST_BYTES:
-                raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
-            return Path(path).read_bytes()
-        except FileNotFoundError as error:
-            raise ValueError("there is no such file") from error
-        except OSError as error:
-            raise ValueError(str(error)) from error
+            with open_file(self.path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+                members = [(one.name, one.offset_data, one.size) for one in archive if one.isfile()]
+                rows = _rows_of_members(members)
+                labels = [_label_of(row, file) for row in rows.values()]
+        except (OSError, tarfile.TarError, ValueError) as error:
+            raise ValueError(f"{self.path} cannot be read: {error}") from error
+        images = [
+            next((place for ending, place in row.items() if ending in _IMAGES), None) for row in rows.values()
+        ]
+        lock = Lock()
+
+        def content(row: int) -> bytes:
+            place = images[row]
+            if place is None:
+                raise ValueError("it has no image")
+            with lock, open_file(self.path) as file:
+                file.seek(place[0])
+                return file.read(place[1])
+
+        index = {name: number for number, name in enumerate(self.classes)}
+        targets = [class_index(label, index) for label in labels]
+        return ShardRows(list(rows), targets, content)
+
+
+@dataclass(frozen=True)
+class EmbeddingShard:
+    """Consecutive rows of a file of embeddings.
+
+    Args:
+        name: Name of the part.
+        path: Path of a ``.safetensors`` file with ``embeddings`` (n, d) and, if they are known, ``targets``.
+        start: First row.
+        stop: Row after the last.
+    """
+
+    name: str
+    path: str
+    start: int
+    stop: int
+
+    def digest(self) -> str:
+        """Return a hash of name and size of the file, and of the rows."""
+        return _hash([os.path.basename(self.path), _size_of(self.path), self.start, self.stop])
+
+    def open(self) -> ShardRows:
+        """Read the rows."""
+        from safetensors import safe_open
+
+        try:
+            with safe_open(self.path, "pt") as file:
+                inputs = file.get_slice("embeddings")[self.start : self.stop].float()
+                known = "targets" in file.keys()
+                targets = file.get_slice("targets")[self.start : self.stop].tolist() if known else None
+        except Exception as error:  # the format has errors of its own
+            raise ValueError(f"{self.path} cannot be read: {error}") from error
+        stem = os.path.basename(self.path).removesuffix(".safetensors")
+        ids = [f"{stem}:{row}" for row in range(self.start, self.stop)]
+        return ShardRows(ids, targets or [UNKNOWN] * len(ids), inputs.__getitem__, inputs)
+
+
+def class_index(label: str | int | None, index: Mapping[str, int]) -> int:
+    """Return the index of a class by its id, or by the index itself as a whole number; -100 for none.
+
+    Raises:
+        ValueError: If there is no such class.
+    """
+    if label is None:
+        return UNKNOWN
+    if isinstance(label, str) and label in index:
+        return index[label]
+    if not isinstance(label, str | int) or not str(label).isdecimal() or int(label) >= len(index):
+        raise ValueError(f"the class {label!r} is none of the {len(index)} classes of the model")
+    return int(label)
+
+
+def _rows_of_members(members: Iterable[tuple[str, int, int]]) -> dict[str, dict[str, tuple[int, int]]]:
+    """By the stem of a row, where its files are: place and length by the ending."""
+    rows: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, start, size in members:
+        folder, _, base = name.rpartition("/")
+        stem, _, ending = base.partition(".")
+        rows.setdefault(f"{folder}/{stem}".lstrip("/"), {})[ending.lower()] = (start, size)
+    return rows
+
+
+def _label_of(row: Mapping[str, tuple[int, int]], file: Any) -> str | int | None:
+    for ending in ("cls", "json"):
+        if ending in row:
+            file.seek(row[ending][0])
+            text = file.read(row[ending][1]).decode()
+            return text.strip() if ending == "cls" else json.loads(text).get("label")
+    return None
+
+
+def _size_of(path: str) -> int | None:
+    """Size of a file, ``None`` if it is missing or elsewhere: to open it then says more."""
+    return None if is_address(path) or not os.path.exists(path) else os.path.getsize(path)
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def in_pieces(items: Iterable[T], size: int) -> Iterator[list[T]]:

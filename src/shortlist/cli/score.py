@@ -1,0 +1,180 @@
+"""``shortlist score``, and ``calibrate`` and ``evaluate`` from the rows that it wrote."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from shortlist.cli.train import AsJson, OwnNetwork, print_calibration
+
+__all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
+
+EngineName = Annotated[
+    str, typer.Option("--engine", help="What runs the work: local for this machine, or ray for Ray.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine ray: address of a running cluster; without it, Ray is started on this machine.",
+        show_default=False,
+    ),
+]
+
+
+def score(
+    model: Annotated[
+        Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
+    ],
+    rows: Annotated[
+        str,
+        typer.Argument(
+            help="What to score: a folder of images, a list (.csv or .parquet with the column path and "
+            "perhaps label), a .tar file or a folder of such, or embeddings.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write the parts to.", show_default=False)
+    ],
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Number of best classes to keep of each row.", min=1)] = 64,
+    part: Annotated[
+        str | None,
+        typer.Option(help="Only this part of a folder with train, val and test.", show_default=False),
+    ] = None,
+    shard_rows: Annotated[int, typer.Option(help="Number of rows of a part.", min=1)] = 4096,
+    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    network: OwnNetwork = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score rows by a model, and keep the best classes of each and all that metrics and sets need.
+
+    Each shard of rows becomes a parquet file. If the command is stopped, give it again: it goes on where it
+    was. Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
+    evaluate --scores.
+    """
+    from dataclasses import asdict
+
+    from shortlist.cli._console import look_here_for_code, print_json, progress_report, warnings_as_lines
+    from shortlist.engine.inputs import find_shards
+    from shortlist.engine.local import keep_memory
+    from shortlist.engine.score import ModelSource, score_shards
+    from shortlist.model.files import model_folder, read_class_table
+
+    keep_memory()
+    if network is not None:
+        look_here_for_code()
+    source = ModelSource(str(model.absolute()), network, device)
+    with progress_report() as report, warnings_as_lines():
+        ids = read_class_table(model_folder(model)).ids
+        counts = score_shards(
+            source,
+            find_shards(rows, ids, shard_rows=shard_rows, part=part),
+            out.absolute(),
+            keep=keep,
+            workers=workers,
+            engine=_engine(engine, address),
+            progress=lambda done, total: report("scoring", done, total, {}),
+        )
+    if as_json:
+        print_json({"scores": str(out), **asdict(counts)})
+        return
+    words = [f"{counts.rows:,} rows", f"{counts.parts:,} parts"]
+    words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
+    words += [f"{counts.kept:,} parts were there"] if counts.kept else []
+    typer.echo(f"{out}: {', '.join(words)}")
+
+
+def _engine(name: str, address: str | None) -> Any:
+    from functools import partial
+
+    from shortlist._checks import check_choice
+    from shortlist.engine.local import run_local
+
+    check_choice("--engine", name, ("local", "ray"))
+    if name == "local":
+        if address is not None:
+            raise ValueError("--address is for --engine ray")
+        return run_local
+    from shortlist.engine.on_ray import run_on_ray
+
+    return partial(run_on_ray, address=address)
+
+
+def _open(folder: Path, network: str | None) -> Any:
+    from shortlist.cli._console import look_here_for_code
+    from shortlist.engine.score import ModelSource
+
+    if network is not None:
+        look_here_for_code()
+    return ModelSource(str(folder), network).open()
+
+
+def calibrate_on_scores(
+    folder: Path, scores: Path, out: Path | None, changes: Sequence[str], network: str | None, as_json: bool
+) -> None:
+    """Calibrate the predictors of a model on scored rows, and save the model to a new folder."""
+    from shortlist.cli._console import print_json, warnings_as_lines
+    from shortlist.engine.reading import recalibrated
+
+    if out is None:
+        raise ValueError("--scores needs --out, the folder of the new model")
+    if out.exists():
+        raise ValueError(f"--out must not exist yet, got {out}")
+    model = _open(folder, network)
+    with warnings_as_lines():
+        made, predictors = recalibrated(model, scores, _changes(changes))
+    made.save(out)
+    if as_json:
+        reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
+        print_json({"model": str(out), "predictors": reports})
+        return
+    print_calibration(predictors)
+    Console().print(f"Model: {out}", soft_wrap=True)
+
+
+def _changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Read ``predictors.NAME={name: average_k, k: 3}``, or ``predictors.NAME=null``."""
+    import yaml
+
+    found = {}
+    for change in changes:
+        key, _, value = change.partition("=")
+        name = key.removeprefix("predictors.")
+        options = yaml.safe_load(value)
+        if (
+            name == key
+            or not name
+            or not (options is None or (isinstance(options, dict) and "name" in options))
+        ):
+            raise ValueError(
+                "--set must be predictors.NAME={name: ..., ...} or predictors.NAME=null with --scores, got "
+                f"{change!r}"
+            )
+        found[name] = options
+    return found
+
+
+def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:
+    """Print the metrics of scored rows under the predictors of a model."""
+    from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
+    from shortlist.engine.parts import model_key
+    from shortlist.engine.reading import evaluate_scores
+
+    use_one_thread()
+    model = _open(folder, network)
+    with warnings_as_lines():
+        results = evaluate_scores(scores, model.predictors, model.classes, model=model_key(model))
+    if as_json:
+        print(results.to_json())
+        return
+    Console().print(metrics_table(results, f"Rows of {scores}"))
+    for line in promise_lines(results):
+        Console().print(line, soft_wrap=True, highlight=False)

@@ -1,0 +1,107 @@
+"""What is kept of the scores of some rows: the largest, and the numbers that need all of them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from shortlist.metrics.ranks import true_ranks
+from shortlist.model import Model
+from shortlist.ops.selection import largest
+from shortlist.predictors import SetPredictor
+from shortlist.predictors.kept import KeptRows, kept_hits, kept_sets, works_on_kept
+
+__all__ = ["Columns", "keep_rows"]
+
+Columns = dict[str, Tensor]
+"""Numbers of rows by name, (n, ...) each."""
+
+_VALUES = 2**20  # scores looked at in one go: few enough for the processor's caches
+
+
+def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> Columns:
+    """Return what is kept of scores (n, c), which are not written to.
+
+    Columns: ``classes``, ``log_probabilities`` and ``probabilities`` (n, m) of the m best classes, best
+    first; ``logsumexp``; of the true class ``true_log_probability``, ``true_probability``, ``rank`` (after
+    those with the same score) and ``first_rank`` (before them); ``shown_confidence``, ``shown_nll`` and
+    ``shown_right`` where people see other probabilities than those of the scores; and by predictor
+    ``NAME.size``, ``NAME.hit`` and ``NAME.set`` (n, m), whether each of the m best classes is in the set;
+    ``NAME.whole`` tells whether no other is. Numbers about a true class that is not known mean nothing.
+    """
+    step = max(1, _VALUES // scores.shape[1])
+    parts = [
+        _keep(model, rows, true, keep)
+        for rows, true in zip(scores.split(step), target.split(step), strict=True)
+    ]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _keep(model: Model, scores: Tensor, target: Tensor, keep: int) -> Columns:
+    best, classes = largest(scores, min(keep, scores.shape[1]))
+    probabilities = scores.softmax(1)
+    kept = probabilities.gather(1, classes)
+    # the logarithm of the sum from the largest probability, which is one over it
+    total = best[:, 0] - kept[:, 0].log()
+    index = target.clamp_min(0)[:, None]
+    true, true_probability = scores.gather(1, index)[:, 0], probabilities.gather(1, index)[:, 0]
+    rank, first = _ranks(scores, best, true, target)
+    columns = {
+        "classes": classes.to(torch.int32),
+        "log_probabilities": best - total[:, None],
+        "probabilities": kept,
+        "logsumexp": total,
+        "true_log_probability": true - total,
+        "true_probability": true_probability,
+        "rank": rank,
+        "first_rank": first,
+        **_shown(model, scores, target, index),
+    }
+    rows = KeptRows(kept, scores.shape[1], target, true_probability)
+    for name, predictor in model.predictors.items():
+        found = _sets(predictor, rows, scores, classes, index, rank)
+        columns |= {f"{name}.{key}": value for key, value in found.items()}
+    return columns
+
+
+def _ranks(scores: Tensor, best: Tensor, true: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The last and the first rank of the true class; all scores are looked at only if it is not kept."""
+    last = (best >= true[:, None]).sum(1)
+    first = (best > true[:, None]).sum(1) + 1
+    # as good as the last of the best: others may be so too
+    far = ((true <= best[:, -1]) & (target >= 0)).nonzero().squeeze(1)
+    if len(far) and best.shape[1] < scores.shape[1]:
+        found = true_ranks(scores[far], target[far], ties="expected")
+        last[far], first[far] = found.last, found.first
+    return last, first
+
+
+def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Columns:
+    """Confidence and likelihood of the probabilities that people see, if these are not the scores' own."""
+    shown = model.shown(scores)
+    if shown is None:
+        unknown = torch.full((len(scores),), torch.nan)
+        return {"shown_confidence": unknown, "shown_nll": unknown, "shown_right": torch.zeros_like(target)}
+    if shown is scores or torch.equal(shown[:1], scores[:1]):
+        return {}
+    total, top = shown.logsumexp(1), shown.amax(1)
+    true = shown.gather(1, index)[:, 0]
+    right = (shown >= true[:, None]).sum(1) == 1
+    return {"shown_confidence": (top - total).exp(), "shown_nll": total - true, "shown_right": right.long()}
+
+
+def _sets(
+    predictor: SetPredictor, rows: KeptRows, scores: Tensor, classes: Tensor, index: Tensor, rank: Tensor
+) -> Mapping[str, Tensor]:
+    """The set of each row: from what is kept where that is enough, from all scores elsewhere."""
+    if works_on_kept(predictor):
+        sets, whole = kept_sets(predictor, rows)
+        size, hit = sets.sum(1), kept_hits(predictor, rows, rank)
+        wanted = (~whole).nonzero().squeeze(1)
+        if len(wanted):
+            size[wanted] = predictor(scores[wanted]).sum(1)
+    else:
+        dense = predictor(scores)
+        sets, size, hit = dense.gather(1, classes), dense.sum(1), dense.gather(1, index)[:, 0]
+        whole = sets.sum(1) == size
+    return {"size": size.to(torch.int32), "hit": hit, "set": sets, "whole": whole}

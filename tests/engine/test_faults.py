@@ -1,0 +1,126 @@
+"""Faults on a cluster of three nodes: the job ends right or with a clear error, and nothing counts twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from shortlist.engine.inputs import find_shards
+from shortlist.engine.local import run_local
+from shortlist.engine.on_ray import run_on_ray
+from shortlist.engine.parts import read_scores
+from shortlist.engine.score import score_shards
+from tests.engine.scoring import ROWS, Disturbed, make_embeddings, make_model, source_of
+from tests.engine.test_same_bits import contents
+
+pytestmark = pytest.mark.slow
+
+SHARDS = 14
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(num_cpus=1)
+    ray.init(address=made.address, log_to_driver=False, logging_level="error")
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    model = make_model(folder / "model")
+    make_embeddings(folder / "rows")
+    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=100)
+    score_shards(source_of(folder / "model"), shards, folder / "calm", keep=16, workers=1)
+    return folder, shards
+
+
+def score(world, out, what, mark, *, engine=run_on_ray, workers=3):
+    folder, shards = world
+
+    def disturbed(work, left, workers):
+        return engine(Disturbed(work, str(mark), what), left, workers=workers)
+
+    return score_shards(source_of(folder / "model"), shards, out, keep=16, workers=workers, engine=disturbed)
+
+
+def check_complete(world, out):
+    assert contents(out) == contents(world[0] / "calm") and len(contents(out)) == SHARDS + 1
+    assert read_scores(out)["rows"] == 2 * ROWS
+
+
+def test_a_worker_that_is_killed(world, cluster, tmp_path):
+    score(world, tmp_path / "out", "killed", tmp_path / "mark")
+    assert (tmp_path / "mark").exists()
+    check_complete(world, tmp_path / "out")
+
+
+def test_a_full_disk_is_an_error_and_the_next_call_goes_on(world, cluster, tmp_path):
+    with pytest.raises(OSError, match="No space left on device"):
+        score(world, tmp_path / "out", "full disk", tmp_path / "mark")
+    assert not (tmp_path / "out" / "scores.json").exists()
+    score(world, tmp_path / "out", "full disk", tmp_path / "mark")
+    check_complete(world, tmp_path / "out")
+
+
+def test_a_driver_that_is_killed_and_started_again(world, cluster, tmp_path):
+    folder, _ = world
+    words = [
+        "score",
+        folder / "model",
+        folder / "rows",
+        "-o",
+        tmp_path / "out",
+        "--keep",
+        16,
+        "--shard-rows",
+        100,
+    ]
+    words += ["--engine", "ray", "--address", cluster.address, "--workers", 2]
+    command = [sys.executable, "-m", "shortlist", *map(str, words)]
+    environment = os.environ | {"RAY_LOG_TO_DRIVER": "0"}
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as driver:
+        until = time.monotonic() + 120
+        while not list((tmp_path / "out").glob("*.parquet")) and time.monotonic() < until:
+            time.sleep(0.02)
+        driver.send_signal(signal.SIGKILL)
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert again.returncode == 0, again.stderr
+    check_complete(world, tmp_path / "out")
+
+
+def test_a_node_that_goes_away(world, cluster, tmp_path):
+    node = cluster.add_node(num_cpus=1)
+
+    def remove():
+        until = time.monotonic() + 60
+        while len(list((tmp_path / "out").glob("*.parquet"))) < 3 and time.monotonic() < until:
+            time.sleep(0.02)
+        cluster.remove_node(node)
+
+    away = threading.Thread(target=remove)
+    away.start()
+    score(world, tmp_path / "out", "slow", tmp_path / "mark", workers=4)
+    away.join()
+    check_complete(world, tmp_path / "out")
+
+
+def test_a_process_of_this_machine_that_is_killed(world, tmp_path):
+    with pytest.raises(RuntimeError, match="a worker process ended before its work was done"):
+        score(world, tmp_path / "out", "killed", tmp_path / "mark", engine=run_local, workers=2)
+    score(world, tmp_path / "out", "killed", tmp_path / "mark", engine=run_local, workers=1)
+    check_complete(world, tmp_path / "out")

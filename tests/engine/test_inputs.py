@@ -1,0 +1,121 @@
+"""The rows that can be scored: folders, lists, addresses, tar files and embeddings."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from shortlist.engine.inputs import find_shards
+from shortlist.engine.shards import UNKNOWN
+from tests.datasets.trees import class_folders, image
+from tests.engine.scoring import make_embeddings
+
+IDS = ("ash", "oak")
+
+
+def rows_of(shards):
+    """Ids, classes and contents of all rows."""
+    found = []
+    for shard in shards:
+        rows = shard.open()
+        for number, (name, target) in enumerate(zip(rows.ids, rows.targets, strict=True)):
+            try:
+                found.append((name, target, rows.content(number)))
+            except ValueError as error:
+                found.append((name, target, str(error)))
+    return found
+
+
+def test_class_folders_with_parts_or_without_and_a_folder_without_classes(tmp_path):
+    class_folders(tmp_path / "plain", {"ash": 2, "oak": 1})
+    shards = find_shards(tmp_path / "plain", IDS, shard_rows=2)
+    assert [shard.name for shard in shards] == ["rows-00000", "rows-00001"]
+    assert [row[:2] for row in rows_of(shards)] == [
+        ("ash/image 0.jpg", 0),
+        ("ash/image 1.jpg", 0),
+        ("oak/image 0.jpg", 1),
+    ]
+    assert rows_of(shards)[2][2] == (tmp_path / "plain/oak/image 0.jpg").read_bytes()
+    class_folders(tmp_path / "parts/train", {"ash": 1})
+    class_folders(tmp_path / "parts/test", {"oak": 2})
+    (only,) = find_shards(tmp_path / "parts", IDS, part="test")
+    assert only.name == "test-00000" and [row[1] for row in rows_of([only])] == [1, 1]
+    assert len(find_shards(tmp_path / "parts", IDS)) == 2
+    image(tmp_path / "loose/a.jpg")
+    assert [row[1] for row in rows_of(find_shards(tmp_path / "loose", IDS))] == [UNKNOWN]
+
+
+def test_lists_with_paths_addresses_and_labels(tmp_path):
+    first, second = image(tmp_path / "a.png"), image(tmp_path / "b.png", seed=1)
+    (tmp_path / "rows.csv").write_text(f"path,label\na.png,oak\nfile://{second},ash\nnone.png,\n")
+    found = rows_of(find_shards(tmp_path / "rows.csv", IDS))
+    assert [row[1] for row in found] == [1, 0, UNKNOWN]
+    assert [row[2] for row in found] == [first.read_bytes(), second.read_bytes(), "there is no such file"]
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://photos/c.png", "wb") as file:
+        file.write(first.read_bytes())
+    (tmp_path / "far.csv").write_text("path\nmemory://photos/c.png\n")
+    assert rows_of(find_shards(tmp_path / "far.csv", IDS))[0][2] == first.read_bytes()
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def test_tar_files_in_the_layout_of_webdataset(tmp_path):
+    photo = image(tmp_path / "a.png").read_bytes()
+    write_tar(
+        tmp_path / "0001.tar",
+        {
+            "x/one.png": photo,
+            "x/one.cls": b"oak\n",
+            "x/two.PNG": photo[:50],
+            "x/two.json": json.dumps({"label": 0}).encode(),
+            "three.cls": b"1",
+            "four.png": photo,
+        },
+    )
+    write_tar(tmp_path / "0002.tar", {"five.png": photo})
+    shards = find_shards(tmp_path, IDS)
+    assert [shard.name for shard in shards] == ["0001", "0002"]
+    assert rows_of(shards) == [
+        ("x/one", 1, photo),
+        ("x/two", 0, photo[:50]),
+        ("three", 1, "it has no image"),
+        ("four", UNKNOWN, photo),
+        ("five", UNKNOWN, photo),
+    ]
+    (tmp_path / "0002.tar").write_bytes((tmp_path / "0001.tar").read_bytes()[:700])
+    with pytest.raises(ValueError, match=r"0002.tar cannot be read"):
+        shards[1].open()
+
+
+def test_embeddings_of_files_and_folders(tmp_path):
+    make_embeddings(tmp_path)
+    shards = find_shards(tmp_path, IDS, shard_rows=300, part="test")
+    assert [(shard.name, shard.start, shard.stop) for shard in shards] == [
+        ("test-00000", 0, 300),
+        ("test-00001", 300, 600),
+        ("test-00002", 600, 700),
+    ]
+    assert shards[1].open().ids[0] == "test:300" and shards[1].open().inputs.shape == (300, 12)
+
+
+@pytest.mark.errors
+def test_what_cannot_be_scored_is_said(tmp_path):
+    class_folders(tmp_path / "plants", {"ash": 1, "elm": 1})
+    (tmp_path / "rows.csv").write_text("path,label\na.png,elm\n")
+    (tmp_path / "empty").mkdir()
+    for rows, words in [
+        (tmp_path / "plants", "plants/elm is a folder of none of the 2 classes"),
+        (tmp_path / "rows.csv", "rows.csv: the class 'elm' is none of the 2 classes"),
+        (tmp_path / "empty", "holds no images, no tar files and no embeddings"),
+        (tmp_path / "nothing", "ROWS must be a folder, a list"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            find_shards(rows, IDS)

@@ -1,0 +1,88 @@
+"""One process, two, and Ray with one, two and three workers: the same parts to the byte."""
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.engine.inputs import find_shards
+from shortlist.engine.local import run_local
+from shortlist.engine.on_ray import run_on_ray
+from shortlist.engine.parts import read_scores
+from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
+from shortlist.engine.score import score_shards
+from shortlist.predictors import AverageK, Conformal
+from tests.engine.scoring import ROWS, make_embeddings, make_model, source_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ray_here():
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    model = make_model(folder / "model")
+    make_embeddings(folder / "rows")
+    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=101)
+    score_shards(source_of(folder / "model"), shards, folder / "one", keep=16, workers=1)
+    return folder, model, shards
+
+
+def contents(folder):
+    return {
+        path.name: path.read_bytes() for path in folder.glob("*.*") if path.suffix in (".parquet", ".json")
+    }
+
+
+def numbers(folder, model):
+    """Thresholds and metrics from parts."""
+    made = {"average2": AverageK(2), "conformal": Conformal(coverage=0.6)}
+    calibrate_from_scores(folder, made)
+    results = evaluate_scores(folder, model.predictors | made, model.classes, num_resamples=20)
+    return [float(one.threshold) for one in made.values()], results
+
+
+def test_two_processes(world, tmp_path):
+    folder, model, shards = world
+    score_shards(source_of(folder / "model"), shards, tmp_path, keep=16, workers=2, engine=run_local)
+    assert contents(tmp_path) == contents(folder / "one") and len(contents(tmp_path)) == 15
+    assert numbers(tmp_path, model) == numbers(folder / "one", model)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_ray_with_any_number_of_workers(world, tmp_path, ray_here, workers):
+    folder, model, shards = world
+    order = np.random.default_rng(workers).permutation(len(shards))
+    mixed = [shards[i] for i in order]
+    score_shards(source_of(folder / "model"), mixed, tmp_path, keep=16, workers=workers, engine=run_on_ray)
+    assert contents(tmp_path) == contents(folder / "one")
+    assert numbers(tmp_path, model) == numbers(folder / "one", model)
+    assert not list(tmp_path.glob(".tmp-*")) and read_scores(tmp_path)["rows"] == 2 * ROWS
+
+
+def test_an_error_in_an_actor_is_the_error_of_the_call(world, tmp_path, ray_here):
+    folder, _, shards = world
+    broken = [*shards[:2], type(shards[0])("broken", str(tmp_path / "gone.safetensors"), 0, 5)]
+    with pytest.raises(ValueError, match=r"gone.safetensors cannot be read"):
+        score_shards(
+            source_of(folder / "model"), broken, tmp_path / "out", keep=16, workers=2, engine=run_on_ray
+        )
+    assert not (tmp_path / "out" / "scores.json").exists()
+    score_shards(
+        source_of(folder / "model"), shards[:2], tmp_path / "out", keep=16, workers=2, engine=run_on_ray
+    )
+
+
+def test_a_row_scores_the_same_bits_at_any_place_of_a_block(world):
+    """What the parts rest on: a product of 256 rows gives a row the same bits wherever it stands."""
+    _, model, _ = world
+    inputs = torch.randn(256, 12)
+    whole = model.scores(inputs)
+    for shift in (1, 31, 128):
+        assert torch.equal(model.scores(inputs.roll(shift, 0)).roll(-shift, 0), whole)

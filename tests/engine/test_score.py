@@ -1,0 +1,233 @@
+"""Scored rows in parts: what is kept of them, resumed, calibrated from and evaluated, against all scores."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+from shortlist import Model
+from shortlist.datasets.embeddings import save_embeddings
+from shortlist.engine.inputs import find_shards
+from shortlist.engine.parts import model_key, read_scores
+from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
+from shortlist.engine.score import score_shards
+from shortlist.metrics import evaluate
+from shortlist.predictors import AverageK, Conformal, TopK
+from shortlist.predictors.kept import NotKeptError
+from tests.engine.scoring import ROWS, make_embeddings, make_model, make_rows, source_of
+from tests.test_damage import run
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "adjusted"])
+def world(request, tmp_path_factory):
+    """A model, embeddings, and the scores of their test rows with 16 of 50 classes kept."""
+    folder = tmp_path_factory.mktemp("world")
+    model = make_model(folder / "model", adjusted=request.param)
+    make_embeddings(folder / "rows")
+    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=300, part="test")
+    score_shards(source_of(folder / "model"), shards, folder / "scores", keep=16, workers=1)
+    inputs, target = make_rows(seed=4)
+    return folder, model, model.scores(inputs.float()), target
+
+
+def table_of(folder):
+    parts = [parquet.read_table(folder / f"{one['name']}.parquet") for one in read_scores(folder)["parts"]]
+    return {
+        name: [value for part in parts for value in part[name].to_pylist()] for name in parts[0].column_names
+    }
+
+
+def test_a_part_holds_the_best_classes_and_what_needs_all_scores(world):
+    folder, model, scores, target = world
+    found = table_of(folder / "scores")
+    assert found["id"] == [f"test:{row}" for row in range(ROWS)] and found["target"] == target.tolist()
+    logs = scores.double().log_softmax(1)
+    order = logs.argsort(1, descending=True)[:, :16]
+    assert found["classes"] == order.tolist()
+    np.testing.assert_allclose(found["log_probabilities"], logs.gather(1, order), atol=2e-6)
+    np.testing.assert_allclose(found["logsumexp"], scores.double().logsumexp(1), atol=2e-6)
+    np.testing.assert_allclose(
+        found["true_log_probability"], logs.gather(1, target[:, None])[:, 0], atol=4e-6
+    )
+    true = scores.gather(1, target[:, None])
+    assert found["rank"] == (scores >= true).sum(1).tolist()
+    assert found["first_rank"] == ((scores > true).sum(1) + 1).tolist()
+    assert found["error"] == [None] * ROWS
+    for name in model.predictors:
+        sets = model.sets(scores, name)
+        assert found[f"{name}.size"] == sets.sum(1).tolist()
+        assert found[f"{name}.hit"] == sets.gather(1, target[:, None])[:, 0].tolist()
+        for listed, row, best in zip(found[f"{name}.set"], sets, order.tolist(), strict=True):
+            members = [index for index in best if row[index]]
+            assert listed == (members if len(members) == int(row.sum()) else None)
+    assert any(listed is None for listed in found["macro.set"])  # a path that the rows reach
+
+
+def test_metrics_are_those_of_all_scores(world):
+    folder, model, scores, target = world
+    found = evaluate_scores(folder / "scores", model.predictors, model.classes, model=model_key(model))
+    wanted = evaluate(scores, target, model.predictors, model.classes, shown=model.shown)
+    assert found.sets == wanted.sets and found.rows == ROWS
+    assert found.scores.topk == wanted.scores.topk and found.scores.topk_curve == wanted.scores.topk_curve
+    assert found.scores.nll.value == pytest.approx(wanted.scores.nll.value, abs=1e-6)
+    assert found.scores.calibration_error.value == pytest.approx(
+        wanted.scores.calibration_error.value, abs=1e-6
+    )
+    with pytest.raises(ValueError, match="holds the scores of another model"):
+        evaluate_scores(folder / "scores", model.predictors, model.classes, model="0" * 64)
+
+
+def test_thresholds_are_those_of_all_scores_and_so_are_their_sets(world):
+    folder, model, scores, target = world
+    made = {"average2": AverageK(2), "conformal": Conformal(coverage=0.6), "top3": TopK(3)}
+    calibrate_from_scores(folder / "scores", made)
+    wanted = {
+        "average2": AverageK(2).calibrate(scores),
+        "conformal": Conformal(coverage=0.6).calibrate(scores, target),
+    }
+    for name, predictor in wanted.items():
+        assert (
+            torch.equal(made[name].threshold, predictor.threshold) and made[name].report == predictor.report
+        )
+    found = evaluate_scores(folder / "scores", made, model.classes, num_resamples=0)
+    dense = evaluate(scores, target, wanted | {"top3": TopK(3)}, model.classes, num_resamples=0)
+    assert found.sets == dense.sets
+
+
+def test_what_is_not_kept_is_an_error_that_says_how_much_to_keep(world, tmp_path):
+    folder, model, scores, target = world
+    with pytest.raises(NotKeptError, match=r"k=15 .* --keep \d+"):
+        calibrate_from_scores(folder / "scores", {"average15": AverageK(15)})
+    wide = {"wide": AverageK(12).calibrate(scores)}
+    with pytest.raises(
+        NotKeptError, match=r"wide has sets of more classes than the 16 .* --keep (\d+)"
+    ) as error:
+        evaluate_scores(folder / "scores", wide, model.classes)
+    enough = int(str(error.value).split("--keep ")[1])
+    shards = find_shards(folder / "rows", model.classes.ids, part="test")
+    score_shards(source_of(folder / "model"), shards, tmp_path, keep=enough, workers=1)
+    found = evaluate_scores(tmp_path, wide, model.classes, num_resamples=0)
+    assert found.sets == evaluate(scores, target, wide, model.classes, num_resamples=0).sets
+    with pytest.raises(NotKeptError, match="needs the scores of all classes"):
+        calibrate_from_scores(folder / "scores", {"aps": Conformal(score="aps")})
+
+
+@pytest.mark.parametrize("shard_rows", [1, 97, 10_000])
+def test_any_size_and_order_of_shards_gives_the_same_bits(world, tmp_path, shard_rows):
+    folder, model, *_ = world
+    rows = find_shards(folder / "rows", model.classes.ids, shard_rows=shard_rows, part="test")[:50]
+    score_shards(source_of(folder / "model"), rows[::-1], tmp_path, keep=16, workers=1)
+    found, wanted = table_of(tmp_path), table_of(folder / "scores")
+    order = np.argsort([int(name.split(":")[1]) for name in found["id"]])
+    for name, values in wanted.items():
+        assert [found[name][row] for row in order] == values[: len(order)], name
+
+
+def test_a_part_of_something_else_is_refused_and_what_is_finished_is_kept(world, tmp_path):
+    folder, model, *_ = world
+    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=300, part="test")
+    source, out = source_of(folder / "model"), tmp_path / "out"
+    score_shards(source, shards, out, keep=16, workers=1)
+    before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
+    assert before == {path.name: path.read_bytes() for path in (folder / "scores").glob("*.parquet")}
+    (out / "test-00001.parquet").unlink()
+    (out / "scores.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no finished scores, it has no scores.json"):
+        evaluate_scores(out, {}, model.classes)
+    counts = score_shards(source, shards, out, keep=16, workers=1)
+    assert (counts.kept, counts.parts, counts.rows) == (2, 3, ROWS)
+    assert before == {path.name: path.read_bytes() for path in out.glob("*.parquet")}
+    with pytest.raises(ValueError, match=r"test-00000.parquet was made with --keep 16"):
+        score_shards(source, shards, out, keep=17, workers=1)
+    with pytest.raises(ValueError, match=r"was made of other rows"):
+        score_shards(
+            source, find_shards(folder / "rows", model.classes.ids, shard_rows=200, part="test"), out, keep=16
+        )
+    model.predictors["top5"].k = 4
+    try:
+        model.save(tmp_path / "four")
+    finally:
+        model.predictors["top5"].k = 5
+    with pytest.raises(ValueError, match=r"was made with other predictors"):
+        score_shards(source_of(tmp_path / "four"), shards, out, keep=16, workers=1)
+    with torch.no_grad():
+        next(model.network.parameters())[0, 0] += 1
+    model.save(tmp_path / "other")
+    with torch.no_grad():
+        next(model.network.parameters())[0, 0] -= 1
+    with pytest.raises(ValueError, match=r"was made with another model"):
+        score_shards(source_of(tmp_path / "other"), shards, out, keep=16, workers=1)
+    (out / "test-00002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"test-00002.parquet is damaged: remove it"):
+        score_shards(source, shards, out, keep=16, workers=1)
+
+
+def test_the_commands(world, tmp_path):
+    folder, model, scores, target = world
+    given = (
+        "score",
+        folder / "model",
+        folder / "rows",
+        "--part",
+        "test",
+        "-o",
+        tmp_path / "out",
+        "--workers",
+        1,
+    )
+    code, out, err = run(*given, "--keep", 20)
+    assert code == 0 and out == f"{tmp_path / 'out'}: 700 rows, 1 parts\n", err
+    code, out, err = run(*given, "--keep", 20, "--json")
+    assert json.loads(out)["kept"] == 1 and "scoring" not in err
+    code, out, err = run("evaluate", folder / "model", "--scores", tmp_path / "out", "--json")
+    wanted = evaluate(scores, target, model.predictors, model.classes)
+    assert code == 0 and json.loads(out)["sets"] == json.loads(wanted.to_json())["sets"], err
+    again = ("calibrate", folder / "model", "--scores", tmp_path / "out", "-o", tmp_path / "new")
+    code, out, err = run(*again)
+    assert code == 2 and "aps" not in err and "macro has class priors" in err
+    code, out, err = run(*again, "--set", "predictors.macro=null")
+    assert code == 2 and "needs the scores of all classes" in err
+    sets = ("--set", "predictors.macro=null", "--set", "predictors.aps=null")
+    code, out, err = run(*again, *sets, "--set", "predictors.average2={name: average_k, k: 2}")
+    assert code == 0 and "average2: 700 rows, average size 2.000" in out, out + err
+    new = Model.load(tmp_path / "new")
+    assert list(new.predictors) == ["top5", "average3", "conformal", "average2"]
+    assert torch.equal(new.predictors["average3"].threshold, AverageK(3).calibrate(scores).threshold)
+    code, out, err = run("evaluate", tmp_path / "new", "--scores", tmp_path / "out")
+    assert code == 0 and "average2" in out, err
+    for words, said in [
+        (("calibrate", folder / "model", "-o", tmp_path / "x"), "--out is for --scores"),
+        (again[:-2], "--scores needs --out"),
+        ((*again[:-1], tmp_path / "x", "--set", "loss.k=3"), "--set must be predictors.NAME="),
+        ((*given, "--engine", "spark"), "--engine must be one of local, ray, got 'spark'"),
+        ((*given, "--address", "here"), "--address is for --engine ray"),
+    ]:
+        code, _, err = run(*words)
+        assert code == 2 and said in err
+
+
+def test_rows_without_a_class_and_rows_of_no_numbers(world, tmp_path):
+    folder, model, *_ = world
+    inputs, target = make_rows(40, seed=8)
+    inputs[3, 2], inputs[5, 0] = torch.nan, torch.inf
+    save_embeddings(tmp_path / "rows.safetensors", inputs, target)
+    counts = score_shards(
+        source_of(folder / "model"),
+        find_shards(tmp_path / "rows.safetensors", model.classes.ids),
+        tmp_path / "out",
+        workers=1,
+    )
+    assert (counts.rows, counts.errors) == (40, 2)
+    found = table_of(tmp_path / "out")
+    assert [i for i, reason in enumerate(found["error"]) if reason] == [3, 5]
+    assert found["classes"][3] is None and found["top5.set"][5] is None and found["rank"][3] is None
+    good = [i for i in range(40) if i not in (3, 5)]
+    scores = model.scores(inputs[good].float())
+    assert [found["classes"][i][0] for i in good] == scores.argmax(1).tolist()
+    results = evaluate_scores(tmp_path / "out", model.predictors, model.classes, num_resamples=0)
+    assert (results.rows, results.ignored_rows) == (38, 2)
+    assert json.loads((tmp_path / "out" / "scores.json").read_text())["examples"] == [
+        "rows:3: it holds NaN or infinity"
+    ]
