@@ -15,6 +15,7 @@ FIGURES: dict[str, str] = {
     "noise_landscape": "what the amount of noise and the number of draws make of the noised top-k loss",
     "epoch_time": "what an epoch of training takes beyond cross-entropy, against k, for each loss",
     "nonzero_gradients": "how many scores get a gradient, against the amount of noise",
+    "calibration_map": "for which noise and k the noised top-k loss ranks the k likeliest classes first",
     "splitter_network": "the splitter selection network, with the least rank that can arrive on each wire",
     "lorenz": "how unevenly the training images are spread over the classes",
     "class_size": "accuracy of runs by the number of training images of a class",

@@ -8,7 +8,13 @@ import torch
 from torch.autograd import gradcheck
 
 from shortlist.ops import _network_ranks, relaxed_topk
-from shortlist.ops.networks import NETWORKS, comparator_layers, network_depth, wire_layers
+from shortlist.ops.networks import (
+    NETWORKS,
+    comparator_layers,
+    needed_layers,
+    network_depth,
+    wire_layers,
+)
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from tests import references
 from tests.conftest import tensor
@@ -29,6 +35,43 @@ def test_splitter_depths(n):
 
 def test_bitonic_depths():
     assert [len(comparator_layers("bitonic", n, 1)) for n in DEPTHS] == [10, 55, 105, 136]
+
+
+# Petersen et al. 2022, table 7: odd-even, pairwise and bitonic selection networks
+MERGE_DEPTHS = {
+    16: [4, 7, 9, 9, 10, 10, 10, 10],
+    1024: [10, 19, 27, 27, 34, 34, 34, 34],
+    10450: [14, 27, 39, 39, 50, 50, 50, 50],
+    65536: [16, 31, 45, 45, 58, 58, 58, 58],
+}
+
+
+@pytest.mark.parametrize("n", MERGE_DEPTHS)
+def test_merge_selection_depths(n):
+    assert [network_depth("merge_selection", n, k) for k in range(1, 9)] == MERGE_DEPTHS[n]
+    if n < 60_000:
+        assert [len(comparator_layers("merge_selection", n, k)) for k in (1, 5)] == MERGE_DEPTHS[n][:5:4]
+
+
+def reached_from_the_top(layers: list[list[tuple[int, int]]], n: int, k: int) -> int:
+    """How many comparators a walk back from the k last wires meets."""
+    wires, met = set(range(n - k, n)), 0
+    for layer in reversed(layers):
+        for low, high in layer:
+            if low in wires or high in wires:
+                wires |= {low, high}
+                met += 1
+    return met
+
+
+@pytest.mark.parametrize(("n", "whole", "spared"), [(1000, 5085, 2039), (10450, 68085, 36640)])
+def test_comparators_that_reach_no_output_are_left_out(n, whole, spared):
+    layers, needed = (of("splitter", n, 5) for of in (comparator_layers, needed_layers))
+    assert sum(layer.shape[1] for layer in layers) == whole
+    assert sum(layer.shape[1] for layer in needed) == whole - spared
+    assert reached_from_the_top([list(zip(*layer.tolist(), strict=True)) for layer in layers], n, 5) == (
+        whole - spared
+    )
 
 
 def test_golden_splitter_networks(golden):

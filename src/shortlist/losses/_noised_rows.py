@@ -1,13 +1,42 @@
 """The gap of the noised top-k losses: the noisy k-th score minus the true one."""
 
+import warnings
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
+from shortlist._checks import can_read_values
 from shortlist.ops.expected_topk import expected_topk
 from shortlist.ops.perturbed_topk import NUM_NODES, TOLERANCE, noisy_places
 from shortlist.ops.row_operator import row_operator
 
-__all__ = ["perturbed_gap"]
+__all__ = ["perturbed_gap", "warn_if_flat"]
+
+
+@lru_cache(maxsize=256)
+def _expected_normal(k: int, num_classes: int) -> float:
+    """Return the expectation of the k-th largest of as many standard normal variables."""
+    with torch.inference_mode(False):
+        equal = torch.zeros(1, num_classes, dtype=torch.float64)
+        return float(expected_topk(equal, k, 1.0, TOLERANCE, NUM_NODES, False)[0])
+
+
+def warn_if_flat(*, k: int, num_classes: int, noise_std: float, margin: float | Tensor) -> None:
+    """Warn where the loss is 0, with no gradient, for all classes of a network whose scores are equal."""
+    if torch.compiler.is_compiling() or noise_std == 0 or 2 * (k + 1) <= num_classes + 1:
+        return  # the expected (k+1)-th is not below the others
+    if isinstance(margin, Tensor):
+        if not can_read_values(margin) or not margin.numel():
+            return
+        margin = float(margin.max())
+    shift = _expected_normal(k + 1, num_classes)
+    if margin > 0 and margin + noise_std * shift <= 0:
+        warnings.warn(
+            f"noise_std={noise_std:g} leaves no gradient where scores are equal: with k={k} of {num_classes} "
+            f"classes and a margin of {margin:g}, it must be < {-margin / shift:.3g}",
+            stacklevel=3,
+        )
 
 
 def perturbed_gap(

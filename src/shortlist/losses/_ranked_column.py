@@ -62,19 +62,21 @@ def relaxed_column(
 class _Sweep:
     """The memory of a stretch of layers, divided into what each layer needs, and the sweeps over it.
 
-    The state (c, 2, n) is written to ``start`` and taken from ``end``, its gradient the other way round.
+    The state (wires, 2, n) is written to ``start`` and taken from ``end``, its gradient the other way round.
+    Wires that no longer matter are left behind: their places take the gradient of place 0, which stays 0.
     """
 
     def __init__(self, like: Tensor, layers: Layers, n: int) -> None:
-        self.start, self.end = (like.new_empty(len(layers[0][1]), 2, n) for _ in range(2))
+        places = [len(back) for _, _, back in layers] + [len(layers[-1][1])]
+        before, after = (like.new_zeros(max(places), 2, n) for _ in range(2))
         self.layers = []
-        for pairs, on, back in layers:
+        for (pairs, on, back), size, next_size in zip(layers, places, places[1:], strict=False):
             gap, step = like.new_empty(2, pairs, 2, n)
-            low, high = self.start[:pairs], self.start[pairs : 2 * pairs]
+            low, high = before[1 : pairs + 1], before[pairs + 1 : 2 * pairs + 1]
             parts = low, high, gap, gap[:, :1], gap[:, 1:], step, step[:, :1]
-            self.layers.append((self.start, self.end, on, back, parts))
-            self.start, self.end = self.end, self.start
-        self.start, self.end = self.layers[0][0], self.start
+            self.layers.append((before[:size], after[:next_size], on, back, parts))
+            before, after = after, before
+        self.start, self.end = self.layers[0][0][1:], self.layers[-1][1][1:]
         self.mixed: list[tuple[Tensor, Tensor]] = []
 
     def run(self, comparator: str, steepness: float, art_lambda: float, *, keep: bool) -> None:
@@ -140,11 +142,11 @@ def column_and_gradient(
         sweep = sweep_from(state, stretch)
         state = sweep.end
     top = weights.T.flip(0) if weights.ndim == 2 else weights.flip(0)[:, None]  # the first rank is last
-    value = (state[c - k :, 1] * top).sum(0)
+    value = (state[:, 1] * top).sum(0)
     if not needs_gradient:
         return value, scores.new_empty(0, c)
     gradient = torch.zeros_like(state)
-    gradient[c - k :, 1] = top
+    gradient[:, 1] = top
     for stretch, start in zip(reversed(stretches), reversed(starts), strict=True):
         sweep = sweep_from(start, stretch) if sweep is None else sweep
         sweep.end.copy_(gradient)

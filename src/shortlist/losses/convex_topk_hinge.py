@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.ops import perturbed_topk_sum
 from shortlist.ops.selection import largest
 
 __all__ = ["ConvexTopKHingeLoss", "convex_topk_hinge_loss"]
@@ -19,6 +20,7 @@ def convex_topk_hinge_loss(
     *,
     k: int = 5,
     margin: float = 1.0,
+    noise_std: float = 0.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -36,6 +38,9 @@ def convex_topk_hinge_loss(
         k: Size of the short list, ``1 <= k < c``.
         margin: Number that is added to the scores of the other classes. Leave it at 1 unless the scores are
             bounded.
+        noise_std: Standard deviation of Gaussian noise on the raised scores. The sum of the k largest is
+            replaced by its expectation, which is computed exactly, stays convex and has a gradient in all
+            classes near the first k. Only for class indices; 0 is the plain hinge.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -54,7 +59,13 @@ def convex_topk_hinge_loss(
     References:
         M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 5.
     """
-    _check_options(k, margin, logits.shape[-1])
+    _check_options(k, margin, noise_std, logits.shape[-1])
+
+    def smooth_row_loss(logits: Tensor, target: Tensor) -> Tensor:
+        index = target[:, None]
+        raised = logits + margin * torch.ones_like(logits).scatter(1, index, 0.0)
+        total = perturbed_topk_sum(raised, k=k, noise_std=noise_std)
+        return (total / k - logits.gather(1, index).squeeze(1)).clamp_min(0)
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         raised = logits.detach() + margin
@@ -76,13 +87,20 @@ def convex_topk_hinge_loss(
         return (total / k - logits).clamp_min(0)
 
     return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
+        logits,
+        target,
+        smooth_row_loss if noise_std > 0 else row_loss,
+        None if noise_std > 0 else class_losses,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
     )
 
 
-def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
+def _check_options(k: int, margin: float, noise_std: float, num_classes: int | None = None) -> None:
     check_k(k, num_classes)
     check_number("margin", margin, low=0.0)
+    check_number("noise_std", noise_std, low=0.0)
 
 
 class ConvexTopKHingeLoss(ClassLoss):

@@ -10,8 +10,10 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_choice, check_count, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
+from shortlist.ops.networks import NETWORKS
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from shortlist.ops.selection import largest
+from shortlist.ops.wiring import Wiring, arrange, put_back, wire_of
 
 __all__ = ["RankedTopKLoss", "ranked_topk_loss"]
 
@@ -30,6 +32,8 @@ def ranked_topk_loss(
     steepness: float = 10.0,
     comparator: Comparator = "cauchy",
     art_lambda: float = 0.25,
+    wiring: Wiring = "index",
+    generator: torch.Generator | None = None,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -68,6 +72,10 @@ def ranked_topk_loss(
         steepness: Inverse temperature of the relaxation.
         comparator: Comparator of the relaxation, for sorting networks.
         art_lambda: Parameter of the comparator ``logistic_phi``.
+        wiring: For sorting networks over all classes, ``"sorted"`` or ``"random"`` make the loss independent
+            of the numbers of the classes, see :func:`shortlist.ops.relaxed_topk`. Candidates are always in
+            the order of their scores, behind the true class.
+        generator: Random generator of ``wiring="random"``.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -87,7 +95,7 @@ def ranked_topk_loss(
         F. Petersen, H. Kuehne, C. Borgelt, O. Deussen, "Differentiable Top-k Classification Learning", ICML
         2022, equation 5 and section 4.
     """
-    _check_options(candidates, top1, method, steepness, comparator, art_lambda)
+    _check_options(candidates, top1, method, steepness, comparator, art_lambda, wiring)
     chances = _check_distribution(distribution, per, logits)
     _check_lengths(chances.shape[-1], candidates, logits.shape[-1])
     ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
@@ -96,10 +104,15 @@ def ranked_topk_loss(
         rows = chances.to(target.device)[target] if per == "class" else chances
         if candidates is not None:
             logits, target = _keep_candidates(logits, target, candidates)
+        elif method in NETWORKS:
+            logits, order = arrange(logits, wiring, generator)
+            target = wire_of(target, order)
         return ranked_rows(logits, target, *with_rank_weights(rows, top1, logits), top1, ranks)
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
-        return ranked_rows(logits, None, *with_rank_weights(chances, top1, logits), top1, ranks)
+        wires, order = arrange(logits, wiring if method in NETWORKS else "index", generator)
+        losses = ranked_rows(wires, None, *with_rank_weights(chances, top1, wires), top1, ranks)
+        return put_back(losses, order)
 
     return class_loss(
         logits,
@@ -113,8 +126,15 @@ def ranked_topk_loss(
 
 
 def _check_options(
-    candidates: int | None, top1: str, method: str, steepness: float, comparator: str, art_lambda: float
+    candidates: int | None,
+    top1: str,
+    method: str,
+    steepness: float,
+    comparator: str,
+    art_lambda: float,
+    wiring: str,
 ) -> None:
+    check_choice("wiring", wiring, get_args(Wiring))
     check_choice("top1", top1, get_args(Top1))
     check_choice("method", method, get_args(Relaxation))
     check_choice("comparator", comparator, get_args(Comparator))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.ops import perturbed_topk
 from shortlist.ops.selection import kth_largest_index, largest
 
 __all__ = ["TopKHingeLoss", "topk_hinge_loss"]
@@ -19,6 +20,7 @@ def topk_hinge_loss(
     *,
     k: int = 5,
     margin: float = 1.0,
+    noise_std: float = 0.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -37,6 +39,9 @@ def topk_hinge_loss(
         k: Size of the short list, ``1 <= k < c``.
         margin: By how much the true score must lead. Scores scale with it: leave it at 1 unless they are
             bounded.
+        noise_std: Standard deviation of Gaussian noise on the other scores. The k-th largest is replaced by
+            its expectation, which is computed exactly and has a gradient in all classes near it. Only for
+            class indices; 0 is the plain hinge.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -55,7 +60,13 @@ def topk_hinge_loss(
     References:
         M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NeurIPS 2015, equation 3.
     """
-    _check_options(k, margin, logits.shape[-1])
+    _check_options(k, margin, noise_std, logits.shape[-1])
+
+    def smooth_row_loss(logits: Tensor, target: Tensor) -> Tensor:
+        index = target[:, None]
+        others = logits.scatter(1, index, -torch.inf)
+        other = perturbed_topk(others, k=k, noise_std=noise_std, num_samples=None)
+        return (margin + other - logits.gather(1, index).squeeze(1)).clamp_min(0)
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
@@ -72,13 +83,20 @@ def topk_hinge_loss(
         return (margin + other - logits).clamp_min(0)
 
     return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
+        logits,
+        target,
+        smooth_row_loss if noise_std > 0 else row_loss,
+        None if noise_std > 0 else class_losses,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
     )
 
 
-def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
+def _check_options(k: int, margin: float, noise_std: float, num_classes: int | None = None) -> None:
     check_k(k, num_classes)
     check_number("margin", margin)
+    check_number("noise_std", noise_std, low=0.0)
 
 
 class TopKHingeLoss(ClassLoss):

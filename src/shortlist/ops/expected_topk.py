@@ -20,7 +20,7 @@ from torch import Tensor
 from shortlist.ops._counting import CountTree, slab_points
 from shortlist.ops.selection import largest, pack_above
 
-__all__ = ["expected_topk", "leave_out", "tail_quantile"]
+__all__ = ["expected_topk", "integration_range", "leave_out", "stay_below", "tail_quantile"]
 
 _BISECTIONS = 5
 _BLOCKS = 2
@@ -35,7 +35,7 @@ def tail_quantile(chance: float) -> float:
     return -NormalDist().inv_cdf(max(chance, 1e-300))
 
 
-def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
+def stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the chance that Z is below sqrt(2) times the scaled gap.
 
     By erf, whose results are 0 or 1 far out, where those of erfc would be denormal numbers, which are slow.
@@ -43,7 +43,7 @@ def _stay_below(scaled_gap: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.erf(scaled_gap, out=out).add_(1).mul_(0.5)
 
 
-def _integration_range(
+def integration_range(
     units: Tensor, k: int, low: float, high: float, tolerance: float
 ) -> tuple[Tensor, Tensor]:
     """Return, per row (n, 1), a range that contains the k-th largest of units + Z up to the tolerance.
@@ -61,7 +61,7 @@ def _integration_range(
     below, above = (units.new_full((units.shape[0], 2), end) for end in (low, high))
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
-        chance = _stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
+        chance = stay_below(units[:, None, :] - _SCALE * middle[:, :, None])  # to exceed, as Z is symmetric
         log_bound = ((chance[:, :, None] * factor).add_(1).log_().sum(-1) + shift).amin(-1)
         safe = log_bound < math.log(tolerance)
         up = torch.stack([safe[:, 0], ~safe[:, 1]], dim=1)  # a safe lower end may rise, a safe upper end fall
@@ -124,7 +124,7 @@ def _integrate(
         block = min(block, -(-n // _BLOCKS))
         lengths, order = (~torch.isneginf(units)).sum(1).clamp_min(k).sort()
         width = lengths.tolist()
-    start, stop = _integration_range(units, k, low, high, tolerance)
+    start, stop = integration_range(units, k, low, high, tolerance)
     tree = CountTree(units, m, k, block * num_nodes)
     for first in range(0, n, block):
         rows = order[first : first + block]
@@ -145,7 +145,7 @@ def _integrate_block(
     nodes = start + step * (torch.arange(num_nodes, dtype=units.dtype, device=units.device) + 0.5)
     gap = _SCALE * nodes - (_SCALE * units).T.contiguous()[:, :, None]  # (m, rows, nodes)
     tree.reset(m, nodes.numel())
-    _stay_below(gap.view(m, -1), out=tree.factors[0])
+    stay_below(gap.view(m, -1), out=tree.factors[0])
     torch.sub(1, tree.factors[:1], out=tree.factors[1:])  # nothing to write where k = 1
     chance = tree.multiply()
     at_least = (1 - chance.sum(0)).view_as(nodes)

@@ -11,12 +11,15 @@ from shortlist.ops._network_ranks import network_ranks
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
 from shortlist.ops.comparators import COMPARATORS
 from shortlist.ops.networks import NETWORKS
+from shortlist.ops.wiring import Wiring, arrange, put_back
 
-__all__ = ["Comparator", "Relaxation", "is_masked", "lower_masked", "relaxed_topk"]
+__all__ = ["Comparator", "Relaxation", "Wiring", "is_masked", "lower_masked", "relaxed_topk"]
 
 _FAR = 6e4  # float16's least number is -65,504
 
-Relaxation = Literal["neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "splitter"]
+Relaxation = Literal[
+    "neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "merge_selection", "splitter"
+]
 Comparator = Literal["logistic", "logistic_phi", "gaussian", "cauchy", "reciprocal", "optimal"]
 
 _SORTS = {"neuralsort": neuralsort, "softsort": softsort, "sinkhorn": sinkhornsort}
@@ -30,7 +33,9 @@ def relaxed_topk(
     steepness: float = 10.0,
     comparator: Comparator = "cauchy",
     art_lambda: float = 0.25,
+    wiring: Wiring = "index",
     rank_weights: Tensor | None = None,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Compute the first k rows of a relaxed permutation matrix, from the largest score down.
 
@@ -40,16 +45,17 @@ def relaxed_topk(
     or for ``sinkhorn`` up to rounding, while its rows add up to 1 within ``max(1e-10, 1e-13 steepness)``
     (measured up to a steepness of 10,000; the result in float32 is rounded to that).
 
-    =============  ====================================================================================
-    method         how
-    =============  ====================================================================================
-    ``neuralsort``  softmax of a function of the rank and of the sums of distances, O(c (k + log c))
-    ``softsort``    softmax of distances to the r-th largest score, O(c k)
-    ``sinkhorn``    entropic transport from squashed scores to evenly spaced ranks, to a tolerance
-    ``odd_even``    sorting network of depth c
-    ``bitonic``     sorting network of depth log2(c) (log2(c) + 1) / 2
-    ``splitter``    selection network for the top k only, depth about log2(c) + a few per rank
-    =============  ====================================================================================
+    ===================  ==============================================================================
+    method               how
+    ===================  ==============================================================================
+    ``neuralsort``       softmax of a function of the rank and of sums of distances, O(c (k + log c))
+    ``softsort``         softmax of distances to the r-th largest score, O(c k)
+    ``sinkhorn``         entropic transport from squashed scores to evenly spaced ranks, to a tolerance
+    ``odd_even``         sorting network of depth c
+    ``bitonic``          sorting network of depth log2(c) (log2(c) + 1) / 2
+    ``merge_selection``  selection network of sorted blocks of k, merged in pairs: depth O(log k log c)
+    ``splitter``         selection network for the top k only, depth about log2(c) + a few per rank
+    ===================  ==============================================================================
 
     Args:
         scores: Scores (n, c); ``-inf``, or anything 60,000 below the best of its row, marks a class that
@@ -60,8 +66,12 @@ def relaxed_topk(
         comparator: For the networks, how the two outputs of a comparator are mixed, a function of
             ``steepness`` times the difference of its inputs.
         art_lambda: For ``logistic_phi``, the power of the difference that its argument is divided by.
+        wiring: For the networks, which class starts on which wire: ``"index"``, each on that of its number,
+            as published, so that the numbers of the classes matter; ``"sorted"``, in the order of the scores,
+            so that they do not, except among equal scores; or ``"random"``, drawn anew by each call.
         rank_weights: If given, (k,) or (n, k), the weighted sum over ranks is returned in place of the rows.
             For the networks this is k times cheaper than the rows.
+        generator: Random generator of ``wiring="random"``.
 
     Returns:
         A tensor (n, k, c); (n, c) with ``rank_weights``.
@@ -84,6 +94,7 @@ def relaxed_topk(
     check_k(k, c, up_to=True)
     check_choice("method", method, get_args(Relaxation))
     check_choice("comparator", comparator, tuple(COMPARATORS))
+    check_choice("wiring", wiring, get_args(Wiring))
     check_number("steepness", steepness, above=0.0)
     check_number("art_lambda", art_lambda, low=0.0, below=1.0)
     if rank_weights is not None and rank_weights.shape not in ((k,), (n, k)):
@@ -97,7 +108,8 @@ def relaxed_topk(
     if method in NETWORKS:
         options = {"network": method, "comparator": comparator}
         options |= {"steepness": steepness, "art_lambda": art_lambda}
-        ranks = _by_network(scores, k, rank_weights, options)
+        wires, order = arrange(scores, wiring, generator)
+        ranks = put_back(_by_network(wires, k, rank_weights, options), order)
     else:
         ranks = _by_sort(_SORTS[method](scores, k, 1 / steepness, masked), rank_weights)
     if nothing_masked:
