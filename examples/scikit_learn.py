@@ -3,6 +3,7 @@
 Needs ``pip install scikit-learn``. Run: python examples/scikit_learn.py
 """
 
+import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -17,9 +18,8 @@ def main() -> Results:
     train, rest, train_classes, rest_classes = train_test_split(
         images[:, ::4], classes, train_size=0.4, random_state=0, stratify=classes
     )
-    val, test, val_classes, test_classes = train_test_split(
-        rest, rest_classes, train_size=0.5, random_state=0, stratify=rest_classes
-    )
+    halves = train_test_split(rest, rest_classes, train_size=0.5, random_state=0, stratify=rest_classes)
+    val, test, val_classes, test_classes = map(np.asarray, halves)
     model = LogisticRegression(max_iter=2000).fit(train, train_classes)
 
     # predict_proba gives probabilities in a NumPy array: with activation="none" they are taken as they are

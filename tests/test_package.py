@@ -42,6 +42,13 @@ def test_import_loads_torch_and_nothing_heavier():
     assert heavy == "[]"
 
 
+def test_the_import_alone_waits_for_nothing():
+    """``import shortlist`` takes some milliseconds: torch is imported with the first name that needs it."""
+    code = "import sys, shortlist; print(sorted({'torch', 'numpy', 'jaxtyping', 'typer'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
 def test_version_is_the_distributions():
     assert shortlist.__version__ == importlib.metadata.version("shortlist")
 

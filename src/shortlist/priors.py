@@ -25,7 +25,7 @@ Counts = Tensor | np.ndarray | Sequence[float]
 """Number of training examples of each class (c,): a tensor, an array or a list."""
 
 
-def as_counts(class_counts: Any, *, device: torch.device | None = None) -> Any:
+def as_counts(class_counts: Any, *, device: torch.device | None = None) -> Tensor:
     """Convert counts from a list or an array to a tensor; leave anything else as it is.
 
     Example:

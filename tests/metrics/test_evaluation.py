@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from shortlist.metrics import (
     bootstrap,
     calibration_error,
     calibration_sums,
+    clopper_pearson,
     coverage_shortfall,
     evaluate,
     rank_histogram,
@@ -294,11 +293,14 @@ def test_mean_over_runs():
     assert aggregate([runs[0], lost]).metrics["top1.few"] == Estimate(None)
 
 
-def test_the_page_runs():
-    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
-    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
-        if "shortlist.metrics.modules" not in code:  # torchmetrics need not be there
-            exec(code, {})
+def test_runs_that_agree_on_few_rows_are_not_taken_for_certain():
+    target = torch.arange(9) % C
+    scores = 9 * torch.nn.functional.one_hot(target, C).double()
+    one = evaluate(scores, target, {}, TABLE, num_resamples=50)
+    metric = aggregate([one, one, one]).metrics["top1.micro"]
+    assert metric == one.scores.topk[1].micro == Estimate(1.0, *clopper_pearson(9, 9))
+    lengths = aggregate([one, one], level=0.9).metrics["top1.micro"]
+    assert (lengths.low, lengths.high) == (1.0, 1.0)  # of another level the runs have no interval
 
 
 @pytest.mark.errors

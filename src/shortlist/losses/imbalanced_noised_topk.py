@@ -81,7 +81,7 @@ def imbalanced_noised_topk_loss(
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
         for deep imbalanced classification", ICML 2022, equation 12.
     """
-    if isinstance(logits, Tensor):
+    if class_counts is not None and isinstance(logits, Tensor):
         class_counts = as_counts(class_counts, device=logits.device)
     margins = _check_margins(class_counts, max_margin, zero_counts, margins)
     name = "imbalanced_noised_topk_loss"

@@ -32,7 +32,8 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
 
     The interval is the mean plus and minus ``t * s / sqrt(runs)``, with s the standard deviation between runs
     and t the quantile for runs - 1 degrees of freedom. It tells how much the mean would change with other
-    seeds on the same rows; for the part of the rows see the interval of each run.
+    seeds on the same rows; for the part of the rows see the interval of each run. If all runs have the same
+    number, as on few rows they may, it is the widest interval of the runs: no interval would be wrong.
 
     Args:
         results: Results of :func:`evaluate` for each run, all with the same metrics.
@@ -52,10 +53,21 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
     for name in runs[0]:
         values = [run[name].value for run in runs]
         numbers = [value for value in values if value is not None]
-        metrics[name] = (
-            Estimate(None) if len(numbers) < len(runs) else mean_with_interval(numbers, level=level)
-        )
+        if len(numbers) < len(runs):
+            metrics[name] = Estimate(None)
+        else:
+            by_rows = [run[name] for run in runs] if all(one.level == level for one in results) else []
+            metrics[name] = _interval_of_rows(mean_with_interval(numbers, level=level), by_rows)
     return Aggregate(len(runs), level, metrics)
+
+
+def _interval_of_rows(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
+    """Return the widest interval of the runs for a mean over runs that are all the same."""
+    lows = [one.low for one in runs if one.low is not None]
+    highs = [one.high for one in runs if one.high is not None]
+    if mean.low is None or mean.low != mean.high or not lows or not highs:
+        return mean
+    return Estimate(mean.value, min(lows), max(highs))
 
 
 def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Estimate:

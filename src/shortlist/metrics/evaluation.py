@@ -102,7 +102,9 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    scores, target = tensor_of(scores), tensor_of(target)
+    target = _tensor(target)
+    if isinstance(scores, np.ndarray):
+        scores = _tensor(scores)
     class_table = _numbered_classes(scores) if class_table is None else class_table
     c = _check_rows(scores, target, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
@@ -196,6 +198,10 @@ def results_of_rows(
             for name, predictor in predictors.items()
         },
     )
+
+
+def _tensor(values: Tensor | np.ndarray) -> Tensor:
+    return tensor_of(values)
 
 
 def _numbered_classes(scores: Any) -> ClassTable:

@@ -340,13 +340,14 @@ class SetPredictor(KeepsPending, ABC):
                 f"{'made for' if self._made_for else 'calibrated with'}, got {number}"
             )
 
-    def _tensors(self, *arrays: Any) -> list[Any]:
+    def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
         """Return tensors for NumPy arrays, on the device of the predictor; others as they are."""
-        return [tensor_of(array, device=self.num_classes.device) for array in arrays]
+        device = self.num_classes.device
+        return tensor_of(scores, device=device), tensor_of(target, device=device)
 
     def _checked(self, scores: Any) -> Tensor:
         """Check before a prediction that the predictor is calibrated and fits the scores; return a tensor."""
-        (scores,) = self._tensors(scores)
+        scores = self._tensors(scores, None)[0]
         if not self.calibrated:
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
         check_finite(scores)
