@@ -19,6 +19,7 @@ from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.predict import predict
+from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
 from shortlist.cli.serve import serve
 from shortlist.cli.suite import suite_app
@@ -34,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for verb in (demo, init, train, calibrate, evaluate, predict, embed, index, serve, compare, report, doctor):
+    app.command()(verb)
+for verb in (release, releases):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
