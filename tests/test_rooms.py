@@ -20,6 +20,7 @@ ROOMS = (
         "index",
         "engine",
         "feedback",
+        "releases",
         "serve",
         "training",
         "compare",
@@ -145,6 +146,7 @@ def test_each_manifest_is_read_in_one_place():
         "datasets.embeddings",
         "feedback.store",
         "engine.parts",
+        "releases.releases",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
         *("_manifest", "model.files", "runs.folder"),

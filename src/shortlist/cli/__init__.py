@@ -19,6 +19,7 @@ from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.predict import predict
+from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
 from shortlist.cli.score import score
 from shortlist.cli.serve import serve
@@ -49,6 +50,8 @@ for verb in (
     report,
     doctor,
 ):
+    app.command()(verb)
+for verb in (release, releases):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")

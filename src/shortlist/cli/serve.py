@@ -1,16 +1,26 @@
 """``shortlist serve``: a photo in, a short list with similar photos out, over HTTP."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from shortlist.releases import Releases
+    from shortlist.serve.server import Follow
+    from shortlist.serve.service import Service
 
 __all__ = ["serve"]
 
 
 def serve(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a saved model, or a run folder.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Folder of a saved model, a run folder, or a folder of releases, which is followed.",
+            show_default=False,
+        ),
     ],
     host: Annotated[
         str, typer.Option(help="Address to listen at. Only this machine can reach the default one.")
@@ -76,7 +86,11 @@ def serve(
     from shortlist.cli._console import own_network, warnings_as_lines
     from shortlist.index import ImageIndex
     from shortlist.model import Model
+    from shortlist.releases import Releases, is_releases
+    from shortlist.serve.feedback import FeedbackDesk
+    from shortlist.serve.keys import Keys
     from shortlist.serve.limits import Limits
+    from shortlist.serve.server import Follow
     from shortlist.serve.server import serve as run_server
     from shortlist.serve.service import Service
 
@@ -91,19 +105,22 @@ def serve(
         batch_images=min(Limits.batch_images, queue),
     )
     with warnings_as_lines():
-        opened = Model.load(model, network=own_network(model, network), device=device)
-        index = model / "index" if index is None and (model / "index").is_dir() else index
-        known = None if index is None else ImageIndex.open(index, model=opened)
-        service = Service(
-            opened,
-            source=model,
-            index=known,
-            keys=keys,
-            feedback=feedback,
-            admin_keys=admin_keys,
-            limits=limits,
-        )
-    typer.echo(f"http://{host}:{port}/ serves {opened!r}; stop with Ctrl-C", err=True)
+        desk, known_keys, admins = FeedbackDesk(feedback), Keys(keys), Keys(admin_keys)
+
+        def open_service(folder: Path, index: Path | None) -> Service:
+            opened = Model.load(folder, network=own_network(folder, network), device=device)
+            index = folder / "index" if index is None and (folder / "index").is_dir() else index
+            known = None if index is None else ImageIndex.open(index, model=opened)
+            shared: dict[str, Any] = {"keys": known_keys, "admin_keys": admins, "feedback": desk}
+            return Service(opened, source=folder, index=known, limits=limits, **shared)
+
+        if is_releases(model):
+            service = _following(Releases(model), open_service, index, desk.close)
+            what = "the current release, and follows it"
+        else:
+            made = open_service(model, index)
+            service, what = Follow(lambda: "", lambda: made, desk.close), repr(made.model)
+    typer.echo(f"http://{host}:{port}/ serves {what}; stop with Ctrl-C", err=True)
     run_server(
         service,
         host=host,
@@ -112,3 +129,26 @@ def serve(
         hosts=allow_host or (),
         log_level="warning" if quiet else "info",
     )
+
+
+def _following(
+    place: "Releases",
+    open_service: "Callable[[Path, Path | None], Service]",
+    index: Path | None,
+    close: Callable[[], None],
+) -> "Follow":
+    """Return what follows the current release, with its own index unless another is given."""
+    from shortlist.serve.server import Follow
+
+    def make() -> "Service":
+        current = place.current()
+        if current is None:
+            raise ValueError(f"{place.folder} has no current release")
+        own = Path(current.index) if current.index and Path(current.index).is_dir() else None
+        return open_service(place.model_path(current), index or own)
+
+    def version() -> str:
+        current = place.current()
+        return "" if current is None else f"{current.number} ({current.version})"
+
+    return Follow(version, make, close)

@@ -3,18 +3,29 @@
 import gc
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from shortlist.serve.app import make_app
+from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.service import Service
 
-__all__ = ["serve"]
+__all__ = ["Follow", "serve"]
+
+
+@dataclass(frozen=True)
+class Follow:
+    """What is served by turns: which is current, how to make its service, and what to close at the end."""
+
+    version: Callable[[], str]
+    make: Callable[[], Service]
+    close: Callable[[], None]
 
 
 def serve(
-    service: Service,
+    service: Service | Follow,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -25,7 +36,7 @@ def serve(
     """Serve until SIGINT or SIGTERM; requests that were begun are finished first.
 
     Args:
-        service: What answers.
+        service: What answers; or several, of which the current one does.
         host: Address to listen at. Only this machine can reach the default one.
         port: Port to listen at.
         origins: Origins of other pages that may use the server (CORS).
@@ -40,7 +51,16 @@ def serve(
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     allowed = {host.strip("[]").lower(), *LOOPBACK, *(name.lower() for name in hosts)}
     at_home = host.strip("[]") in LOOPBACK
-    app = make_app(service, origins=origins, hosts=allowed if hosts or at_home else None)
+    names = allowed if hosts or at_home else None
+
+    def served(one: Service) -> Served:
+        return Served(one, make_app(one, origins=origins, hosts=names))
+
+    if isinstance(service, Follow):
+        follow = service
+        app = Following(follow.version, lambda: served(follow.make()), close=follow.close)
+    else:
+        app = served(service).app
     config = uvicorn.Config(
         app,
         host=host,

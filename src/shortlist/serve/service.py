@@ -44,7 +44,8 @@ class Service:
         source: Folder of the run or model that it comes from, for its card and its version.
         index: Index of known images; see :class:`shortlist.index.ImageIndex`.
         keys: File with the keys that are allowed; none are needed if ``None``.
-        feedback: Folder of the store of people's answers, made when it is first needed.
+        feedback: Folder of the store of people's answers, made when it is first needed; or what several
+            services share, which they do not close.
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         limits: Limits of requests.
 
@@ -58,17 +59,20 @@ class Service:
         *,
         source: str | Path | None = None,
         index: Any = None,
-        keys: str | Path | None = None,
-        feedback: str | Path = "feedback",
-        admin_keys: str | Path | None = None,
+        keys: str | Path | Keys | None = None,
+        feedback: str | Path | FeedbackDesk = "feedback",
+        admin_keys: str | Path | Keys | None = None,
         limits: Limits | None = None,
     ) -> None:
         if model.preprocessing is None:
             raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
         self.model, self.index, self.limits = model, index, limits or Limits()
         self.answerer = Answerer(model, index)
-        self.keys, self.admin_keys = Keys(keys), Keys(admin_keys)
-        self.feedback = FeedbackDesk(feedback)
+        self.keys, self.admin_keys = (
+            found if isinstance(found, Keys) else Keys(found) for found in (keys, admin_keys)
+        )
+        self._own_feedback = not isinstance(feedback, FeedbackDesk)
+        self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
         self.metrics, self.admission = Metrics(), Admission(self.limits)
         self.replies = Admission(replace(self.limits, requests=_REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
@@ -209,7 +213,8 @@ class Service:
         """Answer what waits, and end all threads."""
         self.batcher.close()
         self.decoder.close()
-        self.feedback.close()
+        if self._own_feedback:
+            self.feedback.close()
 
 
 def _since(start: float) -> float:

@@ -1,0 +1,125 @@
+"""``shortlist release`` and ``shortlist releases``: the gate before a model is served, and the way back."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["release", "releases"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def release(
+    new: Annotated[Path, typer.Argument(help="New model: a run folder or the folder of a saved model.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Frozen test images: a benchmark, a folder of classes, or a list with path and label."
+        ),
+    ],
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Old model: a run folder or a saved model. By default the current release.",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[Path, typer.Option(help="Folder of releases, which shortlist serve follows.")] = Path(
+        "releases"
+    ),
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric that must not get worse, such as top5.micro, top5.macro, top5.rare or "
+            "sets.NAME.micro. May be given several times.",
+            show_default="top1.micro, top5.micro, top5.macro, top5.rare",
+        ),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="How much worse a metric may be, as a share.")] = 0.0,
+    trained_on: Annotated[str, typer.Option(help="Data that the model was trained on, for the list.")] = "",
+    who: Annotated[str | None, typer.Option(help="Who releases it; by default your user name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Promote a model if nothing got worse beyond its interval and its promises hold.
+
+    Otherwise the command says what failed, changes nothing, and ends with exit code 1. The first release is
+    only checked for its promises.
+    """
+    from dataclasses import asdict
+
+    from shortlist.cli._console import print_json, warnings_as_lines
+    from shortlist.compare.gate import METRICS, judge_release
+    from shortlist.model import Model
+    from shortlist.releases import Releases
+    from shortlist.serve.card import model_version
+
+    place = Releases(to)
+    current = place.current()
+    old = against if against is not None else None if current is None else place.model_path(current)
+    with warnings_as_lines():
+        models = [None if path is None else Model.load(path) for path in (new, old)]
+        assert models[0] is not None
+        verdict = judge_release(
+            models[0], models[1], data, metrics=tuple(metric) if metric else METRICS, tolerance=tolerance
+        )
+    released = None
+    if verdict.passed:
+        released = place.add(
+            new,
+            who=who,
+            data=trained_on,
+            frozen=str(data.resolve()),
+            against="" if old is None else model_version(old),
+            checks={check.name: check.words for check in verdict.checks},
+        )
+    if as_json:
+        checks = [asdict(check) for check in verdict.checks]
+        number = None if released is None else released.number
+        print_json({"released": number, "rows": verdict.rows, "checks": checks})
+    else:
+        _print_verdict(verdict, released, to)
+    if released is None:
+        raise typer.Exit(1)
+
+
+def _print_verdict(verdict: Any, released: Any, to: Path) -> None:
+    for check in verdict.checks:
+        typer.echo(f"{'kept  ' if check.passed else 'FAILED'}  {check.name}: {check.words}")
+    if released is None:
+        failed = ", ".join(check.name for check in verdict.failed)
+        typer.echo(f"Not released, by {verdict.rows:,} frozen test images: {failed}.")
+    else:
+        typer.echo(f"Released as number {released.number} ({released.version}) in {to}.")
+
+
+def releases(
+    folder: Annotated[Path, typer.Argument(help="Folder of releases.")] = Path("releases"),
+    back: Annotated[
+        bool, typer.Option("--back", help="Roll back to the release before the current one.")
+    ] = False,
+    who: Annotated[str | None, typer.Option(help="Who rolls back; by default your user name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List releases with who, when and from which data; or roll back."""
+    from dataclasses import asdict
+
+    from shortlist.cli._console import print_json
+    from shortlist.releases import Releases, is_releases
+
+    if not is_releases(folder):
+        raise ValueError(f"{folder} has no releases: releases.json is missing")
+    place = Releases(folder)
+    if back:
+        place.roll_back(who=who)
+    current, every = place.current(), place.all()
+    if as_json:
+        listed = [asdict(one) for one in every]
+        number = None if current is None else current.number
+        print_json({"current": number, "releases": listed, "history": place.history()})
+        return
+    for one in every:
+        mark = "current" if one == current else ""
+        typer.echo(
+            f"{one.number}  {one.version}  {one.time}  {one.who}  {one.data or '-'}  {one.source}  {mark}"
+        )

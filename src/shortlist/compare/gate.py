@@ -1,0 +1,189 @@
+"""The gate before a release: nothing worse beyond its interval on frozen test images, and promises kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_number
+from shortlist.compare.frozen import FrozenImages, FrozenRows, class_numbers, look_at, read_frozen_images
+from shortlist.metrics.bootstrap import Columns, resample_each
+from shortlist.metrics.names import format_percent
+from shortlist.model import Model
+
+__all__ = ["Check", "Verdict", "judge_release"]
+
+METRICS = ("top1.micro", "top5.micro", "top5.macro", "top5.rare")
+_RESAMPLES = 2000
+_LEVEL = 0.95
+_RARE_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold.
+
+    Args:
+        name: What it is, such as ``top5.rare`` or ``promise of conformal90``.
+        passed: Whether it holds.
+        words: The numbers, in words.
+        new: Value of the new model; ``None`` for promises.
+        old: Value of the old model.
+        low: Lower end of the 95 % interval of the difference, paired over rows.
+        high: Upper end.
+    """
+
+    name: str
+    passed: bool
+    words: str
+    new: float | None = None
+    old: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checks of a new model; it may be released if all of them hold."""
+
+    checks: tuple[Check, ...]
+    rows: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks hold."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def failed(self) -> list[Check]:
+        """The checks that do not hold."""
+        return [check for check in self.checks if not check.passed]
+
+
+def judge_release(
+    new: Model,
+    old: Model | None,
+    data: str | Path | FrozenImages,
+    *,
+    metrics: Sequence[str] = METRICS,
+    tolerance: float = 0.0,
+) -> Verdict:
+    """Judge whether a new model may take the place of an old one.
+
+    A metric fails if it is worse beyond its interval: if the 95 % interval of the difference, by resampling
+    rows with both models' answers, lies below ``-tolerance`` as a whole. A promise fails if chance among
+    calibration and test rows does not explain that fewer sets hold the true class.
+
+    Args:
+        new: New model.
+        old: Model that is served so far; ``None`` if there is none: then only the promises are checked.
+        data: Frozen test images; see :func:`~shortlist.compare.frozen.read_frozen_images`.
+        metrics: What must not get worse: ``top1`` or ``top5``, or ``sets.NAME`` for the coverage of a
+            predictor that both have, each with ``.micro`` (rows), ``.macro`` (classes) or ``.rare`` (classes
+            with fewer than 20 training examples in the old model or, if there are none among the test
+            images, the quarter with the fewest).
+        tolerance: How much worse a metric may be, as a share.
+    """
+    check_number("tolerance", tolerance, low=0.0, below=1.0)
+    images = data if isinstance(data, FrozenImages) else read_frozen_images(data)
+    rows = look_at(new, images)
+    checks = [_promise(name, sets.promise) for name, sets in rows.results.sets.items() if sets.promise]
+    if rows.unknown:
+        words = f"the new model does not know the classes of {rows.unknown} of {len(images.paths)} images"
+        checks.append(Check("classes", old is None or rows.unknown <= _unknown(old, images), words))
+    if old is not None:
+        checks += _compare(rows, look_at(old, images), old, images, metrics, tolerance)
+    return Verdict(tuple(check for check in checks if check is not None), len(images.paths))
+
+
+def _unknown(model: Model, images: FrozenImages) -> int:
+    return int((class_numbers(model, images.classes) < 0).sum())
+
+
+def _promise(name: str, promise: object) -> Check | None:
+    level, measured = getattr(promise, "level", None), getattr(promise, "measured", None)
+    if level is None or measured is None:
+        return None
+    found, promised = format_percent(measured.coverage), format_percent(level)
+    words = f"{found} % of {measured.rows} sets hold the class, {promised} % are promised"
+    return Check(f"promise of {name}", not getattr(promise, "is_below", False), words)
+
+
+def _compare(
+    new: FrozenRows,
+    old: FrozenRows,
+    table_of: Model,
+    images: FrozenImages,
+    metrics: Sequence[str],
+    tolerance: float,
+) -> list[Check]:
+    names = sorted(set(images.classes))
+    number = {name: i for i, name in enumerate(names)}
+    target = torch.tensor([number[name] for name in images.classes])
+    rare = _rare(table_of, names)
+    pairs = [_pair(metric, new, old) for metric in metrics]
+    groups = [
+        rare if metric.endswith(".rare") else torch.zeros(len(names), dtype=torch.int64) for metric in metrics
+    ]
+    asked = [
+        Columns((first - second)[:, None], group, 1)
+        for (first, second), group in zip(pairs, groups, strict=True)
+    ]
+    drawn = resample_each(
+        asked,
+        target,
+        num_classes=len(names),
+        num_resamples=_RESAMPLES,
+        generator=torch.Generator().manual_seed(0),
+    )
+    checks = []
+    for metric, (first, second), group, means in zip(metrics, pairs, groups, drawn, strict=True):
+        micro = metric.endswith(".micro")
+        spread = means.micro[:, 0] if micro else means.groups[:, 0, 0]
+        values = [_mean(side, target, None if micro else group == 0) for side in (first, second)]
+        checks.append(_check(metric, values, spread[~spread.isnan()], tolerance))
+    return checks
+
+
+def _check(metric: str, values: list[float], spread: Tensor, tolerance: float) -> Check:
+    tail = (1 - _LEVEL) / 2
+    low, high = (float(torch.quantile(spread, share)) for share in (tail, 1 - tail))
+    new, old = values
+    words = (
+        f"{format_percent(new)} against {format_percent(old)}, difference {100 * (new - old):+.1f} "
+        f"({100 * low:+.1f} to {100 * high:+.1f})"
+    )
+    return Check(metric, high >= -tolerance, words, new, old, low, high)
+
+
+def _pair(metric: str, new: FrozenRows, old: FrozenRows) -> tuple[Tensor, Tensor]:
+    name, _, average = metric.rpartition(".")
+    if average not in ("micro", "macro", "rare"):
+        raise ValueError(f"metrics must end in .micro, .macro or .rare, got {metric!r}")
+    for side in (new, old):
+        if name not in side.hits:
+            known = ", ".join(side.hits)
+            raise ValueError(f"metrics must be of what both models have ({known}), got {metric!r}")
+    return new.hits[name].double(), old.hits[name].double()
+
+
+def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
+    if classes is None:
+        return float(values.mean())
+    rows = target.bincount(minlength=len(classes)).double()
+    means = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, target, values) / rows
+    return float(means[classes].mean())
+
+
+def _rare(model: Model, names: Sequence[str]) -> Tensor:
+    """Return 0 for rare classes and 1 for others."""
+    index = class_numbers(model, names)
+    counts = torch.tensor(model.classes.counts or [0] * len(model.classes))
+    own = torch.where(index >= 0, counts[index.clamp_min(0)], 0)
+    few = own < 20
+    if not few.any() or few.all():
+        few = torch.zeros(len(names), dtype=torch.bool)
+        few[own.argsort(stable=True)[: max(1, round(_RARE_SHARE * len(names)))]] = True
+    return torch.where(few, 0, 1)

@@ -1,0 +1,145 @@
+"""The gate before a release: against loops over rows; the list of releases, and the way back."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from shortlist import ClassTable, Model, Preprocessing
+from shortlist.compare.frozen import look_at, read_frozen_images
+from shortlist.compare.gate import judge_release
+from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.predictors import Conformal
+from shortlist.releases import Releases, ReleasesError
+from shortlist.scores import PriorRecord, ScoreMap
+from tests.test_damage import run
+
+C = 12
+COUNTS = (200,) * 8 + (5,) * 4
+PREPARE = Preprocessing(height=4, width=4, resize=4, mean=(0.0,), std=(1.0,), color="L")
+
+
+def make_model(*, wrong: tuple[int, ...] = (), shift: float = 0.0) -> Model:
+    """A model that reads the class from the first 12 pixels; some classes it never finds."""
+    table = ClassTable(tuple(f"c{i:02d}" for i in range(C)), counts=COUNTS)
+    spec = NetworkSpec(name="linear", num_classes=C, input_shape=(1, 4, 4))
+    network = build_network(spec)
+    parameters = {tuple(one.shape): one for one in network.parameters()}
+    weight = 8 * torch.eye(C, 16)
+    for index in wrong:
+        weight[index] = 0.0
+    parameters[C, 16].data, parameters[C,].data = weight, torch.zeros(C)
+    score_map = ScoreMap(C, contains=PriorRecord.training(table.class_counts))
+    generator = torch.Generator().manual_seed(5)
+    target = torch.randint(C, (500,), generator=generator)
+    scores = torch.randn(500, C, generator=generator)
+    scores[torch.arange(500), target] += 2 + shift
+    conformal = Conformal(coverage=0.9).calibrate(scores, target)
+    return Model.from_parts(
+        network, table, preprocessing=PREPARE, score_map=score_map, predictors={"c90": conformal}, spec=spec
+    )
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory) -> Path:
+    """Test images whose brightest pixel is mostly that of their class."""
+    folder = tmp_path_factory.mktemp("frozen")
+    generator = torch.Generator().manual_seed(1)
+    for index in range(C):
+        (folder / "test" / f"c{index:02d}").mkdir(parents=True)
+        for number in range(12):
+            pixels = torch.randint(120, (16,), generator=generator, dtype=torch.uint8)
+            pixels[index] = 200
+            image = Image.fromarray(pixels.view(4, 4).numpy())
+            image.save(folder / "test" / f"c{index:02d}" / f"{number}.png")
+    return folder
+
+
+def checks(verdict) -> dict:
+    return {check.name: check for check in verdict.checks}
+
+
+def test_the_same_model_passes_and_a_worse_one_is_named(frozen):
+    good, worse = make_model(), make_model(wrong=(0, 1, 2, 3))
+    assert judge_release(good, good, frozen).passed
+    verdict = judge_release(worse, good, frozen)
+    assert not verdict.passed and verdict.rows == 12 * C
+    found = checks(verdict)
+    assert not found["top1.micro"].passed and found["top5.rare"].passed
+    images = read_frozen_images(frozen)
+    hits = [look_at(model, images).hits["top1"].double() for model in (worse, good)]
+    assert found["top1.micro"].new == pytest.approx(hits[0].mean().item())
+    assert found["top1.micro"].high < 0 and judge_release(good, worse, frozen).passed
+    # allowed to be worse by as much
+    lax = judge_release(worse, good, frozen, metrics=["top1.micro"], tolerance=0.5)
+    assert checks(lax)["top1.micro"].passed
+
+
+def test_rare_classes_have_their_own_say(frozen):
+    """Two of four rare classes are lost: hardly seen in the mean over all rows, but among the rare."""
+    good, worse = make_model(), make_model(wrong=(9, 10))
+    found = checks(judge_release(worse, good, frozen, metrics=["top1.rare", "top1.micro"], tolerance=0.2))
+    assert found["top1.micro"].passed and not found["top1.rare"].passed
+    expected = []
+    images = read_frozen_images(frozen)
+    for model in (worse, good):
+        hits = look_at(model, images).hits["top1"]
+        own = [
+            [bool(h) for h, c in zip(hits, images.classes, strict=True) if c == f"c{i:02d}"]
+            for i in range(8, 12)
+        ]
+        expected.append(sum(sum(one) / len(one) for one in own) / 4)
+    assert [found["top1.rare"].new, found["top1.rare"].old] == pytest.approx(expected)
+
+
+def test_a_broken_promise_stops_a_release(frozen):
+    broken = make_model(shift=8.0)  # calibrated on rows that are far easier than the test images
+    verdict = judge_release(broken, None, frozen)
+    assert [check.name for check in verdict.failed] == ["promise of c90"] and len(verdict.checks) == 1
+    assert judge_release(make_model(), None, frozen).passed
+
+
+def test_release_list_and_roll_back_by_command(frozen, tmp_path):
+    make_model().save(tmp_path / "first")
+    make_model(wrong=(0,)).save(tmp_path / "worse")
+    place = tmp_path / "releases"
+    words = ("--data", frozen, "--to", place, "--who", "ann")
+    code, out, err = run("release", tmp_path / "first", *words, "--trained-on", "round 1", "--json")
+    assert code in (0, 1), err
+    assert json.loads(out)["released"] == 1, out
+    code, out, _ = run("release", tmp_path / "worse", *words)
+    assert code == 1 and "FAILED  top1.micro" in out and "Not released" in out
+    assert [one.number for one in Releases(place).all()] == [1]
+    code, out, _ = run("release", tmp_path / "worse", *words, "--tolerance", "0.5")
+    assert code == 0 and "Released as number 2" in out
+    first, second = Releases(place).all()
+    assert second.against == first.version and (first.who, first.data) == ("ann", "round 1")
+    assert Releases(place).current() == second
+    code, out, _ = run("releases", place, "--back", "--json")
+    assert code == 0 and json.loads(out)["current"] == 1
+    history = Releases(place).history()
+    assert [(one["number"], one["what"]) for one in history] == [
+        (1, "released"),
+        (2, "released"),
+        (1, "rolled back"),
+    ]
+    assert len(Model.load(Releases(place).model_path(first)).classes) == C
+    code, _, err = run("releases", place, "--back")
+    assert code == 2 and "no release before" in err
+    (place / "releases.json").write_text("{}")
+    with pytest.raises(ReleasesError, match=r"releases.json"):
+        Releases(place).current()
+
+
+@pytest.mark.errors
+def test_bad_metrics_and_data_are_refused(frozen, tmp_path):
+    model = make_model()
+    with pytest.raises(ValueError, match="metrics must be of what both models have"):
+        judge_release(model, model, frozen, metrics=["top3.micro"])
+    with pytest.raises(ValueError, match=r"must end in .micro"):
+        judge_release(model, model, frozen, metrics=["top5.all"])
+    (tmp_path / "c00").mkdir()
+    with pytest.raises(ValueError, match="has no test images"):
+        judge_release(model, model, tmp_path)
