@@ -275,7 +275,10 @@ def test_strangers_of_a_batch():
         (lambda f, s, t: make("energy", level=2), "level must be < 1, got 2"),
         (lambda f, s, t: make("energy").merge(make("energy", level=0.1)), "same options .* got"),
         (lambda f, s, t: make("energy").merge(make("energy").calibrate(scores=s)), "merge before finish"),
-        (lambda f, s, t: make().merge(NoveltyDetector(means=f)), "the same class means"),
+        (
+            lambda f, s, t: make().merge(NoveltyDetector(strangeness="distance", means=f)),
+            "the same class means",
+        ),
         (
             lambda f, s, t: FeatureMeans(num_classes=5, dim=7).update(f[:, :2], t),
             "must have 7 columns, got 2",

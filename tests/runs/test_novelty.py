@@ -37,7 +37,9 @@ def test_the_detector_is_that_of_the_features(run):
     means.update(features(unaugmented(data.train, data.val)), data.train.targets)
     found = model.novelty.means
     assert torch.allclose(found, means.means(), atol=1e-5)
-    expected = NoveltyDetector(means=found, level=0.2).calibrate(features=features(data.val))
+    expected = NoveltyDetector(strangeness="distance", means=found, level=0.2).calibrate(
+        features=features(data.val)
+    )
     test = features(data.test)
     assert model.novelty.report.rows == len(data.val)
     assert torch.allclose(model.novelty.values, expected.values, atol=1e-4)

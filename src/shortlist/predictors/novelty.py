@@ -48,9 +48,10 @@ class NoveltyDetector(KeepsPending):
     processes (:meth:`merge`): to the same bits. The state is in buffers.
 
     Args:
-        strangeness: ``"distance"`` to the nearest class mean (needs ``means``, and features of rows),
-            ``"energy"`` or ``"probability"`` (need scores; see :mod:`shortlist.predictors.strangeness`), or a
-            function from ``(scores, features)``, of which one may be ``None``, to a number for each row (n,).
+        strangeness: ``"probability"`` or ``"energy"`` (need scores; see
+            :mod:`shortlist.predictors.strangeness`), ``"distance"`` to the nearest class mean (needs
+            ``means``, and features of rows), or a function from ``(scores, features)``, of which one may be
+            ``None``, to a number for each row (n,).
         rule: What the promise is about: ``"pooled"``, all rows together; ``"macro"``, the average class;
             ``"class"``, each class.
         level: Largest promised share of false alarms, in (0, 1).
@@ -78,7 +79,7 @@ class NoveltyDetector(KeepsPending):
     def __init__(
         self,
         *,
-        strangeness: str | Callable[[Tensor | None, Tensor | None], Tensor] = "distance",
+        strangeness: str | Callable[[Tensor | None, Tensor | None], Tensor] = "probability",
         rule: NoveltyRule = "pooled",
         level: float = 0.05,
         delta: float | None = None,

@@ -254,11 +254,11 @@ class PredictorSection(NamedSection):
 class NoveltySection(Section):
     """The detector of strangers: its strangeness, what it promises, and about what.
 
-    ``distance`` is that of the features to the nearest class mean of the training rows; ``energy`` and
-    ``probability`` need the scores alone. See ``docs/novelty.md``.
+    ``probability`` and ``energy`` need the scores alone; ``distance`` is that of the features to the nearest
+    class mean of the training rows. See ``docs/novelty.md``.
     """
 
-    strangeness: Literal["distance", "energy", "probability"] = "distance"
+    strangeness: Literal["probability", "energy", "distance"] = "probability"
     rule: Literal["pooled", "macro", "class"] = "pooled"
     level: Annotated[float, Field(gt=0, lt=1)] = 0.05
     delta: Annotated[float | None, Field(gt=0, lt=1)] = None
