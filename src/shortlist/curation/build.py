@@ -46,7 +46,7 @@ class BenchmarkPlan:
     left_out: dict[str, int]
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of images of each part."""
+        """Return the number of images of each split."""
         counts = Counter(part for _, _, part in self.rows)
         return {part: counts[part] for part in PARTS}
 
@@ -122,7 +122,7 @@ def plan_benchmark(
             label and, optionally, genus.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one.
         min_images: Smallest number of images of a class, at least 3.
-        held_out: Share of each class in the validation part and in the test part; each class must keep a
+        held_out: Share of each class in the validation split and in the test split; each class must keep a
             training image.
         seed: Seed of the draws.
 
@@ -174,7 +174,7 @@ def _check_options(genus_fraction: float, min_images: int, held_out: float) -> N
     check_count("min_images", min_images)
     check_number("held_out", held_out, above=0.0, below=0.5)
     if min_images < 3:
-        raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
+        raise ValueError(f"min_images must be >= 3, one for each split, got {min_images}")
 
 
 def _check_training_images(images: dict[str, list[str]], kept: list[str], held_out: float) -> None:
