@@ -83,8 +83,8 @@ def whole(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("whole")
     train(make_recipe(TINY), folder / "run", progress=silent)
     train(make_recipe(TINY, ["seed=1"]), folder / "other", progress=silent)
-    run("evaluate", folder / "run", "--part", "val")
-    run("evaluate", folder / "other", "--part", "val")
+    run("evaluate", folder / "run", "--split", "val")
+    run("evaluate", folder / "other", "--split", "val")
     for name in ("run", "other"):
         Model.load(folder / name).save(folder / f"{name} model")
     make_index(folder / "index", seed=0)
@@ -146,7 +146,7 @@ def evaluate(folder: Path) -> tuple[str, object]:
 
 
 def evaluate_val(folder: Path) -> tuple[str, object]:
-    code, out, err = run("evaluate", folder, "--part", "val", "--json")
+    code, out, err = run("evaluate", folder, "--split", "val", "--json")
     return err, json.loads(out) if code == 0 else None
 
 

@@ -20,6 +20,7 @@ RUN_HERE = sorted(
     for path in [
         *DOCS.glob("tutorials/*.md"),
         *DOCS.glob("guides/*.md"),
+        DOCS / "install.md",
         DOCS / "faq.md",
         DOCS / "migration.md",
     ]

@@ -105,7 +105,7 @@ def test_check_prints_what_it_found(tmp_path):
     trees.class_folders(tmp_path / "train", {"a": 2}, suffix=".png")
     trees.class_folders(tmp_path / "test", {"a": 2}, suffix=".png")
     output = run("check", tmp_path, "--workers", 0, code=1)
-    assert f"in two parts: {tmp_path}/train/a/image 0.png, {tmp_path}/test/a/image 0.png" in output
+    assert f"in two splits: {tmp_path}/train/a/image 0.png, {tmp_path}/test/a/image 0.png" in output
 
 
 def test_describe_a_table_and_a_folder(tmp_path):

@@ -83,7 +83,7 @@ def test_from_a_file_to_metrics_in_a_real_shell(tmp_path):
         (("train", "--resume", "nowhere", "--variant", "x"), "--resume goes on with the run's own recipe"),
         (("train", "--variant", "x"), "--variant is of a recipe: name its file too"),
         (("evaluate", "nowhere"), "nowhere is not a run folder"),
-        (("evaluate", "nowhere", "--part", "train"), "--part must be test or val, got 'train'"),
+        (("evaluate", "nowhere", "--split", "train"), "--split must be test or val, got 'train'"),
         (("predict", "nowhere", "image.png", "-o", "x.csv"), "nowhere is not a folder with a saved model"),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_variant_of_a_recipe(monkeypatch, capsys, tmp_path):
 
 def test_evaluate_prints_a_table_or_json(trained):
     assert "average2_macro" in run("evaluate", trained.path)
-    assert json.loads(run("evaluate", trained.path, "--part", "val", "--json"))["rows"] == 200
+    assert json.loads(run("evaluate", trained.path, "--split", "val", "--json"))["rows"] == 200
 
 
 def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):

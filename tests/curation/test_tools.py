@@ -177,7 +177,7 @@ def flawed(tmp_path) -> Path:
     (root / "train" / "b" / "twin.png").write_bytes(twin)  # in two classes
     with Image.open(root / "train" / "b" / "image 1.png") as image:
         changed = ImageEnhance.Brightness(image.resize((60, 50))).enhance(1.1)
-        changed.save(root / "val" / "b" / "similar.jpg", quality=80)  # in two parts
+        changed.save(root / "val" / "b" / "similar.jpg", quality=80)  # in two splits
     Image.new("RGB", (20, 20), (9, 9, 9)).save(root / "train" / "a" / "flat1.png")
     Image.new("RGB", (21, 20), (9, 9, 9)).save(root / "train" / "a" / "flat2.png")
     return root

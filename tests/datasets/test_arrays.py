@@ -210,7 +210,7 @@ def test_embeddings_warn_of_classes_missing_from_val(tmp_path):
     for part in ("train", "test"):
         save_embeddings(tmp_path / f"{part}.safetensors", inputs, targets)
     save_embeddings(tmp_path / "val.safetensors", inputs[:2], targets[:2])
-    with pytest.warns(UserWarning, match=r"2 of 4 classes have no image in the val part \(2, 3\)"):
+    with pytest.warns(UserWarning, match=r"2 of 4 classes have no image in the val split \(2, 3\)"):
         embeddings(tmp_path)
 
 

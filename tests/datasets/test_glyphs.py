@@ -408,7 +408,7 @@ def test_bad_options(tmp_path, options, message):
 def test_bad_folders_and_groups(tmp_path):
     with pytest.raises(ValueError, match="folders must be existing folders, got"):
         glyphs_full([tmp_path / "none"])
-    with pytest.raises(ValueError, match="usable fonts of at least 3 designs, one for each part, got 0"):
+    with pytest.raises(ValueError, match="usable fonts of at least 3 designs, one for each split, got 0"):
         glyphs_full([tmp_path])
     with pytest.raises(ValueError, match="workers must be an integer >= 1, got 0"):
         glyphs_full([tmp_path], workers=0)

@@ -161,7 +161,7 @@ def test_folder_with_parts_unicode_names_and_a_class_missing_from_val(tmp_path):
     (tmp_path / "train" / "été" / "notes.txt").write_text("not an image")
     (tmp_path / "train" / ".hidden").mkdir()
     with pytest.warns(
-        UserWarning, match=rf"{tmp_path}: 1 of 3 classes have no image in the val part \(葉 1\)"
+        UserWarning, match=rf"{tmp_path}: 1 of 3 classes have no image in the val split \(葉 1\)"
     ):
         splits = image_folder(tmp_path, image_size=16)
     assert splits.class_table.names == ("Zoë", "été", "葉 1")
@@ -212,10 +212,10 @@ def test_folder_without_parts_is_split_by_class(tmp_path):
 def test_verify_leaves_out_what_cannot_be_read(tmp_path):
     trees.class_folders(tmp_path, {"a": 12, "b": 5})
     broken = trees.truncate(trees.image(tmp_path / "a" / "image 3.jpg", size=(300, 300)))
-    with pytest.warns(UserWarning, match=rf"1 files of the \w+ part cannot be read.*{broken}"):
+    with pytest.warns(UserWarning, match=rf"1 files of the \w+ split cannot be read.*{broken}"):
         splits = image_folder(tmp_path, verify=True)
     assert len(splits.train) + len(splits.val) + len(splits.test) == 16
-    with pytest.raises(ValueError, match=rf"1 files of the \w+ part cannot be read as images: {broken}"):
+    with pytest.raises(ValueError, match=rf"1 files of the \w+ split cannot be read as images: {broken}"):
         image_folder(tmp_path, verify=True, on_error="raise")
 
 
@@ -259,7 +259,7 @@ def test_plantnet(tmp_path):
 
 def test_plantnet_class_missing_from_val(tmp_path):
     trees.plantnet(tmp_path, missing_from_val="99")
-    with pytest.warns(UserWarning, match=r"1 of 3 classes have no image in the val part \(Œnothera été\)"):
+    with pytest.warns(UserWarning, match=r"1 of 3 classes have no image in the val split \(Œnothera été\)"):
         splits = plantnet300k(tmp_path)
     assert splits.val.targets.tolist() == [0, 1]
 
@@ -385,7 +385,7 @@ def test_list_with_parts(tmp_path, suffix):
         path.write_text("\n".join(lines), encoding="utf-8")
     else:
         pyarrow.parquet.write_table(pyarrow.table(rows), path)
-    with pytest.warns(UserWarning, match=r"list\.\w+: 1 of 2 classes have no image in the val part \(ash\)"):
+    with pytest.warns(UserWarning, match=r"list\.\w+: 1 of 2 classes have no image in the val split \(ash\)"):
         splits = image_list(path, path_column="file", label_column="species")
     assert splits.class_table.names == ("ash", "œillet")
     assert splits.train.targets.tolist() == [1, 0]
@@ -412,7 +412,7 @@ def test_labels_by_a_given_class_table(tmp_path):
         trees.image(tmp_path / f"{i}.png", seed=i)
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(f"{i}.png,{7 + i % 2}\n" for i in range(3)))
     table = ClassTable(["oak", "ash", "elm"], ["8", "7", "1"])
-    with pytest.warns(UserWarning, match="1 of 3 classes have no image in the train part"):
+    with pytest.warns(UserWarning, match="1 of 3 classes have no image in the train split"):
         splits = image_list(tmp_path / "list.csv", class_table=table)
     assert splits.train.targets.tolist() == [1, 0, 1]
     with pytest.raises(ValueError, match=r"list.csv has classes that class_table lacks: 7"):
@@ -437,7 +437,9 @@ def test_list_errors_have_the_path(tmp_path):
     with pytest.raises(ValueError, match="column 'split' must hold train, val or test, got training"):
         image_list(path)
     path.write_text("path,label\na.png,1\n")
-    with pytest.raises(FileNotFoundError, match=r"a.png is missing. It is the first image of the train part"):
+    with pytest.raises(
+        FileNotFoundError, match=r"a.png is missing. It is the first image of the train split"
+    ):
         image_list(path)
     (tmp_path / "list.txt").write_text("a.png 1\nb.png\n")
     with pytest.raises(ValueError, match=r"list.txt, line 2: expected a path and a class, got 'b.png'"):

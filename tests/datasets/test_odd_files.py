@@ -95,7 +95,7 @@ def test_no_readable_training_file_is_an_error(tmp_path):
     parts = {"train": files, "val": files, "test": files}
     with (
         pytest.warns(UserWarning, match="cannot be read"),
-        pytest.raises(ValueError, match=r"no file of the train part can be read"),
+        pytest.raises(ValueError, match=r"no file of the train split can be read"),
     ):
         assemble(parts, ClassTable(["a"]), where="here", verify=True)
 
@@ -151,7 +151,7 @@ def test_plantnet_errors_have_the_path(tmp_path):
 def test_imagenet_classes_that_training_lacks_are_not_lost(tmp_path):
     trees.class_folders(tmp_path / "train", {"n02": 3})
     trees.class_folders(tmp_path / "val", {"n01": 2, "n02": 1})
-    with pytest.warns(UserWarning, match=r"1 of 2 classes have no image in the (train|val) part \(n01\)"):
+    with pytest.warns(UserWarning, match=r"1 of 2 classes have no image in the (train|val) split \(n01\)"):
         splits = imagenet(tmp_path)
     assert splits.class_table.ids == ("n01", "n02")
     assert splits.test.targets.tolist() == [0, 0, 1]
@@ -233,7 +233,7 @@ def test_an_image_listed_for_training_and_test_is_reported(tmp_path):
         "2.png,a,test",
     ]
     (tmp_path / "list.csv").write_text("\n".join(rows))
-    message = rf"1 images of the test part are in the train part, too \({tmp_path}/1.png\)"
+    message = rf"1 images of the test split are in the train split, too \({tmp_path}/1.png\)"
     with pytest.warns(UserWarning, match=message):
         image_list(tmp_path / "list.csv")
 
@@ -337,7 +337,7 @@ def test_check_sees_two_parts_without_training_images(tmp_path):
 
 def test_a_tail_so_long_that_it_ends_is_reported(tmp_path):
     trees.cifar100(tmp_path, per_class=6)
-    with pytest.warns(UserWarning, match=r"cifar-100: 2 of 10 classes have no image in the train part"):
+    with pytest.warns(UserWarning, match=r"cifar-100: 2 of 10 classes have no image in the train split"):
         splits = cifar100_lt(tmp_path, rho=9)
     assert splits.class_table.counts == (6, 4, 3, 2, 2, 1, 1, 1, 0, 0)
 
@@ -379,7 +379,7 @@ def test_glyphs_without_a_cache_that_can_be_written(tmp_path):
 @pytest.mark.errors
 def test_one_folder_of_fonts_need_not_be_in_a_list(tmp_path):
     for folders in (tmp_path, str(tmp_path)):
-        with pytest.raises(ValueError, match=r"at least 3 designs, one for each part, got 0"):
+        with pytest.raises(ValueError, match=r"at least 3 designs, one for each split, got 0"):
             glyphs_full(folders)
 
 

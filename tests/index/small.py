@@ -36,7 +36,7 @@ def make_rows(count: int, seed: int, *, dimension: int = DIMENSION, classes: int
 
 
 def start(folder: Path, *parts: NewRows, model: Model | None = None) -> Path:
-    """Make an index with a segment of each part."""
+    """Make an index with a segment of each split."""
     with IndexWriter.open(folder, model=model or make_model()) as writer:
         for rows in parts:
             writer.append(rows)

@@ -58,7 +58,7 @@ def test_verbs_say_the_promise(shared, tmp_path):
     words = Model.load(shared.path).promises["conformal"].words()
     assert f"conformal: {words}" in invoke("evaluate", shared.path)
     before = (shared.path / "model" / "model.json").read_bytes()
-    on_validation = invoke("evaluate", shared.path, "--part", "val")
+    on_validation = invoke("evaluate", shared.path, "--split", "val")
     assert "80 times in 100" in on_validation and "Measured" not in on_validation
     assert (shared.path / "model" / "model.json").read_bytes() == before
     torch.save({"scores": shared.load_scores("test")[0]}, tmp_path / "scores.pt")

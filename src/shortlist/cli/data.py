@@ -283,11 +283,11 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find images that are unreadable, empty, duplicated or in two parts. Nothing is deleted.
+    """Find images that are unreadable, empty, duplicated or in two splits. Nothing is deleted.
 
-    The parts are the folders train, val and test. A perceptual hash finds images that look the same; they are
-    not always mistakes, so look at them before you delete any. The exit code is 0 if nothing was found and 1
-    otherwise.
+    The splits are the folders train, val and test. A perceptual hash finds images that look the same; they
+    are not always mistakes, so look at them before you delete any. The exit code is 0 if nothing was found
+    and 1 otherwise.
     """
     from shortlist.curation.check import check_images
 
@@ -306,7 +306,7 @@ def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
         "empty": report.empty,
         "the same bytes": [" = ".join(group) for group in report.duplicates],
         "look the same": [" ~ ".join(group) for group in report.near_duplicates],
-        "in two parts": [", ".join(group) for group in report.across_parts],
+        "in two splits": [", ".join(group) for group in report.across_parts],
         "in two classes": [", ".join(group) for group in report.across_classes],
     }
     _print_table(f"{path}: {report.num_images:,} images", {name: len(rows) for name, rows in lists.items()})
@@ -337,7 +337,7 @@ def describe(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the classes and parts of a data set, and how unevenly its training images are spread over classes.
+    """Show the classes and splits of a data set, and how unevenly its training images cover the classes.
 
     Classes of the group "few" have fewer than 20 training images, those of "many" have more than 100. The
     Gini index is 0 if all classes have the same number of images, and close to 1 if a few classes have almost

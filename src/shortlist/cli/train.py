@@ -250,7 +250,7 @@ def _calibration_words(predictor: "SetPredictor") -> str:
 
 def evaluate(
     run_folder: ModelFolder,
-    part: Annotated[str, typer.Option(help="Rows to measure on (test or val).")] = "test",
+    split: Annotated[str, typer.Option(help="Rows to measure on: test or val.")] = "test",
     scores: Annotated[
         Path | None,
         typer.Option(
@@ -280,16 +280,16 @@ def evaluate(
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
-    if part not in ("test", "val"):
-        raise ValueError(f"--part must be test or val, got {part!r}")
+    if split not in ("test", "val"):
+        raise ValueError(f"--split must be test or val, got {split!r}")
     run = Run.open(run_folder)
     run.check_calibrated()
     use_one_thread()
     with run.locked(), warnings_as_lines():
-        results = evaluate_run(run, part)
+        results = evaluate_run(run, split)
     if as_json:
         print(results.to_json())
     else:
-        Console().print(metrics_table(results, f"{part} rows of {run_folder}"))
+        Console().print(metrics_table(results, f"{split} rows of {run_folder}"))
         for line in [*promise_lines(results), *node_lines(results)]:
             Console().print(line, soft_wrap=True, highlight=False)

@@ -43,7 +43,7 @@ class BenchmarkPlan:
     about: list[dict[str, str]]
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of images of each part."""
+        """Return the number of images of each split."""
         counts = Counter(part for _, _, part in self.rows)
         return {part: counts[part] for part in PARTS}
 
@@ -78,11 +78,11 @@ def plan_benchmark(
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
             Pl@ntNet-300K was made with 0.1.
         min_images: Smallest number of images of a class, at least 3.
-        held_out: Share of each class in the validation part and in the test part; each class must keep a
+        held_out: Share of each class in the validation split and in the test split; each class must keep a
             training image. With ``hash``, the chance of an observation to be in either.
         split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
         keep_split: Folder of an earlier benchmark, or its ``metadata.json``: its test images stay the test
-            images, its observations stay in their parts, and what is new goes to training and validation.
+            images, its observations stay in their splits, and what is new goes to training and validation.
         seed: Seed of the draws.
 
     Returns:
@@ -212,7 +212,7 @@ def _check_options(genus_fraction: float, min_images: int, held_out: float) -> N
     check_count("min_images", min_images)
     check_number("held_out", held_out, above=0.0, below=0.5)
     if min_images < 3:
-        raise ValueError(f"min_images must be >= 3, one for each part, got {min_images}")
+        raise ValueError(f"min_images must be >= 3, one for each split, got {min_images}")
 
 
 def _check_training_images(images: Counter[str], kept: list[str], held_out: float) -> None:

@@ -1,4 +1,4 @@
-"""Find images that are unreadable, empty, duplicated or in two parts. Nothing is deleted."""
+"""Find images that are unreadable, empty, duplicated or in two splits. Nothing is deleted."""
 
 import hashlib
 import multiprocessing

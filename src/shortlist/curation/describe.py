@@ -54,7 +54,7 @@ class Description:
 
     Attributes:
         num_classes: Number of classes in the table.
-        sizes: Number of rows of each part, where it is known.
+        sizes: Number of rows of each split, where it is known.
         groups: Numbers of classes with few, a medium number of and many training images.
         largest: Number of training images of the most frequent class.
         smallest: Number of training images of the rarest class that has any.

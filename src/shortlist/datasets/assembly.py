@@ -1,4 +1,4 @@
-"""Make the three parts of a data set from lists of files, for all data sets of image files."""
+"""Make the three splits of a data set from lists of files, for all data sets of image files."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +42,10 @@ def examples(items: Sequence[object], limit: int = 3) -> str:
 
 
 def divide(parts: Mapping[str, Files], *, val_fraction: float, seed: int) -> dict[str, Files]:
-    """Make training, validation and test parts; draw those that are missing from the training part.
+    """Make training, validation and test splits; draw those that are missing from the training split.
 
-    All three: as they are. Training and one other: the other is the test part, and of each class
-    ``val_fraction`` of the training rows becomes the validation part (0: validation and test are the same).
+    All three: as they are. Training and one other: the other is the test split, and of each class
+    ``val_fraction`` of the training rows becomes the validation split (0: validation and test are the same).
     Training alone: both parts are drawn from it.
     """
     check_number("val_fraction", val_fraction, low=0.0, below=0.5)
@@ -69,9 +69,9 @@ def _readable(name: str, files: Files, on_error: OnError) -> Files:
         return files
     listed = examples([f"{files.paths[i]} ({reason})" for i, reason in bad.items()])
     if on_error == "raise":
-        raise ValueError(f"{len(bad)} files of the {name} part cannot be read as images: {listed}")
+        raise ValueError(f"{len(bad)} files of the {name} split cannot be read as images: {listed}")
     warnings.warn(
-        f"{len(bad)} files of the {name} part cannot be read and are left out: {listed}", stacklevel=4
+        f"{len(bad)} files of the {name} split cannot be read and are left out: {listed}", stacklevel=4
     )
     kept = torch.ones(len(files.targets), dtype=torch.bool)
     kept[list(bad)] = False
@@ -79,13 +79,13 @@ def _readable(name: str, files: Files, on_error: OnError) -> Files:
 
 
 def warn_of_missing_classes(class_table: ClassTable, parts: Mapping[str, Tensor], *, where: object) -> None:
-    """Warn once for each part that lacks classes, with their number and the first few."""
+    """Warn once for each split that lacks classes, with their number and the first few."""
     for name, targets in parts.items():
         absent = (targets.bincount(minlength=len(class_table)) == 0).nonzero().squeeze(1).tolist()
         if absent and len(targets):
             names = examples([class_table.names[c] for c in absent])
             warnings.warn(
-                f"{where}: {len(absent)} of {len(class_table)} classes have no image in the {name} part "
+                f"{where}: {len(absent)} of {len(class_table)} classes have no image in the {name} split "
                 f"({names})",
                 stacklevel=4,
             )
@@ -110,7 +110,7 @@ def assemble(
     if verify:
         parts = {name: _readable(name, files, on_error) for name, files in parts.items()}
         if not len(parts["train"].targets):
-            raise ValueError(f"{where}: no file of the train part can be read as an image")
+            raise ValueError(f"{where}: no file of the train split can be read as an image")
     warn_of_missing_classes(class_table, {name: files.targets for name, files in parts.items()}, where=where)
     transforms = {
         "train": train_transform or TrainTransform(image_size),

@@ -156,10 +156,10 @@ def cifar100(
             stay clean, and the clean training labels are in ``splits.train.clean_targets``.
         long_tail: Kind of long-tailed part of the training images to keep, ``"exp"`` or ``"step"``; see
             :func:`~shortlist.datasets.longtail.long_tailed_counts`. The most frequent class keeps all images
-            that the validation part left.
+            that the validation split left.
         rho: Imbalance of the long tail: the largest class count over the smallest.
         seed: Seed of split, tail and noise; the rows of the parts do not depend on ``noise``.
-        augment: Whether to crop (padding 4) and mirror training images at random. All images are normalized,
+        augment: Whether to crop (padding 4) and flip training images at random. All images are normalized,
             float32.
 
     Raises:
@@ -238,9 +238,9 @@ def cifar10(
 def cifar100_lt(
     root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
 ) -> Splits:
-    """Open long-tailed CIFAR-100 as published: at most 500 training images per class, no validation part.
+    """Open long-tailed CIFAR-100 as published: at most 500 training images per class, no validation split.
 
-    ``val_size`` images are taken away first if it is not 0; without them the validation part is empty.
+    ``val_size`` images are taken away first if it is not 0; without them the validation split is empty.
     """
     return cifar100(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed)
 
@@ -248,8 +248,8 @@ def cifar100_lt(
 def cifar10_lt(
     root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
 ) -> Splits:
-    """Open long-tailed CIFAR-10 as published: at most 5,000 training images per class, no validation part.
+    """Open long-tailed CIFAR-10 as published: at most 5,000 training images per class, no validation split.
 
-    ``val_size`` images are taken away first if it is not 0; without them the validation part is empty.
+    ``val_size`` images are taken away first if it is not 0; without them the validation split is empty.
     """
     return cifar10(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed)

@@ -194,9 +194,9 @@ def embeddings(
 
     On disk: ``<root>/train.safetensors`` (or ``.npz``, ``.pt``), the same for ``val`` and ``test``, each with
     an array of embeddings (n, d) and one of class indices (n,); ``<root>/class_table.json`` if the classes
-    have names. What ``shortlist embed`` wrote: several files of each part, which ``embeddings.json`` lists.
-    Without ``test`` or ``val`` the other one is the test part and the validation part is drawn
-    from the training part; without both, both are drawn.
+    have names. What ``shortlist embed`` wrote: several files of each split, which ``embeddings.json`` lists.
+    Without ``test`` or ``val`` the other one is the test split and the validation split is drawn
+    from the training split; without both, both are drawn.
 
     Args:
         root: Folder of the files.
@@ -268,7 +268,7 @@ def _tail(
 def _divide(
     parts: dict[str, tuple[Tensor, Tensor]], *, val_fraction: float, seed: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Make the three parts; those that are missing are drawn from the training part."""
+    """Make the three splits; those that are missing are drawn from the training split."""
     check_number("val_fraction", val_fraction, low=0.0, below=0.5)
     others = [name for name in ("val", "test") if name in parts]
     if len(others) == 2:

@@ -115,7 +115,7 @@ def named_parts(root: str | Path) -> dict[str, Path]:
 
 
 def check_no_unknown_parts(root: str | Path) -> None:
-    """Require class folders, where a few folders that hold the same folders look like parts of the data.
+    """Require class folders, where a few folders that hold the same folders look like splits of the data.
 
     Raises:
         ValueError: If there are two to five folders, without images of their own, and more folders than that
@@ -129,8 +129,8 @@ def check_no_unknown_parts(root: str | Path) -> None:
     if len(shared) > len(names) and not any(_holds_images(os.path.join(root, name)) for name in names):
         raise ValueError(
             f"{root} holds the folders {examples(names)}, and each of them holds the same {len(shared)} "
-            f"folders ({examples(shared)}): these look like parts of the data, not like classes. Name the "
-            "parts train, val and test"
+            f"folders ({examples(shared)}): these look like splits of the data, not like classes. Name the "
+            "splits train, val and test"
         )
 
 
@@ -157,8 +157,8 @@ def image_folder(
     ``<root>/val`` and ``<root>/test`` (also ``Train``, ``training``, ``validation`` and the like). Classes
     are the folders of all parts, sorted as text; if there is a ``<root>/class_table.json`` (as
     :func:`shortlist.curation.build.build_benchmark` writes), its names, order and parents are used. Without
-    ``test`` (or without ``val``) the other held-out part is the test part and the validation part is drawn
-    from the training part, by class; without both, both are drawn.
+    ``test`` (or without ``val``) the other held-out split is the test split and the validation split is drawn
+    from the training split, by class; without both, both are drawn.
 
     Args:
         root: Folder of the data set.
@@ -166,7 +166,7 @@ def image_folder(
             held-out folder, that folder is both validation and test part.
         seed: Seed of the draw.
         image_size: Side of the images for the model, used by the default transforms.
-        train_transform: Function from a Pillow image of the training part to a tensor; a
+        train_transform: Function from a Pillow image of the training split to a tensor; a
             :class:`~shortlist.datasets.transforms.TrainTransform` if left out.
         eval_transform: Function from a Pillow image of the other parts to a tensor; an
             :class:`~shortlist.datasets.transforms.EvalTransform` if left out.

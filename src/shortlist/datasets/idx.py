@@ -75,7 +75,7 @@ def fashion_mnist(root: str | Path, *, val_size: int = 5000, seed: int = 0, augm
         root: Folder of the files.
         val_size: Number of validation images, equally many of each class, taken from the training images.
         seed: Seed of the draw.
-        augment: Whether to crop (padding 4) and mirror training images at random. All images are normalized,
+        augment: Whether to crop (padding 4) and flip training images at random. All images are normalized,
             float32.
 
     Raises:

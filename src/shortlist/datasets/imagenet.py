@@ -37,14 +37,14 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
     On disk: ``<root>/train/<wnid>/*.JPEG`` and ``<root>/val/<wnid>/*.JPEG``; names are taken from
     ``<root>/LOC_synset_mapping.txt`` if it is there. Classes are in the order of their wnids.
 
-    The labels of ImageNet's test images are not public. Its validation images are the test part here, and the
-    validation part is drawn from the training images, so that nothing is chosen on the images that are
+    The labels of ImageNet's test images are not public. Its validation images are the test split here, and
+    the validation split is drawn from the training images, so that nothing is chosen on the images that are
     reported.
 
     Args:
         root: Folder of the data set.
-        val_fraction: Share of each class's training images in the validation part; with 0 the validation and
-            the test part are the same images, as in most published experiments.
+        val_fraction: Share of each class's training images in the validation split; with 0 the validation and
+            the test split are the same images, as in most published experiments.
         seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.

@@ -157,8 +157,8 @@ class ImageFiles(Dataset):
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{error}. It is left out (class {IGNORED}); others are, too, without a word: "
-                    "see .unreadable, or run `shortlist data check`",
+                    f"{error}. It is left out (class {IGNORED}). Others are left out too, without "
+                    "a further warning: see .unreadable, or run `shortlist data check`",
                     stacklevel=2,
                 )
             return self._blank(), IGNORED

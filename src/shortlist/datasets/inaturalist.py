@@ -56,13 +56,13 @@ def inaturalist2018(
     later, with the species' names), names and the levels kingdom to genus come from it; else from the list of
     categories in ``train2018.json``. Classes are in the order of their ids.
 
-    The labels of the test images are not public. The published validation images are the test part here, and
-    the validation part is drawn from the training images.
+    The labels of the test images are not public. The published validation images are the test split here, and
+    the validation split is drawn from the training images.
 
     Args:
         root: Folder of the data set.
-        val_fraction: Share of each class's training images in the validation part, rounded up; with 0 the
-            validation and the test part are the same images, as in most published experiments.
+        val_fraction: Share of each class's training images in the validation split, rounded up; with 0 the
+            validation and the test split are the same images, as in most published experiments.
         seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.

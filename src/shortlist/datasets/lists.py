@@ -22,7 +22,7 @@ NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a c
 
 LAYOUT = (
     "Expected a text file with a path and a class on each line, or a .csv or .parquet file with the columns "
-    "path, label and, if it holds several parts, split (train, val or test)."
+    "path, label and, if it holds several splits, split (train, val or test)."
 )
 
 
@@ -194,7 +194,7 @@ def _splits(
     for part, (paths, _) in rows.items():
         full = [os.path.join(base, path) for path in paths]
         if full and not os.path.exists(full[0]):  # a wrong root is wrong in the first row
-            raise missing(full[0], f"It is the first image of the {part} part in {where}; root is {base}.")
+            raise missing(full[0], f"It is the first image of the {part} split in {where}; root is {base}.")
         files[part] = Files(full, targets[start : start + len(full)])
         start += len(full)
     parts = divide(files, val_fraction=val_fraction, seed=seed)
@@ -203,12 +203,12 @@ def _splits(
 
 
 def _warn_of_leaks(parts: Mapping[str, Files], where: Path) -> None:
-    """Warn once for each held-out part with images that are also listed for training."""
+    """Warn once for each held-out split with images that are also listed for training."""
     train = set(parts["train"].paths)
     for name in ("val", "test"):
         if shared := [path for path in parts[name].paths if path in train]:
             warnings.warn(
-                f"{where}: {len(shared)} images of the {name} part are in the train part, too "
+                f"{where}: {len(shared)} images of the {name} split are in the train split, too "
                 f"({examples(shared)})",
                 stacklevel=4,
             )
@@ -251,7 +251,7 @@ def image_list(
         ValueError: A column or field is missing, or a part is not one of the three.
 
     Warns:
-        UserWarning: An image is listed for training and in a held-out part, too.
+        UserWarning: An image is listed for training and in a held-out split, too.
     """
     path = Path(path)
     paths, labels, parts = _read(path, (path_column, label_column, split_column))

@@ -43,7 +43,7 @@ def balanced_split(
 
     Args:
         targets: Class index of each row (n,); each class in [0, c) occurs.
-        val_size: Number of rows of the validation part; each class keeps at least one training row.
+        val_size: Number of rows of the validation split; each class keeps at least one training row.
         generator: Random generator of the draw.
 
     Returns:
@@ -81,16 +81,16 @@ def proportional_split(
 ) -> tuple[Tensor, ...]:
     r"""Split rows into training and held-out parts, each with :math:`\lceil f n_c \rceil` rows of a class.
 
-    A class that would be left without a training row goes to the training part whole.
+    A class that would be left without a training row goes to the training split whole.
 
     Args:
         targets: Class index of each row (n,).
-        fraction: Share of each class in each held-out part, in [0, 1).
+        fraction: Share of each class in each held-out split, in [0, 1).
         parts: Number of held-out parts: 2 for validation and test, 1 for validation only.
         generator: Random generator of the draw.
 
     Returns:
-        The indices of the training part and of each held-out part, each ascending.
+        The indices of the training split and of each held-out split, each ascending.
 
     Example:
         >>> train, val, test = proportional_split(torch.zeros(25, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""The form of every data set: three parts and a class table."""
+"""The form of every data set: three splits and a class table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

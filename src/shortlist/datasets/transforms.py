@@ -35,12 +35,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def random_crop_and_flip(
     images: Tensor, *, padding: int = 4, flip: bool = True, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Pad each image with zeros, crop it at random to its old size, and mirror it with probability 1/2.
+    """Pad each image with zeros, crop it at random to its old size, and flip half of them.
 
     Args:
         images: A batch (n, channels, height, width) of any type.
         padding: Pixels added on each side before cropping.
-        flip: Whether to mirror left and right.
+        flip: Whether to flip left and right.
         generator: Random generator of the places.
 
     Returns:
@@ -125,7 +125,7 @@ class EvalTransform:
 
 
 class TrainTransform:
-    """A transform that takes a random part of a Pillow image, resizes and mirrors it, and normalizes it.
+    """A transform that takes a random part of a Pillow image, resizes and flips it, and normalizes it.
 
     The part has a random share of the area and a random shape, as is usual for training on photographs; if
     ten draws do not fit into the image, it is the largest centered part of allowed shape. Draws from torch's
@@ -135,7 +135,7 @@ class TrainTransform:
         size: Side of the square that is returned (3, size, size).
         area: Smallest and largest share of the image's area that is taken.
         ratio: Smallest and largest ratio of width to height of that part.
-        flip: Whether to mirror left and right with probability 1/2.
+        flip: Whether to flip left and right with probability 1/2.
         mean: Mean that is subtracted from each channel.
         std: Standard deviation by which each channel is divided.
     """

@@ -165,7 +165,7 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
     Args:
         path: ``DIR/CLASS_ID/*.jpg``, or the same below ``DIR/train``, or a list (``.csv``, ``.parquet``,
             text) as for :func:`~shortlist.datasets.lists.image_list`, whose labels are class ids. Of a list
-            with several parts, the training part is taken.
+            with several parts, the training split is taken.
         model: Model that prepares them.
     """
     path, table = Path(path), model.classes

@@ -261,7 +261,7 @@ def write_calibration(
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises({**own, **(promises or {})})
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
-    _write_card(folder, {**description, **parts})
+    write_text(folder / _CARD, _card_of(folder, {**description, **parts}))
     write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}
     # of predictors and detectors that are gone, or whose writer was killed
@@ -275,7 +275,8 @@ def write_promises(
 ) -> None:
     """Write to ``model.json`` and to the card what predictors promise and what came of it, if that is news.
 
-    The card comes first: a process that is killed between leaves news, and writes both the next time.
+    ``model.json`` knows the card as it is and as it will be, so that a process that is killed between leaves
+    a model that is whole; the next call then writes the card.
 
     Args:
         folder: The folder of the model.
@@ -285,12 +286,17 @@ def write_promises(
     folder = Path(folder)
     description = read_description(folder)
     told = {**description["promises"], **_plain_promises(promises)}
+    news = {**description, "promises": told}
+    card = _card_of(folder, news)
     if told != description["promises"]:
-        known = {name: record for name, record in read_manifest(folder).items() if name != _CARD}
-        _write_card(folder, {**description, "promises": told})
-        text = _description_text(folder, {**description, "promises": told}, known)
+        known, new = read_manifest(folder), record_text(card)
+        last = known.get(_CARD, new)
+        known[_CARD] = last.get("next", last) | {"next": new}
+        text = _description_text(folder, news, known)
         announce(record_text(text))
         write_text(folder / "model.json", text)
+    if not (folder / _CARD).is_file() or (folder / _CARD).read_bytes() != card.encode():
+        write_text(folder / _CARD, card)
 
 
 def read_promises(folder: str | Path) -> dict[str, Promise]:
@@ -304,10 +310,10 @@ def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
     return {name: promise.to_dict() for name, promise in promises.items()}
 
 
-def _write_card(folder: Path, description: Mapping[str, Any]) -> None:
+def _card_of(folder: Path, description: Mapping[str, Any]) -> str:
     promises = {name: Promise.from_dict(found) for name, found in description["promises"].items()}
     words = ScoreMap.from_dict(read_json(folder / "score_map.json")).words()
-    write_text(folder / _CARD, card_text(description, promises, read_class_table(folder), words))
+    return card_text(description, promises, read_class_table(folder), words)
 
 
 def _write_summary(folder: Path, summary: CalibrationSummary | None) -> None:

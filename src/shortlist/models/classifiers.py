@@ -195,7 +195,7 @@ def classifier_name(model: nn.Module, name: str | None = None) -> str:
     found = list({id(modules[name]): name for name in reversed(found)}.values())[::-1]  # the first of each
     if len(found) != 1:
         raise ValueError(
-            f"name must be given where the classifier is not plain to see, got None; found "
+            f"name must be given where the classifier cannot be found, got None; found "
             f"{', '.join(found) or 'nothing'}; {_linear_layers(model)}"
         )
     return found[0]

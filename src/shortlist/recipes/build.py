@@ -38,7 +38,7 @@ __all__ = [
 
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
-    """Build the data set, with the recipe's changes to its training part.
+    """Build the data set, with the recipe's changes to its training split.
 
     Raises:
         ValueError: If a part has no rows, or there is only one class.

@@ -99,7 +99,7 @@ class DataSection(NamedSection):
 
     ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``;
     ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
-    ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test part for
+    ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test split for
     validation too, as where an experiment was published without one: then nothing should be chosen by it.
     """
 

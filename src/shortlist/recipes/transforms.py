@@ -30,7 +30,7 @@ class RandomCrop:
     Args:
         size: Side of the square that is returned (3, size, size).
         resize: Length to which the shorter side is resized first; ``size / 0.875`` if left out.
-        flip: Whether to mirror left and right with probability 1/2.
+        flip: Whether to flip left and right with probability 1/2.
         mean: Mean that is subtracted from each channel.
         std: Standard deviation by which each channel is divided.
     """

@@ -100,7 +100,7 @@ def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
         return copy
     if name.endswith(".ckpt"):
         return f"nothing needs it while all else is whole; {copy}"
-    made = {"results.json": "", "results_val.json": " --part val"}
+    made = {"results.json": "", "results_val.json": " --split val"}
     if name in made and all(other in made for other in lost):
         return f"shortlist evaluate {run.path}{made[name]}"
     parts = ("score_map.json", "summary.safetensors", "MODEL_CARD.md")

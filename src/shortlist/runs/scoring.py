@@ -236,7 +236,7 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
-    """Compute the metrics of a run on a part of the data; those of the test part go to ``results.json``.
+    """Compute the metrics of a run on a part of the data; those of the test split go to ``results.json``.
 
     What came of the promises on the test rows goes to the finished model too. On validation rows nothing
     comes of them: these rows calibrated, or chose.

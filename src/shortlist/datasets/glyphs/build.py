@@ -43,7 +43,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Built:
-    """A finished set: for each part, images (n, 1, 32, 32), classes (n,) and faces (n,)."""
+    """A finished set: for each split, images (n, 1, 32, 32), classes (n,) and faces (n,)."""
 
     images: Mapping[str, NDArray[np.uint8]]
     targets: Mapping[str, NDArray[np.int64]]
@@ -112,7 +112,7 @@ def _check_classes(characters: Sequence[Any], recipe: Recipe) -> None:
 
 
 def _facts(faces: Sequence[Face], of_face: Mapping[str, NDArray[np.int64]]) -> list[dict[str, Any]]:
-    """Return where each face comes from, and how many images of each part it drew."""
+    """Return where each face comes from, and how many images of each split it drew."""
     return [
         {
             "name": face.name,
@@ -147,7 +147,7 @@ def _trace(
 
 
 def _enough(held: Sequence[frozenset[int]], allowed: NDArray, min_faces: int) -> set[int]:
-    """Return the characters that at least ``min_faces`` faces have, with one face for each part."""
+    """Return the characters that at least ``min_faces`` faces have, with one face for each split."""
     in_all = Counter(character for characters in held for character in characters)
     enough = {character for character, number in in_all.items() if number >= min_faces}
     for part in range(3):

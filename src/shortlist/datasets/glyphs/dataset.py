@@ -124,7 +124,7 @@ def glyphs_full(
         cache: Folder for built sets; see :func:`glyphs`.
         max_classes: Largest number of classes, in whole groups of look-alikes; None for all.
         characters: Characters to use, if enough fonts have them; all by default.
-        min_faces: Smallest number of fonts that must have a character, at least one for each part.
+        min_faces: Smallest number of fonts that must have a character, at least one for each split.
         train_images: Total number of training images; a class never has fewer than 4.
         require_open_license: Whether to skip fonts that state no open license.
         transform: Function applied to batches of images when they are fetched; None leaves them uint8.
@@ -150,7 +150,7 @@ def glyphs_full(
     lineages = len({face.lineage for face in faces})
     if lineages < 3:
         raise ValueError(
-            f"folders must hold usable fonts of at least 3 designs, one for each part, got {lineages} "
+            f"folders must hold usable fonts of at least 3 designs, one for each split, got {lineages} "
             f"({len(skipped)} files were skipped)"
         )
     return _cached(
