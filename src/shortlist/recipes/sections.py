@@ -211,8 +211,10 @@ class AdjustSection(Section):
     for each class for a loss that leaves each class a level of its own.
     """
 
-    # class weights are divided by this power of their norms, before all else
-    weight_normalization: float | None = None
+    # class weights are divided by this power of their norms, before all else; "fit" on the validation rows
+    weight_normalization: float | Literal["fit"] | None = None
+    # what is raised to that power: the norms of the class weights, or the class priors
+    normalized_by: Literal["norm", "prior"] = "norm"
     # "scaled": the offset is part of the class's vector that is normalized; "kept": it stays as it is
     normalized_offset: Literal["scaled", "kept"] = "scaled"
     # divides the scores; "fit" on the validation rows; a number fits nothing
