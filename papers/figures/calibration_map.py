@@ -1,5 +1,6 @@
 """Where the noised top-k loss is top-k calibrated: its minimizers for known class probabilities, by noise."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["FIGURE", "draw", "measure", "risk_minimizers", "sorted_distributions
 
 _CASES = ((3, 1), (4, 1), (4, 2), (5, 1), (5, 2), (5, 3))
 _APART = 1e-2  # scores closer than this are not told apart
+_ALIKE = 1e-4  # losses closer than this count as the same minimum
 
 
 def sorted_distributions(num_classes: int, parts: int, k: int) -> Tensor:
@@ -44,7 +46,7 @@ def sorted_distributions(num_classes: int, parts: int, k: int) -> Tensor:
 def risk_minimizers(
     shares: Tensor, k: int, noise_std: float, *, starts: int, steps: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return for each row of class probabilities (n, c) the best scores found, and their mean loss (n,).
+    """Return for rows of class probabilities (n, c) the scores (starts, n, c) and mean losses (starts, n).
 
     Adam from several random starts, and from the hinge's own solution: 1 for the first k classes, else 0.
     """
@@ -62,25 +64,25 @@ def risk_minimizers(
             return calibrated_topk_hinge_loss(scores, target, k=k, reduction="none")
         return noised_topk_loss(scores, target, k=k, noise_std=noise_std, num_samples=None, reduction="none")
 
-    for _ in range(steps):
-        optimizer.zero_grad()
-        risks().sum().backward()
-        optimizer.step()
-        fall.step()
-    with torch.no_grad():
-        found = risks().view(starts, n)
-    best = found.argmin(0)
-    rows = torch.arange(n)
-    return scores.detach().view(starts, n, c)[best, rows], found[best, rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of noise that leaves no gradient: that is to be seen
+        for _ in range(steps):
+            optimizer.zero_grad()
+            risks().sum().backward()
+            optimizer.step()
+            fall.step()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return scores.detach().view(starts, n, c), risks().view(starts, n)
 
 
 def measure(
     *,
-    noise_std: float | Sequence[float] = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0),
+    noise_std: float | Sequence[float] = (0.0, 0.1, 0.3, 1.0, 1.5, 2.0, 3.0, 10.0),
     cases: Sequence[Sequence[int]] = _CASES,
     parts: int = 10,
     starts: int = 4,
-    steps: int = 400,
+    steps: int = 600,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Numbers:
@@ -93,14 +95,14 @@ def measure(
         noise_std: Amounts of noise; 0 is the calibrated hinge.
         cases: Pairs of number of classes and k.
         parts: The grid has probabilities in multiples of 1 / parts.
-        starts: Starts of the minimization, of which the best counts.
+        starts: Starts of the minimization; all that end within 1e-4 of the least loss count as minima.
         steps: Steps of the minimization.
         seed: Seed of the starts.
         progress: Called after each amount of noise and case.
 
     Returns:
-        ``cells``: for each case and noise the number of distributions, the share whose first k come first at
-        the minimum by more than 0.01 (``kept``), and the mean loss there.
+        ``cells``: for each case and noise the number of distributions, the share whose first k come first by
+        more than 0.01 at every minimum found (``kept``), and the mean loss there.
     """
     amounts = check_numbers("noise_std", noise_std)
     for name, count in (("parts", parts), ("starts", starts), ("steps", steps)):
@@ -111,11 +113,13 @@ def measure(
         check_k(k, num_classes)
         shares = sorted_distributions(num_classes, parts, k)
         for amount in amounts:
-            scores, risk = risk_minimizers(shares, k, amount, starts=starts, steps=steps, seed=seed)
-            gap = scores[:, :k].amin(1) - scores[:, k:].amax(1)
-            kept = float((gap > _APART).double().mean())
+            scores, risks = risk_minimizers(shares, k, amount, starts=starts, steps=steps, seed=seed)
+            gap = scores[..., :k].amin(-1) - scores[..., k:].amax(-1)
+            least = risks.amin(0)
+            worse = risks > least + _ALIKE
+            kept = float(((gap > _APART) | worse).all(0).double().mean())
             cell = {"num_classes": num_classes, "k": k, "noise_std": amount, "distributions": len(shares)}
-            cells.append(cell | {"kept": kept, "mean_loss": float(risk.mean())})
+            cells.append(cell | {"kept": kept, "mean_loss": float(least.mean())})
             if progress is not None:
                 progress("minimizations", len(cells), len(cases) * len(amounts))
     about = {"noise_std": amounts, "cases": [list(case) for case in cases], "parts": parts}
@@ -137,7 +141,7 @@ def draw(numbers: Numbers) -> "Figure":
     axes.set_xticks(range(len(amounts)), [f"{amount:g}" for amount in amounts], fontsize=7)
     axes.set_yticks(range(len(cases)), [f"k = {k} of {c}" for c, k in cases], fontsize=7)
     axes.set_xlabel("noise (standard deviation)", fontsize=7)
-    axes.set_title("distributions whose k likeliest classes come first at the minimum (%)", fontsize=7)
+    axes.set_title("distributions whose k likeliest classes come first at every minimum (%)", fontsize=7)
     return figure
 
 

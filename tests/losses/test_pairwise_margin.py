@@ -67,3 +67,28 @@ def test_bad_margins():
         pairwise_margin_loss(torch.zeros(2, 5), torch.tensor([0, 1]), margins=torch.zeros(4, 5))
     with pytest.raises(ValueError, match="margins must be finite, got inf"):
         pairwise_margin_loss(torch.zeros(2, 5), torch.tensor([0, 1]), margins=torch.full((5, 5), math.inf))
+
+
+def test_temperature_is_that_of_appendix_b():
+    """Equation 13: w / gamma log(1 + exp(gamma d) exp(-gamma f)), of which a weighted hinge is the limit."""
+    f = torch.linspace(-3, 3, 13, dtype=torch.float64)
+    logits = torch.stack([f, torch.zeros_like(f)], 1)
+    options = {"margins": binary_margins(0.4, -0.7), "factors": torch.tensor([2.0, 0.5]), "reduction": "none"}
+    for label, margin, factor, sign in ((0, 0.4, 2.0, -1), (1, -0.7, 0.5, 1)):
+        target = torch.full((13,), label)
+        for gamma in (0.5, 1.0, 8.0):
+            want = [
+                factor / gamma * math.log(1 + math.exp(gamma * margin) * math.exp(sign * gamma * x))
+                for x in f
+            ]
+            got = pairwise_margin_loss(logits, target, temperature=1 / gamma, **options)
+            torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64))
+        hinge = factor * (margin + sign * f).clamp_min(0)
+        got = pairwise_margin_loss(logits, target, temperature=1e-4, **options)
+        torch.testing.assert_close(got, hinge, rtol=0, atol=1e-3)
+
+
+@pytest.mark.errors
+def test_a_temperature_of_0():
+    with pytest.raises(ValueError, match=r"temperature must be > 0, got 0\.0"):
+        PairwiseMarginLoss(margins=torch.zeros(2, 2), temperature=0.0)

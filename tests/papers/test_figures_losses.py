@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from papers.figures import (
+    calibration_map,
     epoch_time,
     level_sets,
     load_figure,
@@ -24,7 +25,14 @@ from shortlist.demo.run import BASE
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import comparator_layers
 
-NAMES = ("level_sets", "noise_landscape", "epoch_time", "nonzero_gradients", "splitter_network")
+NAMES = (
+    "level_sets",
+    "noise_landscape",
+    "epoch_time",
+    "nonzero_gradients",
+    "calibration_map",
+    "splitter_network",
+)
 COUNTS = (10, 100, 1000)
 
 
@@ -495,3 +503,26 @@ def test_options_can_be_shown_and_numbers_are_never_runs(name):
     figure = load_figure(name)
     assert not figure.takes_runs
     json.dumps(figure.options())
+
+
+# ---- the calibration map
+
+
+def test_the_calibrated_hinge_keeps_the_first_k_and_much_noise_does_not():
+    numbers = calibration_map.measure(
+        noise_std=[0.0, 10.0], cases=[(3, 1), (4, 2)], parts=5, starts=2, steps=150
+    )
+    kept = {(c["num_classes"], c["noise_std"]): c["kept"] for c in numbers["cells"]}
+    assert kept[3, 0.0] == kept[4, 0.0] == 1.0
+    assert kept[3, 10.0] < 1
+    assert kept[4, 10.0] < 1  # the loss is 0 for any small scores
+    # the least expected loss of the calibrated hinge is the chance not to be among the first k
+    for cell in numbers["cells"][::2]:
+        c, k = cell["num_classes"], cell["k"]
+        shares = [
+            p for p in itertools.product(range(6), repeat=c) if sum(p) == 5 and sorted(p)[::-1] == list(p)
+        ]
+        missed = [1 - sum(p[:k]) / 5 for p in shares if p[k - 1] > p[k]]
+        assert cell["distributions"] == len(missed)
+        assert cell["mean_loss"] == pytest.approx(sum(missed) / len(missed), abs=1e-3)
+    assert len(redrawn("calibration_map", numbers).axes) == 1

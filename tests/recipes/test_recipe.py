@@ -47,7 +47,7 @@ def test_no_data_set_takes_anything():
         ({"loss": {"name": ["focal"]}}, "loss.name must be one of"),
         ({"data": {"name": "cifar100"}}, "data.root: required"),
         ({"adjust": {"tau": math.nan}}, "adjust.tau"),
-        ({"adjust": {"weight_normalization": math.inf}}, "adjust.weight_normalization: .*finite number"),
+        ({"adjust": {"weight_normalization": math.inf}}, "adjust.weight_normalization.*finite number"),
         ({"optimizer": {"lr": math.inf}}, "optimizer.lr: Input should be a finite number"),
         ({"seed": 10**15}, "seed: Input should be less than 2147483648"),
         ({"epochs": True}, "epochs: must not be yes or no, got True"),

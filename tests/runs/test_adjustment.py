@@ -18,7 +18,7 @@ from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, evaluate_run
-from shortlist.scores import normalize_classifier
+from shortlist.scores import fit_normalization, normalize_classifier
 from shortlist.training.fit import train
 from tests.run_factory import seal
 from tests.training.small import RECIPE
@@ -175,3 +175,18 @@ def test_names_of_predictors_may_have_dots(tmp_path):
         name: sets.size.micro.value for name, sets in Results.load(run.path / "results.json").sets.items()
     }
     assert set(sizes) == {"a2.5", "a2.7"} and sizes["a2.5"] < sizes["a2.7"]
+
+
+def test_the_strength_of_normalization_is_fitted_on_validation_rows(plain):
+    own = plain.recipe
+    fit = ["adjust.weight_normalization=fit", "adjust.normalized_by=prior", "adjust.normalized_offset=scaled"]
+    calibrate_again(plain, make_recipe(own.model_dump(), [*fit, *RAW]))
+    scores, target = plain.load_scores("val")
+    counts = plain.class_table.class_counts.double()
+    want = fit_normalization(
+        scores, target, *plain.load_norms(), offset="scaled", priors=counts / counts.sum()
+    ).tau
+    assert f"weights normalized with tau {want:.4g}, fitted on" in plain.score_map.note
+    divided = plain.load_scores("test")[0] / (counts / counts.sum()).float() ** want
+    torch.testing.assert_close(adjusted(plain), divided, rtol=1e-4, atol=1e-5)
+    calibrate_again(plain, own)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from shortlist.models.heads import CosineHead, TwoHead
-from shortlist.scores import normalization_map, normalize_classifier, normalize_weights
+from shortlist.scores import fit_normalization, normalization_map, normalize_classifier, normalize_weights
 from tests.scores.rows import HALF
 
 
@@ -143,3 +143,35 @@ def test_class_without_weights_has_a_direction_only_with_its_offset():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_priors_in_place_of_norms():
+    """Kim and Kim: w x / pi^tau, whatever the norms."""
+    weight, bias, features = torch.randn(4, 3), torch.randn(4), torch.randn(7, 3)
+    priors = torch.tensor([0.6, 0.25, 0.1, 0.05])
+    scores, norms = features @ weight.T + bias, weight.norm(dim=1)
+    scaled = normalization_map(norms, bias, tau=0.3, offset="scaled", priors=priors)
+    torch.testing.assert_close(scaled(scores), scores / priors**0.3)
+    kept = normalization_map(norms, bias, tau=0.3, offset="kept", priors=priors)
+    torch.testing.assert_close(kept(scores), features @ (weight / priors[:, None] ** 0.3).T + bias)
+
+
+@pytest.mark.parametrize("by_prior", [False, True])
+def test_fitted_strength_has_the_least_balanced_error(by_prior):
+    target = torch.randint(4, (300,))
+    norms, offsets = torch.tensor([4.0, 2.0, 1.0, 0.5]), torch.randn(4)
+    priors = torch.tensor([0.6, 0.25, 0.1, 0.05]) if by_prior else None
+    divisor = norms if priors is None else priors
+    clean = torch.randn(300, 4) + 2 * torch.nn.functional.one_hot(target, 4)
+    scores = clean * divisor**0.8
+    grid = torch.linspace(0, 2, 9, dtype=torch.float64)
+    options = {"offset": "scaled", "priors": priors, "grid": grid, "standard_errors": 0}
+    # scaled by norms, the offset is part of the vector
+    norms = norms if by_prior else (norms**2 - offsets.clamp(-0.4, 0.4) ** 2).sqrt()
+    fit = fit_normalization(scores, target, norms, offsets.clamp(-0.4, 0.4), **options)
+    for place, tau in enumerate(grid.tolist()):
+        predicted = (scores / divisor**tau).argmax(1)
+        errors = [float((predicted[target == j] != j).double().mean()) for j in range(4)]
+        assert fit.curve[place] == pytest.approx(sum(errors) / 4)
+    assert fit.balanced_error == pytest.approx(float(fit.curve.min()))
+    assert abs(fit.tau - 0.8) <= 0.5

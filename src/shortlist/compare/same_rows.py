@@ -10,7 +10,17 @@ __all__ = ["on_same_rows"]
 
 # options that change training and validation rows only, or how images are read
 _NOT_OF_TEST_ROWS = (
-    *("label_noise", "noise_level", "max_per_class", "val_is_test", "train", "val", "workers", "cache"),
+    *(
+        "label_noise",
+        "noise_level",
+        "noise_blocks",
+        "max_per_class",
+        "val_is_test",
+        "train",
+        "val",
+        "workers",
+        "cache",
+    ),
     *("train_transform", "eval_transform", "transform", "image_size", "image_options", "on_error", "verify"),
 )
 

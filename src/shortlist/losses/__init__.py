@@ -11,6 +11,7 @@ from shortlist.losses.average_k import AverageKLoss, average_k_loss
 from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
 from shortlist.losses.calibrated_topk_hinge import CalibratedTopKHingeLoss, calibrated_topk_hinge_loss
 from shortlist.losses.convex_topk_hinge import ConvexTopKHingeLoss, convex_topk_hinge_loss
+from shortlist.losses.distributions import distribution_by_class
 from shortlist.losses.equalized import EqualizedLoss, equalized_loss
 from shortlist.losses.expected_positive import ExpectedPositiveLoss, expected_positive_loss
 from shortlist.losses.focal import FocalLoss, focal_loss
@@ -61,6 +62,7 @@ __all__ = [
     "call_loss",
     "convex_topk_hinge_loss",
     "create",
+    "distribution_by_class",
     "equalized_loss",
     "expected_positive_loss",
     "focal_loss",

@@ -5,7 +5,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import CountedLoss, Reduction, Weighting, options_of
+from shortlist._checks import check_number
+from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -17,6 +18,8 @@ def logit_adjusted_adaptive_loss(
     target: Tensor,
     *,
     class_counts: Counts,
+    tau: float = 1.0,
+    margin: float = 1.0,
     zero_counts: ZeroCounts = "error",
     weighting: Weighting = "consistent",
     weight: Tensor | None = None,
@@ -26,15 +29,19 @@ def logit_adjusted_adaptive_loss(
     r"""Compute cross-entropy with logit adjustment and the adaptive margin of LDAM together.
 
     .. math:: \ell(s, y) = \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr), \qquad
-        \Delta_{yj} = \log \frac{\pi_j}{\pi_y} + \pi_y^{-1/4}
+        \Delta_{yj} = \tau \log \frac{\pi_j}{\pi_y} + m\,\pi_y^{-1/4}
 
     Not consistent for the balanced error, but published ahead of both on iNaturalist 2018. With equal counts
-    of c classes it is cross-entropy with one margin, :math:`c^{1/4}`. Nothing to sweep.
+    of c classes it is cross-entropy with one margin, :math:`m\,c^{1/4}`. The paper has ``tau=1`` and
+    ``margin=1``, which is large for rare classes (10 for a class of one in 10,000): sweep the margin from 0.1
+    to 1. ``margin=0`` is the logit-adjusted loss, ``tau=0`` the adaptive margin alone.
 
     Args:
         logits: Scores (n, c).
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         class_counts: Number of training examples of each class (c,): a tensor, an array or a list.
+        tau: Strength of the logit adjustment.
+        margin: Strength of the adaptive margin (m in the formula), >= 0.
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
         weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
             that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
@@ -58,12 +65,19 @@ def logit_adjusted_adaptive_loss(
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
         adjustment", ICLR 2021, equation 11 and section 5.
     """
+    _check_options(tau, margin)
     counts = counts_of(logits, class_counts, zero_counts)
     priors = counts / counts.sum()
-    margins = Margins(on_all=priors.log(), on_true=priors.log() - priors.pow(-0.25))
+    adjustment = tau * priors.log()
+    margins = Margins(on_all=adjustment, on_true=adjustment - margin * priors.pow(-0.25))
     return margin_loss(
         logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )
+
+
+def _check_options(tau: float, margin: float) -> None:
+    check_number("tau", tau)
+    check_number("margin", margin, low=0.0)
 
 
 class LogitAdjustedAdaptiveLoss(CountedLoss):
@@ -73,4 +87,8 @@ class LogitAdjustedAdaptiveLoss(CountedLoss):
 
     @options_of(logit_adjusted_adaptive_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+        super().__init__(options, check=_check_options)
+
+    def score_meaning(self) -> ScoreMeaning:
+        """Describe log-posteriors without tau times the log priors, if there is no margin."""
+        return self.without_priors(self.tau) if self.margin == 0 else ScoreMeaning()

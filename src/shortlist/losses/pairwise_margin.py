@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from shortlist._checks import can_read_values, check_class_vector
+from shortlist._checks import can_read_values, check_class_vector, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._margins import table_of_nonzero
 
@@ -21,19 +21,22 @@ def pairwise_margin_loss(
     *,
     margins: Float[Tensor, "c c"],
     factors: Float[Tensor, " c"] | None = None,
+    temperature: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
     r"""Compute a softmax loss with a margin for each pair of a true and another class.
 
-    .. math:: \ell(s, y) = \alpha_y \log \Bigl( 1 + \sum_{j \ne y} e^{\Delta_{yj} + s_j - s_y} \Bigr)
+    .. math::
+        \ell(s, y) = \alpha_y T \log \Bigl( 1 + \sum_{j \ne y} e^{(\Delta_{yj} + s_j - s_y) / T} \Bigr)
 
     Consistent for the balanced error when :math:`\alpha_y = d_y / \pi_y` and
-    :math:`\Delta_{yj} = \log(d_j / d_y)` for some d > 0. With no margins and factors it is cross-entropy. Its
-    members with margins that follow from the class counts have functions of their own, which need no matrix:
-    ``balanced_ce``, ``ldam``, ``equalized``, ``logit_adjusted``, ``logit_adjusted_adaptive``,
-    ``two_parameter_margin``.
+    :math:`\Delta_{yj} = T \log(d_j / d_y)` for some d > 0: margins of logit adjustment shrink with the
+    temperature. As T goes to 0 it becomes a weighted hinge with a margin for each pair. With no margins and
+    factors it is cross-entropy. Its members with margins that follow from the class counts have functions of
+    their own, which need no matrix: ``balanced_ce``, ``ldam``, ``equalized``, ``logit_adjusted``,
+    ``logit_adjusted_adaptive``, ``two_parameter_margin``.
 
     Args:
         logits: Scores (n, c).
@@ -43,6 +46,7 @@ def pairwise_margin_loss(
             other class. The diagonal is not used.
         factors: Factor of each class (alpha in the formula) (c,), 1 if not given. Unlike ``weight``, the mean
             is not divided by it.
+        temperature: Temperature (T in the formula, 1 / gamma in the paper's appendix B), > 0.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -60,13 +64,13 @@ def pairwise_margin_loss(
 
     References:
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
-        adjustment", ICLR 2021, equation 11.
+        adjustment", ICLR 2021, equation 11 and, with the temperature, equation 13 of appendix B.
     """
-    _check_options(margins, factors, logits.shape[-1])
+    _check_options(margins, factors, temperature, logits.shape[-1])
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         moved = logits + margins.to(logits)[target].scatter(1, target[:, None], 0.0)
-        rows = cross_entropy(moved, target, reduction="none")
+        rows = temperature * cross_entropy(moved / temperature, target, reduction="none")
         return rows if factors is None else rows * factors.to(logits)[target]
 
     class_losses = partial(table_of_nonzero, row_loss)
@@ -75,7 +79,10 @@ def pairwise_margin_loss(
     )
 
 
-def _check_options(margins: Tensor, factors: Tensor | None, num_classes: int | None = None) -> None:
+def _check_options(
+    margins: Tensor, factors: Tensor | None, temperature: float, num_classes: int | None = None
+) -> None:
+    check_number("temperature", temperature, above=0.0)
     c = margins.shape[0] if num_classes is None else num_classes
     if margins.shape != (c, c):
         raise ValueError(f"margins must have shape ({c}, {c}), got {tuple(margins.shape)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets import DATASETS, ChangedSplit, Splits
-from shortlist.datasets.noise import redraw_within_groups
+from shortlist.datasets.noise import alphabetical_blocks, redraw_within_groups
 from shortlist.datasets.partition import rank_within_class
 from shortlist.datasets.splits import have_same_rows
 from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
@@ -89,7 +89,11 @@ def _with_changed_rows(recipe: Recipe, data: Splits) -> Splits:
         rows = rows[rank_within_class(targets, generator=generator) < section.max_per_class]
         targets = targets[rows]
     if section.label_noise:
-        groups = data.class_table.parent_index(section.noise_level)[0]
+        groups = (
+            data.class_table.parent_index(section.noise_level)[0]
+            if section.noise_blocks is None
+            else alphabetical_blocks(data.class_table.names, section.noise_blocks)
+        )
         targets = redraw_within_groups(targets, groups, probability=section.label_noise, generator=generator)
     counts = targets.bincount(minlength=len(data.class_table))
     train = ChangedSplit(data.train, rows, targets)
@@ -130,6 +134,7 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
         class_counts=counts,
         weight=None if beta is None else class_balanced_weights(counts, beta=beta, zero_counts="floor"),
         train_targets=data.train.targets,
+        class_table=data.class_table,
         seed=recipe.seed,
     )
 

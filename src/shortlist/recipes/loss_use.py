@@ -8,7 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shortlist import losses
-from shortlist.losses import LOSSES, LabelEstimates
+from shortlist.class_table import ClassTable
+from shortlist.losses import LOSSES, LabelEstimates, distribution_by_class
 
 __all__ = [
     "NOT_FROM_A_RECIPE",
@@ -58,10 +59,20 @@ def make_loss(
     class_counts: Tensor,
     weight: Tensor | None = None,
     train_targets: Tensor | None = None,
+    class_table: ClassTable | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """Make the loss of this name, with the class counts, weights and tables that it needs."""
+    """Make the loss of this name, with the class counts, weights and tables that it needs.
+
+    Without a class table, a loss with a distribution over k for each class gets the default one.
+    """
     given: dict[str, Any] = dict(options)
+    if isinstance(by_class := given.get("distribution"), Mapping):
+        given |= {"per": "class", "distribution": by_class["default"]}
+        if class_table is None:
+            given["per"] = "batch"
+        else:
+            given["distribution"] = distribution_by_class(class_table, **by_class)
     if "sample_ids" in needs_of(name):
         targets = torch.zeros(1, dtype=torch.int64) if train_targets is None else train_targets
         generator = torch.Generator().manual_seed(seed)

@@ -17,6 +17,7 @@ from shortlist.datasets.assembly import assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes import sections as s
+from shortlist.recipes.annealing import check_annealing
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, needs_of
 from shortlist.recipes.score_rules import check_score_rules
 
@@ -51,6 +52,7 @@ class Recipe(s.Section):
     schedule: s.ScheduleSection = s.ScheduleSection()
     sampler: s.SamplerSection = s.SamplerSection()
     reweighting: s.ReweightingSection | None = None
+    anneal: dict[str, s.AnnealSection] = Field(default_factory=dict)
     second_stage: s.SecondStageSection | None = None
     selection: s.SelectionSection = s.SelectionSection()
     adjust: s.AdjustSection = s.AdjustSection()
@@ -145,6 +147,7 @@ class Recipe(s.Section):
             if not weighs or self.loss.class_balanced is not None:
                 why = "has class_balanced weights from the start" if weighs else "takes no class weights"
                 raise ValueError(f"reweighting must be left out: the loss {self.loss.name} {why}")
+        check_annealing(self)
         optimizer, clip = self.optimizer.name, self.optimizer.clip_norm
         if self.loss.name == "role" and (optimizer != "sgd" or clip is not None):
             raise ValueError(

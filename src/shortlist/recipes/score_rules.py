@@ -78,7 +78,8 @@ def also_used_for(recipe: "Recipe", declared: ScoreMap) -> str:
         return ""
     adjust, several = recipe.adjust, recipe.epochs > 1 or recipe.steps is not None
     chosen = recipe.selection.metric not in ("loss", "last") and several
-    fitted = is_fitted(recipe, declared) or "fit" in (adjust.temperature, adjust.tau)
+    numbers = (adjust.temperature, adjust.tau, adjust.weight_normalization)
+    fitted = is_fitted(recipe, declared) or "fit" in numbers
     uses = {
         "chose the epoch": chosen,
         "chose the head": adjust.predict_from == "choose",
@@ -159,6 +160,8 @@ def _head_faults(recipe: "Recipe") -> Iterator[str]:
 
 def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
     why = "the validation rows are the test rows (data.val_is_test), on which nothing may be fitted or chosen"
+    if recipe.adjust.weight_normalization == "fit":
+        yield f"adjust.weight_normalization must not be fit: {why}. Write a number"
     for key in ("temperature", "tau"):
         if getattr(recipe.adjust, key) == "fit":
             yield (

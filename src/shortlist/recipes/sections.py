@@ -97,7 +97,8 @@ class TransformSection(NamedSection):
 class DataSection(NamedSection):
     """A data set by its name in ``DATASETS``, with its options (``root``, ``seed``, ...), and changes to it.
 
-    ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``;
+    ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``, or with
+    ``noise_blocks`` within blocks of so many classes in alphabetical order;
     ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
     ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test split for
     validation too, as where an experiment was published without one: then nothing should be chosen by it.
@@ -106,6 +107,7 @@ class DataSection(NamedSection):
     name: str = "glyphs"
     label_noise: Fraction = 0.0
     noise_level: str = "genus"
+    noise_blocks: Count | None = None
     max_per_class: Count | None = None
     train_transform: TransformSection | None = None
     eval_transform: TransformSection | None = None
@@ -177,6 +179,14 @@ class ReweightingSection(Section):
     beta: Beta = 0.9999
 
 
+class AnnealSection(Section):
+    """An option of the loss that goes from the loss's own number to ``end`` over the first epochs."""
+
+    end: Positive
+    over: Count | None = None  # epochs; all if left out
+    curve: Literal["geometric", "linear"] = "geometric"
+
+
 class SecondStageSection(Section):
     """The second stage: train the classifier again, on frozen features and class-balanced batches."""
 
@@ -211,8 +221,10 @@ class AdjustSection(Section):
     for each class for a loss that leaves each class a level of its own.
     """
 
-    # class weights are divided by this power of their norms, before all else
-    weight_normalization: float | None = None
+    # class weights are divided by this power of their norms, before all else; "fit" on the validation rows
+    weight_normalization: float | Literal["fit"] | None = None
+    # what is raised to that power: the norms of the class weights, or the class priors
+    normalized_by: Literal["norm", "prior"] = "norm"
     # "scaled": the offset is part of the class's vector that is normalized; "kept": it stays as it is
     normalized_offset: Literal["scaled", "kept"] = "scaled"
     # divides the scores; "fit" on the validation rows; a number fits nothing
@@ -314,10 +326,21 @@ def options_model(
     return create_model(name, __config__=config, __validators__=checks, **(fields | dict(more or {})))
 
 
+class DistributionSection(Section):
+    """Distributions over k by class; see :func:`shortlist.losses.distribution_by_class`."""
+
+    default: list[float]
+    named: dict[str, list[float]] = {}
+    level: str = "class"
+
+
 def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:
     more: dict[str, Any] = {"name": (Literal[name], name)}  # type: ignore[valid-type]
     if takes_class_weights(name):
         more["class_balanced"] = (Annotated[float | None, Field(ge=0, lt=1)], None)
+    if name == "ranked_topk":  # with a mapping, one distribution for each class
+        chances = inspect.signature(make).parameters["distribution"].default
+        more["distribution"] = (list[float] | DistributionSection, list(chances))
     return options_model(f"{name} loss", make, provided=_PROVIDED, more=more)
 
 

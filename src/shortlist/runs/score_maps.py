@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from shortlist.scores import (
     PriorRecord,
     ScoreMap,
     fit_class_shifts,
+    fit_normalization,
     fit_tau,
     fit_temperature,
     fit_temperature_and_prior,
@@ -26,12 +28,30 @@ __all__ = ["complete_map", "metric_of", "normalized_map"]
 _FEW_ROWS = 30
 
 
-def normalized_map(recipe: Recipe, declared: ScoreMap, norms: Tensor, offsets: Tensor) -> ScoreMap:
-    """Return the map of normalized class weights with the loss's scale; its priors are not known."""
+def normalized_map(
+    recipe: Recipe,
+    declared: ScoreMap,
+    norms: Tensor,
+    offsets: Tensor,
+    counts: Tensor,
+    scores: Tensor,
+    target: Tensor,
+) -> ScoreMap:
+    """Return the map of normalized class weights with the loss's scale; its priors are not known.
+
+    The strength is fitted on the given scores (n, c) and classes (n,) of held-out rows, if it is to be.
+    """
     tau = recipe.adjust.weight_normalization
+    options: dict[str, Any] = {"offset": recipe.adjust.normalized_offset}
     assert tau is not None
-    first = normalization_map(norms, offsets, tau=tau, offset=recipe.adjust.normalized_offset)
-    return first.then(ScoreMap(declared.num_classes, scale=declared.scale, contains=None))
+    if recipe.adjust.normalized_by == "prior":
+        options["priors"] = PriorRecord.training(counts).priors
+    note = ""
+    if tau == "fit":
+        tau = fit_normalization(scores, target, norms, offsets, **options).tau
+        note = f"weights normalized with tau {tau:.4g}, fitted on {len(target):,} validation rows"
+    first = normalization_map(norms, offsets, tau=tau, **options)
+    return first.then(ScoreMap(declared.num_classes, scale=declared.scale, contains=None)).noted(note)
 
 
 def complete_map(

@@ -227,12 +227,13 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
         raise RunError(f"{run.path} has no scores of the head {head}: it has {', '.join(declared)}")
     start = declared[head]
     if recipe.adjust.weight_normalization is not None:
-        start = normalized_map(recipe, start, *run.load_norms(head))
+        start = normalized_map(recipe, start, *run.load_norms(head), counts, *run.load_scores("val", head))
     if recipe.adjust.tau == "cross_fit":
         scores, target = fold_scores(run, recipe, head, network=network)
         return complete_map(recipe, start, scores, target, counts, rows="training rows, held out in folds")
     scores, target = run.load_scores("val", head)
-    return complete_map(recipe, start, scores, target, counts, rows="validation rows")
+    found = complete_map(recipe, start, scores, target, counts, rows="validation rows")
+    return found if start.note in found.note else found.noted(f"{start.note}; {found.note}")
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:

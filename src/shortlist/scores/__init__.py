@@ -13,7 +13,12 @@ from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.rows_priors import priors_of_rows
 from shortlist.scores.score_map import ScoreMap, UnknownPriorError
 from shortlist.scores.tau import TauFit, fit_tau
-from shortlist.scores.weights import normalization_map, normalize_classifier, normalize_weights
+from shortlist.scores.weights import (
+    fit_normalization,
+    normalization_map,
+    normalize_classifier,
+    normalize_weights,
+)
 
 __all__ = [
     "HEADS",
@@ -25,6 +30,7 @@ __all__ = [
     "TemperatureTauFit",
     "UnknownPriorError",
     "fit_class_shifts",
+    "fit_normalization",
     "fit_tau",
     "fit_temperature",
     "fit_temperature_and_prior",

@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist.scores.likelihood import held_out, log_prior_ratio
 
-__all__ = ["TauFit", "fit_tau", "middle_of_best", "standard_error"]
+__all__ = ["TauFit", "check_grid", "fit_tau", "middle_of_best", "standard_error"]
 
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
@@ -82,7 +82,7 @@ def fit_tau(
     logits, target = held_out(logits, target, ignore_index)
     num_classes = logits.shape[1]
     log_source = -log_prior_ratio(source_priors, None, num_classes)
-    grid = _check_grid(torch.linspace(0.0, 3.0, 61, dtype=torch.float64) if grid is None else grid)
+    grid = check_grid(torch.linspace(0.0, 3.0, 61, dtype=torch.float64) if grid is None else grid)
     counts = target.bincount(minlength=num_classes)
     share = 1 / (counts[target] * (counts > 0).sum()).double()
     low, high = _right_between(logits, target, log_source)
@@ -103,7 +103,7 @@ def standard_error(wrong: Tensor, target: Tensor) -> float:
     return float((share * (1 - share) / counts).sum().sqrt() / len(counts))
 
 
-def _check_grid(grid: Tensor) -> Tensor:
+def check_grid(grid: Tensor) -> Tensor:
     """Require ascending finite numbers (g,); return them on the CPU in float64."""
     grid = grid.detach().cpu().double()
     if grid.ndim != 1 or not len(grid) or not grid.isfinite().all() or (grid.diff() <= 0).any():

@@ -4,14 +4,16 @@ import copy
 from typing import Literal, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number, promote
 from shortlist.models.heads import LinearHead
+from shortlist.scores.likelihood import held_out
 from shortlist.scores.score_map import ScoreMap
+from shortlist.scores.tau import TauFit, check_grid, middle_of_best, standard_error
 
-__all__ = ["Offsets", "normalization_map", "normalize_classifier", "normalize_weights"]
+__all__ = ["Offsets", "fit_normalization", "normalization_map", "normalize_classifier", "normalize_weights"]
 
 Offsets = Literal["kept", "scaled"]
 
@@ -61,7 +63,12 @@ def normalize_weights(weight: Float[Tensor, "c d"], *, tau: float = 1.0) -> Floa
 
 
 def normalization_map(
-    norms: Float[Tensor, " c"], offsets: Float[Tensor, " c"], *, tau: float = 1.0, offset: Offsets = "kept"
+    norms: Float[Tensor, " c"],
+    offsets: Float[Tensor, " c"],
+    *,
+    tau: float = 1.0,
+    offset: Offsets = "kept",
+    priors: Float[Tensor, " c"] | None = None,
 ) -> ScoreMap:
     r"""Return weight normalization as a map of the scores, so that the network need not run again.
 
@@ -75,6 +82,7 @@ def normalization_map(
         offsets: Offsets of the classes (c,); zeros if there are none.
         tau: Strength of the normalization; 0 changes nothing.
         offset: Whether the offsets are ``"kept"`` or ``"scaled"`` with the weights.
+        priors: Class priors (c,), each > 0, to divide by a power of in place of the norms (Kim and Kim 2019).
 
     Example:
         >>> norms, offsets = torch.tensor([3.0, 1.0]), torch.tensor([4.0, 0.0])
@@ -82,7 +90,8 @@ def normalization_map(
         tensor([[ 2., 10.]])
 
     References:
-        A. K. Menon et al., ICLR 2021, equation 3; B. Kang et al., ICLR 2020, equation 4.
+        A. K. Menon et al., ICLR 2021, equation 3; B. Kang et al., ICLR 2020, equation 4; B. Kim, J. Kim,
+        "Adjusting decision boundary for class imbalanced learning", IEEE Access 2020, for the priors.
     """
     check_number("tau", tau)
     check_choice("offset", offset, ("kept", "scaled"))
@@ -90,12 +99,66 @@ def normalization_map(
     norms, offsets = norms.detach().cpu().double(), offsets.detach().cpu().double()
     if offsets.shape != norms.shape or not bool(offsets.isfinite().all()):
         raise ValueError(f"offsets must be finite and of shape ({len(norms)},), got {tuple(offsets.shape)}")
+    if priors is not None:
+        check_class_vector("priors", priors, num_classes=len(norms))
     if offset == "scaled":
         norms, offsets = torch.hypot(norms, offsets), torch.zeros_like(offsets)
+    if priors is not None:
+        norms = priors.detach().cpu().double()
     if not bool((norms > 0).all()):
-        raise ValueError(f"norms must be > 0, got 0 for class {int(norms.argmin())}")
+        name = "norms" if priors is None else "priors"
+        raise ValueError(f"{name} must be > 0, got 0 for class {int(norms.argmin())}")
     factors = norms**-tau
     return ScoreMap(len(norms), scale=factors, shift=(1 - factors) * offsets, contains=None)
+
+
+def fit_normalization(
+    logits: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    norms: Float[Tensor, " c"],
+    offsets: Float[Tensor, " c"],
+    *,
+    offset: Offsets = "kept",
+    priors: Float[Tensor, " c"] | None = None,
+    grid: Float[Tensor, " g"] | None = None,
+    standard_errors: int | float = 1.0,
+) -> TauFit:
+    """Find a strength of :func:`normalization_map` with a small balanced error on held-out rows.
+
+    Chosen as by :func:`shortlist.scores.fit_tau`: the middle of the taus whose error is within
+    ``standard_errors`` standard errors of the least. A tie with the true class counts as an error.
+
+    Args:
+        logits: Scores (n, c) of rows that the model was not trained on, as the network gives them.
+        target: Class indices (n,).
+        norms: Norms of the class weights (c,).
+        offsets: Offsets of the classes (c,).
+        offset: Whether the offsets are ``"kept"`` or ``"scaled"`` with the weights.
+        priors: Class priors (c,) in place of the norms.
+        grid: Ascending taus (g,) to try; 0, 0.05, ..., 2 if ``None``.
+        standard_errors: Errors within this many standard errors of the smallest count as equally good.
+
+    Example:
+        >>> scores, target = torch.tensor([[4.0, 1.5], [0.5, 0.4], [2.0, 1.8]]), torch.tensor([0, 1, 1])
+        >>> norms, offsets = torch.tensor([2.0, 1.0]), torch.zeros(2)
+        >>> fit = fit_normalization(scores, target, norms, offsets, standard_errors=0)
+        >>> f"{fit.tau:.2f}"  # right from log2(1.25) = 0.32 to log2(2.67) = 1.42
+        '0.85'
+    """
+    logits, target = held_out(logits, target, -100)
+    grid = check_grid(torch.linspace(0.0, 2.0, 41, dtype=torch.float64) if grid is None else grid)
+    counts = target.bincount(minlength=logits.shape[1])
+    share = 1 / (counts[target] * (counts > 0).sum()).double()
+    wrong = []
+    for tau in grid.tolist():
+        scores = normalization_map(norms, offsets, tau=tau, offset=offset, priors=priors)(logits)
+        others = scores.scatter(1, target[:, None], -torch.inf)
+        wrong.append(others.amax(1) >= scores.gather(1, target[:, None]).squeeze(1))
+    curve = torch.stack([share @ rows.double() for rows in wrong])
+    error = standard_error(wrong[middle_of_best(curve, grid)], target)
+    chosen = middle_of_best(curve, grid, slack=standard_errors * error)
+    num_absent = int((counts == 0).sum())
+    return TauFit(float(grid[chosen]), float(curve[chosen]), error, curve, grid, num_absent)
 
 
 def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 1.0) -> Model:

@@ -16,6 +16,7 @@ from shortlist.models.heads import head_scores
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
+from shortlist.recipes.annealing import annealed_options
 from shortlist.recipes.build import build_optimizer, learning_rate_factor
 from shortlist.recipes.parts import Parts
 from shortlist.recipes.recipe import Recipe
@@ -69,9 +70,15 @@ class SetClassifier(pl.LightningModule):
         return loss
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Set the weights of deferred re-weighting at the first batch; a resumed run starts no epoch."""
-        if self._reweighting is not None and batch_idx == 0:
+        """Set what changes with epochs at the first batch, since a resumed run starts no epoch."""
+        if batch_idx:
+            return
+        if self._reweighting is not None:
             self._reweighting.set_epoch(self.current_epoch)
+        steps = self.recipe.steps
+        epochs = self.recipe.epochs if steps is None else -(-steps // self.steps_per_epoch)
+        for option, value in annealed_options(self.recipe, self.current_epoch, epochs).items():
+            setattr(self.loss, option, value)
 
     def on_validation_epoch_start(self) -> None:
         """Reset the metrics of the epoch before."""
