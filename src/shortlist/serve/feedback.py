@@ -206,13 +206,6 @@ def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: An
         raise _bad("images of the form must be those of the list: the SHA-256 of one is another.")
     if copies and not said.consent:
         raise _bad("consent must be true if photos are sent to be kept.")
-    shown = [Shown(*one) for one in listed["shown"]]
-    if said.shown is not None:
-        if unknown := set(said.shown) - {one.id for one in shown}:
-            raise _bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
-        shown = [one._replace(in_set=one.id in said.shown) for one in shown]
-    if said.verb == "confirm" and shown and said.class_id not in {one.id for one in shown}:
-        raise _bad("class_id of confirm must be in the list; for another class there is other_class.")
     about = said.about.model_dump(exclude={"observation"}) | {"note": said.note or ""}
     return Event(
         said.verb,
@@ -222,13 +215,24 @@ def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: An
         images=images,
         observation=said.about.observation,
         consent=said.consent,
-        shown=tuple(shown),
+        shown=_shown(said, [Shown(*one) for one in listed["shown"]]),
         choice=listed["choice"],
         model=listed["model"],
         status=listed["status"],
         audit=bool(listed.get("audit")),
         about=about,
     )
+
+
+def _shown(said: schemas.Feedback, listed: list[Shown]) -> tuple[Shown, ...]:
+    """Return the classes of the list that the person saw, with those in the set that were shown as such."""
+    if said.shown is not None:
+        if unknown := set(said.shown) - {one.id for one in listed}:
+            raise _bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
+        listed = [one._replace(in_set=one.id in said.shown) for one in listed]
+    if said.verb == "confirm" and listed and said.class_id not in {one.id for one in listed}:
+        raise _bad("class_id of confirm must be in the list; for another class there is other_class.")
+    return tuple(listed)
 
 
 def _bad(words: str) -> Refusal:
