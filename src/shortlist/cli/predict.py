@@ -105,7 +105,8 @@ def predict_files(
     lists = _listed(model, inputs, predictor, top, batch_size, path_column)
     chosen = next(iter(model.predictors)) if predictor is None else predictor
     with_nodes = model.predictors[chosen].takes_taxonomy
-    return write_lists(out, lists, with_nodes=with_nodes, progress=progress)
+    promise = {"predictor": chosen, **model.promises[chosen].numbers()}
+    return write_lists(out, lists, with_nodes=with_nodes, promise=promise, progress=progress)
 
 
 def _listed(

@@ -3,7 +3,7 @@
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ def write_lists(
     batches: Iterable[Batch],
     *,
     with_nodes: bool = False,
+    promise: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Counts:
     """Write the short lists of items, batch by batch, to a file that appears only when it is complete.
@@ -42,13 +43,14 @@ def write_lists(
         batches: Names of items, the list of each (``None`` if it could not be read), and the number of all
             items.
         with_nodes: Whether the answers are made of nodes of a taxonomy, which are then written too.
+        promise: What the lists promise, to be written into each line of a ``.jsonl`` file.
         progress: Function that is called with the number of items done and in all.
 
     Raises:
         ValueError: If there are items, but none that could be read.
     """
     items = readable = members = 0
-    with replacing(out) as temporary, _open_writer(temporary, with_nodes) as writer:
+    with replacing(out) as temporary, _open_writer(temporary, with_nodes, promise) as writer:
         for names, lists, total in batches:
             items += len(names)
             for name, candidates in zip(names, lists, strict=True):
@@ -112,8 +114,8 @@ def _number(value: float | None) -> str:
 
 
 class _JsonLinesWriter(ListWriter):
-    def __init__(self, file: TextIO, with_nodes: bool) -> None:
-        self._file, self._with_nodes = file, with_nodes
+    def __init__(self, file: TextIO, with_nodes: bool, promise: Mapping[str, Any] | None) -> None:
+        self._file, self._with_nodes, self._promise = file, with_nodes, promise
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         listed = [
@@ -127,6 +129,8 @@ class _JsonLinesWriter(ListWriter):
                 {"name": node.name, "level": node.level, "mass": node.mass, "size": node.size}
                 for node in nodes
             ]
+        if self._promise is not None:
+            content["promise"] = self._promise
         self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
@@ -170,7 +174,7 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def _open_writer(path: Path, with_nodes: bool) -> Iterator[ListWriter]:
+def _open_writer(path: Path, with_nodes: bool, promise: Mapping[str, Any] | None) -> Iterator[ListWriter]:
     """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
@@ -181,4 +185,5 @@ def _open_writer(path: Path, with_nodes: bool) -> Iterator[ListWriter]:
             writer.close()
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
-            yield (_CsvWriter if suffix == ".csv" else _JsonLinesWriter)(file, with_nodes)
+            is_csv = suffix == ".csv"
+            yield _CsvWriter(file, with_nodes) if is_csv else _JsonLinesWriter(file, with_nodes, promise)

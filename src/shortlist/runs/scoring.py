@@ -1,6 +1,6 @@
 """Score whole parts of the data, and make the score map, predictors and results from the scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -215,13 +215,25 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
     comes of them: these rows calibrated, or chose.
     """
     scores, target = run.score_blocks(part)
-    results = evaluate(scores, target, run.predictors(), run.class_table, shown=run.shown())
+    predictors = run.predictors()
+    if run.info().get("tuned") and run.recipe.calibration.rows == "shared":
+        _note_choice(predictors)
+    results = evaluate(scores, target, predictors, run.class_table, shown=run.shown())
     if part == "test" and not validation_is_test(run.recipe):
         run.save_promises({name: sets.promise for name, sets in results.sets.items() if sets.promise})
     else:
         results = without_measured(results)
     run.save_results(results, part)  # last: where it is there, all is
     return results
+
+
+def _note_choice(predictors: Mapping[str, SetPredictor]) -> None:
+    """Note that the rows of a calibration also chose the options of the method, as a suite does."""
+    for predictor in predictors.values():
+        if predictor.report is not None:
+            before = predictor.report.rows_also.replace(" and ", ", ")
+            also = f"{before} and chose the options" if before else "chose the options"
+            predictor.report = replace(predictor.report, rows_also=also)
 
 
 def without_measured(results: Results) -> Results:
