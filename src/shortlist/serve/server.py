@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shortlist.serve.app import make_app
+from shortlist.serve.connection import HEAD_BYTES, connection_class
 from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.service import Service
@@ -70,9 +71,12 @@ def serve(
         log_level=log_level,
         server_header=False,
         proxy_headers=False,  # anybody could choose an address for the limit of rate
+        http=connection_class(),
+        ws="none",
+        limit_concurrency=8 * service.limits.requests,  # connections, silent ones too
         timeout_keep_alive=15,
         timeout_graceful_shutdown=30,
-        h11_max_incomplete_event_size=64 << 10,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again took a third of the time
