@@ -1,8 +1,7 @@
-"""Pl@ntNet's own example clients against a server of ours; they are not part of this repository.
+"""Pl@ntNet's own clients against a server of ours; they are not part of this repository.
 
-git clone https://github.com/plantnet/my.plantnet
-(cd my.plantnet/examples/post/js && npm install) && (cd my.plantnet/benchmark/js && npm install)
-PLANTNET_EXAMPLES=my.plantnet pytest -m slow tests/serve/test_plantnet_clients.py
+Get the repository ``my.plantnet`` of ``plantnet``, run ``npm install`` in its folders ``examples/post/js`` and
+``benchmark/js``, and name it: ``PLANTNET_EXAMPLES=my.plantnet pytest tests/serve/test_plantnet_clients.py``.
 """
 
 import json

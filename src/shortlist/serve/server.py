@@ -15,6 +15,8 @@ from shortlist.serve.service import Service
 
 __all__ = ["Follow", "serve"]
 
+_CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
+
 
 @dataclass(frozen=True)
 class Follow:
@@ -73,7 +75,7 @@ def serve(
         proxy_headers=False,  # anybody could choose an address for the limit of rate
         http=connection_class(),
         ws="none",
-        limit_concurrency=8 * service.limits.requests,  # connections, silent ones too
+        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=HEAD_BYTES,
