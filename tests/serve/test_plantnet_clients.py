@@ -1,6 +1,6 @@
 """Pl@ntNet's own clients against a server of ours; they are not part of this repository.
 
-Get the repository ``my.plantnet`` of ``plantnet``, run ``npm install`` in its folders ``examples/post/js`` and
+Get the repository ``my.plantnet`` of ``plantnet``, run ``npm install`` in its ``examples/post/js`` and
 ``benchmark/js``, and name it: ``PLANTNET_EXAMPLES=my.plantnet pytest tests/serve/test_plantnet_clients.py``.
 """
 
