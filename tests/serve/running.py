@@ -10,11 +10,11 @@ import uvicorn
 
 
 @contextmanager
-def running(app) -> Iterator[str]:
+def running(app, **options) -> Iterator[str]:
     """Give the address of a running server."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False)
+    config = uvicorn.Config(app, log_config=None, access_log=False, **options)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

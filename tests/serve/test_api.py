@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shortlist.serve import schemas
+from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits, RateLimit
 from shortlist.serve.refusals import Refusal
 from tests.serve.parts import TREES, files, make_model, picture, png
@@ -277,3 +278,46 @@ def test_a_model_that_takes_no_pictures_is_refused(model):
 
     with pytest.raises(ValueError, match="must have a preprocessing"):
         Service(make_model(preprocessing=None))
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    "key", ["ключ-ключ-ключ-ключ", "key with spaces in it", "\ufeffabcdefghijklmnopqrst"]
+)
+def test_keys_that_no_header_can_carry_are_refused(tmp_path, key):
+    file = tmp_path / "keys"
+    file.write_text(f"{key}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="printable ASCII"):
+        Keys(file)
+
+
+@pytest.mark.errors
+def test_odd_keys_of_clients_are_wrong_and_no_more(start, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("0123456789abcdef\n")
+    client = start(keys=file)
+    for value in (b"\xff\xfe", "ключ".encode(), b"0123456789abcdef\x00", b" " * 100, b"a" * 60_000):
+        for head in ({b"x-api-key": value}, {b"authorization": b"Bearer " + value}):
+            assert client.get("/v1/model", headers=list(head.items())).status_code == 401
+    for value in ("%00", "%FF", "%F0%9F%8C%B3", "%ED%A0%80", "a&api-key=b"):
+        assert client.post(f"/v2/identify/all?api-key={value}", files=files(png())).status_code == 401
+        assert client.get(f"/v1/images/0-0?signature={value}").status_code == 401
+    assert client.get("/v1/model", headers={"x-api-key": "0123456789abcdef"}).status_code == 200
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 60_000,
+        b'{"a":' * 12_000,
+        b'{"verb": "bad_image", "shown": [' + b'"q1",' * 12_000 + b'"q1"]}',
+        b'{"verb": "bad_image", "note": 1' + b"0" * 60_000 + b"}",
+        b'{"verb": "bad_image", "note": "\\ud800"}',
+        b"\xff\xfe\x00",
+        b'{"verb": "bad_image", "verb": NaN}',
+    ],
+)
+def test_json_that_is_made_to_hurt_is_refused(client, body):
+    response = client.post("/v1/feedback", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 422 and len(response.text) < 1000

@@ -1,6 +1,9 @@
 """Where an image is decoded makes no difference."""
 
 import asyncio
+import struct
+import time
+import zlib
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from shortlist.serve.decoding import Decoder
 from shortlist.serve.limits import Limits
 from shortlist.serve.refusals import BadImage
 from tests.serve.parts import picture, png
+from tests.serve.test_bad_uploads import chunk, png_of_size, text_bomb
 
 
 def test_small_requests_and_others_give_the_same(model, monkeypatch):
@@ -26,4 +30,19 @@ def test_small_requests_and_others_give_the_same(model, monkeypatch):
         torch.testing.assert_close(model.preprocessing.normalized(pixels), expected, rtol=0, atol=0)
     with pytest.raises(BadImage):
         asyncio.run(decoder.object(contents))
+    decoder.close()
+
+
+@pytest.mark.errors
+def test_small_files_that_hold_much_are_no_work_for_the_thread_of_http(model):
+    """Pixels that go on for 100 MB behind 64 x 64 of them, a comment of 100 MB, a very large size."""
+    long_rows = zlib.compress(bytes(100_000_000), 9)
+    head = struct.pack(">IIBBBBB", 64, 64, 8, 0, 0, 0, 0)
+    endless = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", long_rows) + chunk(b"IEND", b"")
+    decoder = Decoder(model, Limits())
+    for content in (endless, text_bomb(), png_of_size(7000, 7000)):
+        used = time.thread_time()
+        found = decoder._small([content])
+        assert time.thread_time() - used < 0.1  # to unpack 100 MB takes 0.2 s or more
+        assert found == [None] or isinstance(found[0], BadImage | torch.Tensor)
     decoder.close()

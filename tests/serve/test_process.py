@@ -1,6 +1,7 @@
 """The command itself, in a process of its own, at an address of this machine."""
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -162,3 +163,42 @@ def test_a_folder_that_is_no_model_is_refused_in_a_line(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "is not a folder with a saved model" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_memory_does_not_grow_with_the_number_of_requests(server):
+    contents = [png(1), png(2, (300, 200)), b"no image", png(3)[:40]]
+
+    def send(number: int) -> int:
+        some = files(*([contents[number % 4]] * (1 + number % 5)))
+        path = "/v1/identify/batch" if number % 3 else "/v1/identify"
+        options = {"top": 1 + number % 3, "limit": 1 + number % 100}
+        return client.post(f"{server.address}{path}", params=options, files=some).status_code
+
+    def resident() -> float:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+    with httpx.Client(timeout=60) as client, ThreadPoolExecutor(8) as clients:
+        list(clients.map(send, range(500)))
+        before = resident()
+        statuses = set(clients.map(send, range(2000)))
+    assert statuses <= {200, 415, 422}
+    print(f"MB: {before:.0f} after 500 requests, {resident():.0f} after 2,500")
+    assert resident() - before < 20
+
+
+def test_a_model_that_is_replaced_changes_nothing_until_the_next_start(folder, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    server = Server(own, tmp_path)
+    try:
+        before = httpx.post(f"{server.address}/v1/identify", files=files(png(1))).json()
+        shutil.rmtree(own)
+        own.mkdir()
+        (own / "model.json").write_text("{}")
+        after = httpx.post(f"{server.address}/v1/identify", files=files(png(1))).json()
+        assert {**after, "seconds": 0} == {**before, "seconds": 0}
+        assert httpx.get(f"{server.address}/v1/model").status_code == 200
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) in (0, -signal.SIGTERM)

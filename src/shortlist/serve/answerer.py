@@ -127,6 +127,8 @@ class Answerer:
         if choice.coverage is not None:
             ladder.coverage_rank(choice.coverage)
         elif choice.average is not None:
+            if ladder.max_size < 1:
+                raise ValueError("average must not be given: the model has one class")
             if not 1 <= choice.average <= ladder.max_size:
                 raise ValueError(f"average must be from 1 to {ladder.max_size:g}, got {choice.average:g}")
 

@@ -11,7 +11,7 @@ from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.limits import Limits, busy
 from shortlist.serve.metrics import Metrics
 
-__all__ = ["Batcher"]
+__all__ = ["Batcher", "Future"]
 
 _LOG = logging.getLogger("shortlist.serve")
 Future = asyncio.Future[Answer]
@@ -128,7 +128,9 @@ class Batcher:
 
     def _work(self, batch: list[tuple[Query, Future]]) -> None:
         start = time.perf_counter()
-        wanted = [(query, future) for query, future in batch if not future.cancelled()]
+        wanted = [
+            (query, future) for query, future in batch if not future.done()
+        ]  # but of clients that went away
         results: Sequence[Answer | Exception]
         try:
             results = self._answer([query for query, _ in wanted])

@@ -127,7 +127,7 @@ def _choices(model: Model) -> dict[str, Any]:
     return {
         "predictor": list(model.predictors),
         "top": {"min": 1, "max": len(model.classes)},
-        "average": None if ladder is None else {"min": 1, "max": ladder.max_size},
+        "average": None if ladder is None or ladder.max_size < 1 else {"min": 1, "max": ladder.max_size},
         "coverage": None if ladder is None else {"above": 0, "below": 1},
         "macro": summary is not None and summary.macro is not None,
     }

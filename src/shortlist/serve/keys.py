@@ -17,8 +17,8 @@ class Keys:
     """The keys that are allowed; none are needed if there is no file.
 
     Args:
-        path: Text file with one key per line, of at least 16 characters; lines with ``#`` at their start are
-            comments. Only hashes of the keys are kept in memory.
+        path: Text file with one key per line, of at least 16 ASCII characters; lines with ``#`` at
+            their start are comments. Only hashes of the keys are kept in memory.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -32,6 +32,8 @@ class Keys:
             raise ValueError(f"{path} must have at least one key, one per line, got none")
         if min(map(len, keys)) < _SHORTEST:
             raise ValueError(f"{path} must have keys of at least {_SHORTEST} characters, got a shorter one")
+        if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
+            raise ValueError(f"{path} must have keys of printable ASCII characters, which a header can carry")
         self._hashes = frozenset(map(_hash, keys))
 
     @property

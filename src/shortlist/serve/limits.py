@@ -1,11 +1,13 @@
 """Limits of requests: sizes, numbers, rates. Each has a clear answer when it is reached."""
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from shortlist.serve.refusals import Refusal
 
@@ -87,6 +89,25 @@ class Held:
 
     def __init__(self, admission: Admission) -> None:
         self._admission, self._bytes, self._arriving = admission, 0, True
+        self._awaited: list[asyncio.Future[Any]] | None = []  # none once the client is gone
+
+    def awaits(self, futures: Sequence[asyncio.Future[Any]]) -> None:
+        """Note what the client waits for."""
+        if self._awaited is not None:
+            self._awaited.extend(futures)
+
+    def gone(self) -> None:
+        """Give up what the client waited for: what is still in the queue is not worked on."""
+        for future in self._awaited or ():
+            if not future.done():
+                future.set_exception(_gone())
+                future.exception()  # of several nobody may look at each
+        self._awaited = None
+
+    def check(self) -> None:
+        """Refuse to go on if the client is gone."""
+        if self._awaited is None:
+            raise _gone()
 
     def arrived(self) -> None:
         """Note that nothing more is to be read or decoded: the request waits for the model, or is done."""
@@ -105,6 +126,10 @@ class Held:
         self.arrived()
         self._admission.held -= self._bytes
         self._bytes = 0
+
+
+def _gone() -> Refusal:
+    return Refusal(400, "gone", "The client went away.")
 
 
 def busy(reason: str) -> Refusal:

@@ -8,11 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shortlist.serve.app import make_app
+from shortlist.serve.connection import HEAD_BYTES, connection_class
 from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.service import Service
 
 __all__ = ["Follow", "serve"]
+
+_CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,12 @@ def serve(
         log_level=log_level,
         server_header=False,
         proxy_headers=False,  # anybody could choose an address for the limit of rate
+        http=connection_class(),
+        ws="none",
+        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=30,
-        h11_max_incomplete_event_size=64 << 10,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again took a third of the time

@@ -16,8 +16,9 @@ from starlette.requests import Request
 from shortlist.index import ImageIndex
 from shortlist.model import Model
 from shortlist.serve.answerer import Answerer
-from shortlist.serve.batching import Batcher
+from shortlist.serve.batching import Batcher, Future
 from shortlist.serve.card import model_card, model_version, run_facts
+from shortlist.serve.connection import GONE
 from shortlist.serve.decoding import Decoder
 from shortlist.serve.exchange import Answer, Choice, Query
 from shortlist.serve.feedback import FeedbackDesk
@@ -118,6 +119,7 @@ class Service:
         """Let a request in by key, rate and number; give what it holds, and what is left of the rate."""
         left = self.rate.take(self.client(request, key))
         with self.admission.request() as held:
+            request.scope[GONE] = held.gone
             yield held, left
 
     def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
@@ -149,9 +151,16 @@ class Service:
         classes = self.classes_of(options)
         images = await self.decoder.object([upload.content for upload in uploads])
         query = Query(images, choice, classes, options.limit, options.related_images)
-        (future,) = self.batcher.submit([query])
-        held.arrived()
+        (future,) = self._submit([query], held)
         return await future
+
+    def _submit(self, queries: Sequence[Query], held: Held) -> list[Future]:
+        """Put queries into the queue, unless the client is gone."""
+        held.check()
+        futures = self.batcher.submit(queries)
+        held.awaits(futures)
+        held.arrived()
+        return futures
 
     async def answer_each(
         self, uploads: Sequence[Upload], options: BatchOptions, held: Held
@@ -164,8 +173,7 @@ class Service:
             for images in decoded
             if not isinstance(images, BadImage)
         ]
-        answers = iter(self.batcher.submit(queries))
-        held.arrived()
+        answers = iter(self._submit(queries, held))
         return [images if isinstance(images, BadImage) else await next(answers) for images in decoded]
 
     def image_form(self, image: Any) -> dict[str, Any]:

@@ -175,9 +175,9 @@ function candidateItem(candidate, inSet) {
   confirm.addEventListener("click", () => reply("confirm", candidate.id));
   return make(
     "li", { className: inSet ? "candidate" : "candidate outside" },
-    make("div", { className: "head" }, make("h3", { textContent: candidate.name }),
+    make("div", { className: "head" }, make("h3", { dir: "auto", textContent: candidate.name }),
       candidate.rare ? make("span", { className: "badge", textContent: words.rare }) : null),
-    unlike.length ? make("p", { className: "parents", textContent: unlike.join(" · ") }) : null,
+    unlike.length ? make("p", { className: "parents", dir: "auto", textContent: unlike.join(" · ") }) : null,
     make("p", { className: "chance" }, bar,
       make("span", { className: "hidden-words", textContent: say(words.probability, { value }) }),
       make("span", { "@aria-hidden": "true", textContent: value })),
@@ -256,7 +256,7 @@ async function search() {
   const answer = await fetched(`/v1/classes?limit=8&search=${encodeURIComponent(text)}`).catch(() => null);
   if (number !== searching || !answer) return;
   const items = answer.classes.map((one) => {
-    const button = make("button", { type: "button", textContent: one.name });
+    const button = make("button", { type: "button", dir: "auto", textContent: one.name });
     button.addEventListener("click", () => {
       at("search").value = "";
       at("found").replaceChildren();
@@ -277,7 +277,7 @@ function keepForLater() {
     const first = one.answer.candidates[0];
     const name = first ? first.name : words.no_name;
     const button = make("button", { type: "button", "@aria-label": say(words.history_item, { name }) },
-      make("img", { src: one.photos[0].url, alt: "" }), make("span", { textContent: name }));
+      make("img", { src: one.photos[0].url, alt: "" }), make("span", { dir: "auto", textContent: name }));
     button.addEventListener("click", () => {
       keepForLater();
       request += 1;

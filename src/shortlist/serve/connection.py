@@ -1,0 +1,77 @@
+"""Connections with bounds that the web server lacks: of heads, of silence, and of work nobody waits for."""
+
+import asyncio
+from typing import Any
+
+__all__ = ["GONE", "HEAD_BYTES", "SECONDS", "connection_class"]
+
+HEAD_BYTES = 64 << 10  # of a request, before its body
+SECONDS = 15.0  # for the head of a request, and to take the rest of an answer before the connection is cut
+GONE = "shortlist.gone"  # in the scope of a request: a function to be called when the client goes away
+_ANSWER = "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+def connection_class() -> type[asyncio.Protocol]:
+    """Return the protocol of uvicorn, the faster one if it is installed, with more bounds."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol as Base
+
+    return _bounded(Base)
+
+
+def _bounded(base: Any) -> type[asyncio.Protocol]:
+    class Connection(base):
+        """A connection of one client.
+
+        The head of a request must be there in time and must not be too large. A client that does not take its
+        answer is cut off. Work for a client that went away is dropped.
+        """
+
+        _head_bytes = 0
+        _head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait_for_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.transport.is_closing():
+                return
+            if self.cycle is not None and not self.cycle.response_complete:  # a head is there
+                self._head_bytes = 0
+                self._stop_waiting()
+                return
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse("431 Request Header Fields Too Large")
+            elif self._head_timer is None:
+                self._wait_for_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.scope.get(GONE, lambda: None)()
+            super().connection_lost(exc)
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self.loop.call_later(SECONDS, self.transport.abort)  # what was not read by then never will be
+
+        def _wait_for_head(self) -> None:
+            self._head_timer = self.loop.call_later(SECONDS, self._refuse, "408 Request Timeout")
+
+        def _stop_waiting(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+        def _refuse(self, status: str) -> None:
+            self._stop_waiting()
+            if not self.transport.is_closing():
+                self.transport.write(_ANSWER.format(status).encode())
+                self.transport.close()
+
+    return Connection

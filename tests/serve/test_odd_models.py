@@ -1,0 +1,116 @@
+"""Models with one class, or very many, and names that would break a page that trusts them."""
+
+import pytest
+import torch
+from torch import nn
+
+from shortlist import ClassTable, Model
+from shortlist.model import CalibrationSummary
+from shortlist.scores import PriorRecord, ScoreMap
+from shortlist.serve.app import make_app
+from shortlist.serve.service import Service
+from tests.serve.parts import PREPARE, files, png
+from tests.serve.running import running
+from tests.serve.test_page import browser, draw, names  # noqa: F401 (browser is a fixture)
+
+ODD = (
+    '<img src=x onerror="window.hacked=1">',
+    "</script><script>window.hacked=1</script>",
+    "'\"--><b>bold</b>",
+    "\u202egnirts desrever",
+    "שלום (Hebrew)",
+    "x" * 400,
+    "{name} {count} $& $1",
+    "=HYPERLINK('http://example.com')",
+)
+
+
+def model_of(labels, **options) -> Model:
+    number = len(labels)
+    table = ClassTable(labels, ids=[f"c{i}" for i in range(number)], counts=[30] * number, **options)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, number))
+    torch.manual_seed(0)
+    network[1].weight.data = 2 * torch.randn(number, 4)
+    score_map = ScoreMap(number, contains=PriorRecord.training(table.class_counts))
+    scores = 2 * torch.randn(60, number)
+    target = torch.multinomial(scores.softmax(1), 1).squeeze(1)
+    summary = CalibrationSummary.of_rows(scores, target, score_map, table)
+    about = {"name": labels[0][:50]}
+    parts = {"preprocessing": PREPARE, "score_map": score_map, "summary": summary, "about": about}
+    return Model.from_parts(network, table, **parts)
+
+
+@pytest.fixture
+def opened(browser, tmp_path):  # noqa: F811
+    """Open the page of a model; at the end there was no error on it."""
+    pages = []
+
+    def open_page(address: str):
+        view = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+        view.troubles = []
+        view.on("console", lambda message: view.troubles.append(message.text))
+        view.on("pageerror", lambda error: view.troubles.append(str(error)))
+        view.goto(address)
+        pages.append(view)
+        return view
+
+    yield open_page
+    for view in pages:
+        assert view.troubles == []
+        view.context.close()
+
+
+def app_of(model, tmp_path):
+    return make_app(Service(model, feedback=tmp_path / "feedback"))
+
+
+def test_names_are_text_and_nothing_else(opened, tmp_path):
+    model = model_of(ODD, parents={"genus": tuple(reversed(ODD))})
+    with running(app_of(model, tmp_path)) as address:
+        view = opened(address)
+        draw(view)
+        view.wait_for_selector("li.candidate")
+        view.locator("#slider").fill("8")
+        if view.locator("#less-likely").is_visible():
+            view.locator("#less-likely").click()
+        shown = view.locator("li.candidate h3").evaluate_all("all => all.map((one) => one.textContent)")
+        assert sorted(shown) == sorted(ODD)
+        assert view.evaluate("document.documentElement.scrollWidth") <= 390
+        directions = view.locator("li.candidate h3").evaluate_all("all => all.map((one) => one.dir)")
+        assert set(directions) == {"auto"}
+        view.locator("#search").fill("<img")
+        view.locator("#found button").first.click()
+        view.get_by_text("Thank you. Your answer is kept.").wait_for()
+        assert view.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("number", [1, 2, 1000])
+def test_any_number_of_classes_has_a_page(opened, tmp_path, number):
+    model = model_of([f"class {i}" for i in range(number)])
+    with running(app_of(model, tmp_path)) as address:
+        views = [opened(address), opened(address)]  # two tabs
+        for view in views:
+            draw(view)
+            view.wait_for_selector("li.candidate")
+        last = int(views[0].locator("#slider").get_attribute("max"))
+        for place in (0, last):
+            views[0].locator("#slider").fill(str(place))
+            assert len(names(views[0])) <= min(number, 60)
+        assert len(names(views[0])) >= 1
+        views[1].locator("li.candidate button.confirm").first.click()
+        views[1].get_by_text("Thank you. Your answer is kept.").wait_for()
+
+
+@pytest.mark.parametrize("number", [1, 2, 1000])
+def test_any_number_of_classes_has_answers(start, number):
+    client = start(made=model_of([f"class {i}" for i in range(number)]), index=None)
+    for query in ("", "top=1", "coverage=0.999", "coverage=0.001", "average=1", "limit=100"):
+        answer = client.post(f"/v1/identify?{query}", files=files(png(1)))
+        if number == 1 and "average" in query:
+            assert answer.status_code == 422 and "the model has one class" in answer.text
+            assert client.get("/v1/model").json()["choices"]["average"] is None
+            continue
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["candidates"]) == min(number, 100 if "limit" in query else 20)
+    assert client.get("/v1/model").status_code == 200
+    assert client.post("/v2/identify/all?nb-results=1000", files=files(png(1))).status_code == 200
