@@ -142,7 +142,13 @@ def test_what_cannot_be_indexed(trained, tmp_path):
         ("index", tmp_path / "model", "--images", tmp_path / "fir"): "must have folders that are called as",
         ("index", tmp_path / "nowhere"): "nowhere is not a folder with a saved model",
         ("index", tmp_path / "model", "--compact"): "index is not an index of images",
-        ("index", tmp_path / "model", "--compact", "--images", tmp_path): "give no --images and no --network",
+        (
+            "index",
+            tmp_path / "model",
+            "--compact",
+            "--images",
+            tmp_path,
+        ): "change the index alone: give no --images",
         ("index", trained / "run", "--out", tmp_path): "is not an index of images: it has no index.json, but",
     }
     for words, said in cases.items():

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +76,8 @@ def predict(
     if as_json and out is not None and not piped:
         raise ValueError(f"--json writes to a pipe: leave --out out, got {out}")
     to_file = None if piped else out
-    with progress_report() as report, warnings_as_lines():
+    # lists that are printed as they come are progress enough
+    with nullcontext(None) if to_file is None else progress_report() as report, warnings_as_lines():
         loaded = Model.load(model, network=own_network(model, network))
         counts = predict_files(
             loaded,
@@ -86,7 +88,7 @@ def predict(
             top=top,
             batch_size=batch_size,
             path_column=path_column,
-            progress=lambda done, total: report("predicting", done, total, {}),
+            progress=None if report is None else lambda done, total: report("predicting", done, total, {}),
         )
     for_people = not piped and not as_json
     if to_file is None and for_people:
