@@ -56,8 +56,8 @@ def score(
 ) -> None:
     """Score rows by a model, and keep the best classes of each and all that metrics and sets need.
 
-    Each shard of rows becomes a parquet file. If the command is stopped, give it again: it goes on where it
-    was. Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
+    Each shard of rows becomes a parquet file. If the command is stopped, give it again, and it continues.
+    Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
     evaluate --scores.
     """
     from dataclasses import asdict
