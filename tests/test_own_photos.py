@@ -58,7 +58,7 @@ def commands() -> list[list[str]]:
 @pytest.mark.slow
 def test_the_commands_and_the_code_of_the_page_run(folder):
     verbs = [words[1] for words in commands()]
-    assert verbs == ["data", "init", "train", "predict", "report", "index"]
+    assert verbs == ["data", "init", "train", "predict", "predict", "report", "index"]
     for words in commands():
         short = ["--set", "epochs=2", "--set", "data.image_size=32"] if words[1] == "train" else []
         command = [sys.executable, "-m", "shortlist", *words[1:], *short]

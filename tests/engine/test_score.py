@@ -170,7 +170,7 @@ def test_the_commands(world, tmp_path):
         "score",
         folder / "model",
         folder / "rows",
-        "--part",
+        "--split",
         "test",
         "-o",
         tmp_path / "out",

@@ -69,8 +69,8 @@ def embed(
 ) -> None:
     """Embed images by a network, and write a data set of embeddings (data: embeddings) in half precision.
 
-    If the command is stopped, give it again: it goes on where it was. Images that cannot be read are left
-    out, counted, and named in embeddings.json. --size, --resize, --mean, --std, --pixels and --interpolation
+    If the command is stopped, give it again, and it continues. Images that cannot be read are left out,
+    counted, and named in embeddings.json. --size, --resize, --mean, --std, --pixels and --interpolation
     say how images are prepared for a function of your own; a saved model and timm know it.
     """
     from dataclasses import asdict

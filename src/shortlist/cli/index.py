@@ -30,7 +30,8 @@ def index(
         ),
     ] = None,
     max_per_class: Annotated[
-        int, typer.Option(help="Of a class with more images, keep so many that are spread over it.")
+        int,
+        typer.Option(help="Largest number of images of a class. Of more, those that differ most are kept."),
     ] = 2000,
     batch_size: Annotated[int, typer.Option(help="Number of images that are embedded at a time.")] = 64,
     delete: Annotated[
@@ -47,8 +48,8 @@ def index(
 ) -> None:
     """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
 
-    If the command is stopped, give it again: it goes on where it was. Given later, it adds the images that
-    are new. Opening a run or a model never runs code that it names.
+    If the command is stopped, give it again, and it continues. If there are new images later, the same
+    command adds them. Opening a run or a model never runs code that it names.
     """
     folder = model / "index" if out is None else out
     if (delete or compact) and any(one is not None for one in (images, network, data)):

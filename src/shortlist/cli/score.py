@@ -45,9 +45,9 @@ def score(
         typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
     ] = None,
     keep: Annotated[int, typer.Option(help="Number of best classes to keep of each row.", min=1)] = 64,
-    part: Annotated[
+    split: Annotated[
         str | None,
-        typer.Option(help="Only this part of a folder with train, val and test.", show_default=False),
+        typer.Option(help="Only this split of a folder with train, val and test.", show_default=False),
     ] = None,
     shard_rows: Annotated[int, typer.Option(help="Number of rows of a part.", min=1)] = 4096,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
@@ -56,8 +56,8 @@ def score(
 ) -> None:
     """Score rows by a model, and keep the best classes of each and all that metrics and sets need.
 
-    Each shard of rows becomes a parquet file. If the command is stopped, give it again: it goes on where it
-    was. Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
+    Each shard of rows becomes a parquet file. If the command is stopped, give it again, and it continues.
+    Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
     evaluate --scores.
     """
     from dataclasses import asdict
@@ -76,7 +76,7 @@ def score(
         ids = read_class_table(model_folder(model)).ids
         counts = score_shards(
             source,
-            find_shards(rows, ids, shard_rows=shard_rows, part=part),
+            find_shards(rows, ids, shard_rows=shard_rows, part=split),
             out.absolute(),
             keep=keep,
             workers=workers,

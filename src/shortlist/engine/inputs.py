@@ -71,7 +71,7 @@ def _chosen(parts: dict, part: str | None, path: Path) -> list[str]:
         return list(parts)
     if part not in parts:
         raise ValueError(
-            f"--part must be one of {', '.join(filter(None, parts)) or 'none'} of {path}, got {part!r}"
+            f"--split must be one of {', '.join(filter(None, parts)) or 'none'} of {path}, got {part!r}"
         )
     return [part]
 
