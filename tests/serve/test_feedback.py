@@ -148,3 +148,23 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
 def test_without_admin_keys_nothing_can_be_deleted_over_http(client):
     refused = client.delete("/v1/feedback/people/p1")
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "no_admin_keys"
+
+
+def test_a_share_of_requests_is_drawn_for_the_audit_with_a_wide_list(model, tmp_path):
+    service = Service(model, index=Index(), feedback=tmp_path / "store", audit=0.3)
+    with TestClient(make_app(service)) as client:
+        answers = [listed(client, seed=seed, top=1, limit=1) for seed in range(120)]
+        assert [one["audit"] for one in answers[:20]] == [
+            listed(client, seed=seed, top=1, limit=1)["audit"] for seed in range(20)
+        ]
+        drawn = [one for one in answers if one["audit"]]
+        assert len(drawn) == pytest.approx(36, abs=15)  # three standard deviations
+        assert {len(one["candidates"]) for one in drawn} == {6}
+        assert {len(one["candidates"]) for one in answers if not one["audit"]} == {1}
+        assert client.get("/v1/model").json()["feedback"] is None
+        service._drift_until = -1.0
+        for one in drawn:
+            said = {"verb": "confirm", "class_id": one["candidates"][0]["id"], "receipt": one["receipt"]}
+            assert client.post("/v1/feedback", json=said).status_code == 201
+        told = client.get("/v1/model").json()["feedback"]
+        assert f"of {len(drawn)} audited lists hold the class" in told["words"] and not told["is_below"]
