@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-import loop
+import loop  # pyright: ignore[reportMissingImports]
 
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import stats_of
@@ -32,7 +32,9 @@ def test_answers_become_models(tmp_path):
         assert len(releases) == sum(one["released"] for one in rounds)
         # what the loop asserts in each round, once more: by hash, no frozen image is learned from
         frozen = loop.hashes(tmp_path / "first" / "test")
-        assert frozen and not frozen & loop.hashes(tmp_path / rule / f"round-{size.rounds}" / "data" / "train")
+        assert frozen and not frozen & loop.hashes(
+            tmp_path / rule / f"round-{size.rounds}" / "data" / "train"
+        )
     curves = found["thresholds"]
     assert curves["naive"][-1][1] < 0.75 < curves["semi-bandit"][-1][1]
     assert (tmp_path / "loop.svg").read_text().startswith("<?xml") and json.dumps(found)
