@@ -43,7 +43,7 @@ async def post_all(address: str, names: list[str], kill_after: int | None, pid: 
     return kept
 
 
-@pytest.mark.parametrize("kill_after", [1, 300, 1200])
+@pytest.mark.parametrize("kill_after", [1, 900])
 def test_acknowledged_answers_survive_a_kill_and_none_is_there_twice(folder, tmp_path: Path, kill_after):
     names = [f"answer {number}" for number in range(POSTS)]
     store = tmp_path / "feedback"
