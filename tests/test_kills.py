@@ -23,6 +23,8 @@ from shortlist.feedback.doctor import examine_store
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
 from shortlist.recipes.recipe import make_recipe
+from shortlist.releases import Releases
+from shortlist.releases.doctor import examine_releases
 from shortlist.runs.doctor import examine
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again
@@ -360,3 +362,28 @@ def test_a_new_store_of_feedback(tmp_path):
         in_a_child(go(folder), folder)
         assert contents_of(folder / "store") == contents_of(whole / "store"), step
         assert files_of(folder) == files_of(whole) and examine_store(folder / "store") == [], step
+
+
+def test_a_release(tmp_path):
+    """Killed at any step, the current release is the one before or the new one, and is whole."""
+    for name, seed in (("first", 0), ("second", 1)):
+        torch.manual_seed(seed)
+        make_model().save(tmp_path / name)
+    before = tmp_path / "before"
+    Releases(before).add(tmp_path / "first", who="ann")
+    whole = Path(shutil.copytree(before, tmp_path / "whole"))
+    steps = in_a_child(lambda: Releases(whole).add(tmp_path / "second", who="ann"), whole)
+    assert steps > 5
+    for step in range(steps):
+        place = Releases(shutil.copytree(before, tmp_path / f"killed-{step}"))
+        assert (
+            in_a_child(lambda place=place: place.add(tmp_path / "second", who="ann"), place.folder, step)
+            == -1
+        )
+        current = place.current()
+        assert current is not None and current.number in (1, 2)
+        assert examine(place.model_path(current)) == []
+        if current.number == 1:
+            in_a_child(lambda place=place: place.add(tmp_path / "second", who="ann"), place.folder)
+            assert [one.file for one in examine_releases(place.folder)] == [], step
+        assert [one.version for one in place.all()] == [one.version for one in Releases(whole).all()]

@@ -128,7 +128,13 @@ def test_release_list_and_roll_back_by_command(frozen, tmp_path):
     assert len(Model.load(Releases(place).model_path(first)).classes) == C
     code, _, err = run("releases", place, "--back")
     assert code == 2 and "no release before" in err
+    assert run("doctor", place)[0] == 0
+    damaged = place / "models" / second.version / "class_table.json"
+    damaged.write_text("[]")
+    code, out, _ = run("doctor", place)
+    assert code == 1 and f"models/{second.version}/class_table.json" in out
     (place / "releases.json").write_text("{}")
+    assert run("doctor", place)[0] == 1
     with pytest.raises(ReleasesError, match=r"releases.json"):
         Releases(place).current()
 

@@ -4,13 +4,16 @@ import hashlib
 import json
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 from shortlist.feedback import Shown
+from shortlist.feedback.votes import collect_votes
+from shortlist.predictors import NoveltyDetector
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, encoded, files, picture, png
+from tests.serve.parts import Index, encoded, files, make_model, picture, png
 
 SHA = hashlib.sha256(png(1)).hexdigest()
 
@@ -148,3 +151,47 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
 def test_without_admin_keys_nothing_can_be_deleted_over_http(client):
     refused = client.delete("/v1/feedback/people/p1")
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "no_admin_keys"
+
+
+def test_a_share_of_requests_is_drawn_for_the_audit_with_a_wide_list(model, tmp_path):
+    service = Service(model, index=Index(), feedback=tmp_path / "store", audit=0.3)
+    with TestClient(make_app(service)) as client:
+        answers = [listed(client, seed=seed, top=1, limit=1) for seed in range(60)]
+        assert [one["audit"] for one in answers[:20]] == [
+            listed(client, seed=seed, top=1, limit=1)["audit"] for seed in range(20)
+        ]
+        drawn = [one for one in answers if one["audit"]]
+        assert len(drawn) == pytest.approx(18, abs=11)  # three standard deviations
+        assert {len(one["candidates"]) for one in drawn} == {6}
+        assert {len(one["candidates"]) for one in answers if not one["audit"]} == {1}
+        assert client.get("/v1/model").json()["feedback"] is None
+        service._drift_until = -1.0
+        for one in drawn:
+            said = {"verb": "confirm", "class_id": one["candidates"][0]["id"], "receipt": one["receipt"]}
+            assert client.post("/v1/feedback", json=said).status_code == 201
+        told = client.get("/v1/model").json()["feedback"]
+        assert f"of {len(drawn)} audited lists hold the class" in told["words"] and not told["is_below"]
+
+
+def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rate(tmp_path):
+    """Photos of the kind that the detector was calibrated on: at most a tenth of them are flagged."""
+    level, photos = 0.1, [png(seed) for seed in range(1000, 1080)]
+    plain = make_model()
+    known = plain.prepare([picture(seed) for seed in range(400)])
+    detector = NoveltyDetector(strangeness="probability", level=level, num_classes=6)
+    detector.calibrate(torch.zeros(400, dtype=torch.int64), scores=plain.scores(known))
+    service = Service(make_model(novelty=detector), index=Index(), feedback=tmp_path / "store")
+    flagged = set()
+    with TestClient(make_app(service)) as client:
+        for photo in photos:
+            answer = client.post("/v1/identify?receipt=true", files=files(photo)).json()
+            said = {"verb": "other_class", "class_id": "q1", "person": "p", "receipt": answer["receipt"]}
+            assert client.post("/v1/feedback", json=said).status_code == 201
+            if answer["status"] == "novel":
+                flagged.add(hashlib.sha256(photo).hexdigest())
+        events = list(service.feedback.store.events())
+    # beyond the promise by less than four standard deviations of 80 draws and 400 calibration rows
+    assert 0 < len(flagged) <= 80 * (level + 4 * (level * (1 - level) * (1 / 80 + 1 / 400)) ** 0.5)
+    voted = {vote.item for vote in collect_votes(events).votes}
+    assert voted == {hashlib.sha256(photo).hexdigest() for photo in photos} - flagged
+    assert len(collect_votes(events, with_novel=True).votes) == 80

@@ -24,10 +24,16 @@ def doctor(
     from shortlist.feedback.doctor import examine_store
     from shortlist.feedback.store import is_store
     from shortlist.index.doctor import examine_any
+    from shortlist.releases import is_releases
+    from shortlist.releases.doctor import examine_releases
+    from shortlist.runs.doctor import Finding
 
-    found = {
-        str(folder): examine_store(folder) if is_store(folder) else examine_any(folder) for folder in folders
-    }
+    def examine(folder: Path) -> list[Finding]:
+        if is_store(folder):
+            return examine_store(folder)
+        return examine_releases(folder) if is_releases(folder) else examine_any(folder)
+
+    found = {str(folder): examine(folder) for folder in folders}
     if as_json:
         print_json({folder: [asdict(one) for one in findings] for folder, findings in found.items()})
     else:

@@ -114,6 +114,38 @@ def review(
 
 
 @feedback_app.command()
+def drift(
+    store: Store,
+    promised: Annotated[
+        float | None, typer.Option(help="Coverage that lists promise, if what made them does not say so.")
+    ] = None,
+    reference: Annotated[int, typer.Option(help="First lists of a model to compare with.", min=20)] = 500,
+    recent: Annotated[int, typer.Option(help="Last lists that are compared.", min=20)] = 500,
+    as_json: AsJson = False,
+) -> None:
+    """Say for each model whether its lists still hold the class, by the audit, and whether scores shift.
+
+    The exit code is 1 if a promise is broken beyond its interval.
+    """
+    from dataclasses import asdict
+
+    from shortlist.cli._console import print_json
+    from shortlist.feedback.drift import find_drift
+    from shortlist.feedback.store import read_events
+
+    found = find_drift(read_events(store), promised=promised, reference=reference, recent=recent)
+    if as_json:
+        print_json({one.model: asdict(one) | {"is_below": one.is_below} for one in found})
+    else:
+        for one in found:
+            typer.echo(one.words())
+        if not found:
+            typer.echo("No answer to a list yet.")
+    if any(one.is_below for one in found):
+        raise typer.Exit(1)
+
+
+@feedback_app.command()
 def delete(
     store: Store,
     person: Annotated[str | None, typer.Option(help="Name of a person, as it was sent.")] = None,

@@ -60,6 +60,13 @@ def serve(
         Path | None,
         typer.Option(help="File with the keys by which people's data can be deleted over HTTP."),
     ] = None,
+    audit: Annotated[
+        float,
+        typer.Option(
+            help="Share of the requests with a receipt that are drawn for the audit, from 0 to 1: somebody "
+            "who knows should answer to these."
+        ),
+    ] = 0.0,
     max_image_mb: Annotated[float, typer.Option(help="Largest image, in megabytes.")] = 20,
     max_request_mb: Annotated[float, typer.Option(help="Largest request, in megabytes.")] = 50,
     max_pixels: Annotated[int, typer.Option(help="Largest number of pixels of an image.")] = 50_000_000,
@@ -112,7 +119,7 @@ def serve(
             index = folder / "index" if index is None and (folder / "index").is_dir() else index
             known = None if index is None else ImageIndex.open(index, model=opened)
             shared: dict[str, Any] = {"keys": known_keys, "admin_keys": admins, "feedback": desk}
-            return Service(opened, source=folder, index=known, limits=limits, **shared)
+            return Service(opened, source=folder, index=known, limits=limits, audit=audit, **shared)
 
         if is_releases(model):
             service = _following(Releases(model), open_service, index, desk.close)

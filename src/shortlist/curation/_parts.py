@@ -98,7 +98,7 @@ def read_frozen(path: str | Path) -> Frozen:
     return Frozen(
         test,
         {entry["observation"]: entry["split"] for entry in images.values()},
-        {entry["sha256"]: entry["observation"] for entry in images.values() if "sha256" in entry},
+        {entry["sha256"]: entry["observation"] for entry in images.values() if entry["split"] != "train"},
     )
 
 

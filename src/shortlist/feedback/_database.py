@@ -124,8 +124,8 @@ def create_tables(folder: Path, store: str) -> None:
         opened.execute("INSERT INTO state VALUES (?, 0)", (store,))
 
 
-def read_rows(folder: Path, store: str) -> Iterator[Row]:
-    """Give all rows in their order, each checked.
+def read_rows(folder: Path, store: str, *, last: int | None = None) -> Iterator[Row]:
+    """Give all rows, or the last ones, in their order, each checked.
 
     Raises:
         FeedbackError: If a row is damaged or missing, or the database is that of another store.
@@ -133,14 +133,17 @@ def read_rows(folder: Path, store: str) -> Iterator[Row]:
     with named_errors(folder), closing(connect(folder)) as opened:
         opened.execute("BEGIN")  # one state of the log, whoever writes meanwhile
         rows = check_state(opened, folder, store)
-        last = 0
-        for found in opened.execute("SELECT * FROM events ORDER BY number"):
-            row, last = Row(*found), last + 1
-            if row.number != last or not row.is_whole():
-                raise FeedbackError(f"{folder / NAME} is damaged or was changed: row {last} is not as it was")
+        number = 0 if last is None else max(0, rows - last)
+        query = "SELECT * FROM events WHERE number > ? ORDER BY number"
+        for found in opened.execute(query, (number,)):
+            row, number = Row(*found), number + 1
+            if row.number != number or not row.is_whole():
+                raise FeedbackError(
+                    f"{folder / NAME} is damaged or was changed: row {number} is not as it was"
+                )
             yield row
-        if last != rows:
-            raise FeedbackError(f"{folder / NAME} is damaged: it must have {rows} rows, got {last}")
+        if number != rows:
+            raise FeedbackError(f"{folder / NAME} is damaged: it must have {rows} rows, got {number}")
 
 
 def check_state(opened: sqlite3.Connection, folder: Path, store: str) -> int:

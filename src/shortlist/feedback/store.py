@@ -169,13 +169,17 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return found
 
 
-def read_events(folder: str | Path) -> Iterator[Event]:
-    """Give all events of a store that were not deleted, in their order, each checked.
+def read_events(folder: str | Path, *, last: int | None = None) -> Iterator[Event]:
+    """Give the events of a store that were not deleted, in their order, each checked.
+
+    Args:
+        folder: Folder of the store.
+        last: Number of rows to look at, from the end; all if ``None``.
 
     Raises:
         FeedbackError: If the store is damaged; the message names the file.
     """
-    for row in read_rows(Path(folder), read_manifest(folder)["store"]):
+    for row in read_rows(Path(folder), read_manifest(folder)["store"], last=last):
         if row.verb not in (ERASED, ERASURE):
             content = json.loads(row.content)
             shown = tuple(Shown(*one) for one in content.pop("shown"))

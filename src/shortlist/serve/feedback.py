@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Shown
-from shortlist.feedback.store import FullError, SameRequestError, stats_of
+from shortlist.feedback.drift import find_drift
+from shortlist.feedback.store import FullError, SameRequestError, is_store, read_events, stats_of
 from shortlist.serve import examples, schemas
 from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
@@ -26,6 +27,7 @@ __all__ = ["FeedbackDesk", "feedback_routes"]
 
 _LOG = logging.getLogger("shortlist.serve")
 _BODY_BYTES = 256 << 10
+_LAST = 5000  # events that tell about drift
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -56,6 +58,20 @@ class FeedbackDesk:
                         507, "log_failed", "Answers cannot be kept: see the server's log."
                     ) from None
             return self._store
+
+    def drift(self, model: str) -> dict[str, Any] | None:
+        """Say what the last answers tell about a model; nothing if there are none."""
+        if not is_store(self.folder):
+            return None
+        try:
+            found = find_drift(read_events(self.folder, last=_LAST))
+        except (OSError, ValueError) as error:
+            _LOG.error("drift cannot be looked for: %s", error)
+            return None
+        own = next((one for one in found if one.model == model), None)
+        if own is None:
+            return None
+        return {"words": own.words(), "is_below": own.is_below, "has_shifted": own.has_shifted}
 
     def close(self) -> None:
         """Write what waits, and close the store."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from shortlist.serve.exchange import Answer
 
-__all__ = ["MAX_RECEIPT", "read_receipt", "receipt_of", "write_receipt"]
+__all__ = ["MAX_RECEIPT", "is_audited", "read_receipt", "receipt_of", "write_receipt"]
 
 MAX_RECEIPT = 100_000  # characters; 100 classes with long names have fewer
 _SIGNATURE = 32
@@ -30,6 +30,12 @@ def receipt_of(answer: Answer, images: Sequence[str], *, model: str, audit: bool
         "status": answer.status,
         "audit": audit,
     }
+
+
+def is_audited(images: Sequence[str], secret: bytes, share: float) -> bool:
+    """Whether photos are drawn for the audit: at random, but the same each time that they are sent."""
+    drawn = _signed("audit".join(sorted(images)).encode(), secret)
+    return int.from_bytes(drawn[:8], "big") / 2**64 < share
 
 
 def write_receipt(content: dict[str, Any], secret: bytes) -> str:

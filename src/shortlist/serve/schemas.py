@@ -209,6 +209,11 @@ class IdentifyAnswer(AnswerForm):
     model: ModelName
     seconds: float
     receipt: str | None = Field(default=None, description="Only if it was asked for.")
+    audit: bool | None = Field(
+        default=None,
+        description="With a receipt: whether the request was drawn at random, so that somebody who knows "
+        "should answer. The list is wide then.",
+    )
 
 
 class BadImageForm(BaseModel):

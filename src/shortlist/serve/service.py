@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from shortlist._checks import check_number
 from shortlist.index import ImageIndex
 from shortlist.model import Model
 from shortlist.serve.answerer import Answerer
@@ -26,7 +27,7 @@ from shortlist.serve.forms import Upload
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Admission, Held, Limits, RateLimit
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.receipts import receipt_of, write_receipt
+from shortlist.serve.receipts import is_audited, receipt_of, write_receipt
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.writing import AnswerWriter, joined
@@ -34,6 +35,7 @@ from shortlist.serve.writing import AnswerWriter, joined
 __all__ = ["Service"]
 
 _LOG = logging.getLogger("shortlist.serve")
+_DRIFT_SECONDS = 60
 _REPLIES = 4096  # answers of people that are worked on at a time
 
 
@@ -48,6 +50,7 @@ class Service:
         feedback: Folder of the store of people's answers, made when it is first needed; or what several
             services share, which they do not close.
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
+        audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests.
 
     Raises:
@@ -63,6 +66,7 @@ class Service:
         keys: str | Path | Keys | None = None,
         feedback: str | Path | FeedbackDesk = "feedback",
         admin_keys: str | Path | Keys | None = None,
+        audit: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
         if model.preprocessing is None:
@@ -74,6 +78,8 @@ class Service:
         )
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
+        self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
+        self._drift, self._drift_until = None, -1.0
         self.metrics, self.admission = Metrics(), Admission(self.limits)
         self.replies = Admission(replace(self.limits, requests=_REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
@@ -195,15 +201,31 @@ class Service:
         text = self.writer.text(answer)
         return joined(text, images=images, model=self.named, seconds=_since(start), **more)
 
-    async def receipt(self, answer: Answer, uploads: Sequence[Upload]) -> str:
-        """Return the receipt of a list."""
+    async def hashes(self, uploads: Sequence[Upload]) -> list[str]:
+        """Return the SHA-256 of photos; the store of answers is there from now on."""
 
-        def make() -> str:
-            images = [hashlib.sha256(upload.content).hexdigest() for upload in uploads]
-            content = receipt_of(answer, images, model=self.version)
-            return write_receipt(content, self.feedback.store.secret)
+        def look() -> list[str]:
+            self.feedback.store  # noqa: B018 - its secret signs receipts
+            return [hashlib.sha256(upload.content).hexdigest() for upload in uploads]
 
-        return await asyncio.to_thread(make)
+        return await asyncio.to_thread(look)
+
+    def is_audited(self, images: Sequence[str]) -> bool:
+        """Whether photos are drawn for the audit: somebody who knows should answer."""
+        return is_audited(images, self.feedback.store.secret, self.audit)
+
+    def receipt(self, answer: Answer, images: Sequence[str]) -> dict[str, Any]:
+        """Return the receipt of a list, and whether it is audited."""
+        audit = self.is_audited(images)
+        content = receipt_of(answer, images, model=self.version, audit=audit)
+        return {"receipt": write_receipt(content, self.feedback.store.secret), "audit": audit}
+
+    def drift(self) -> dict[str, Any] | None:
+        """Say what the last answers to this model's lists tell; looked up once a minute at most."""
+        if time.monotonic() > self._drift_until:
+            self._drift = self.feedback.drift(self.version)
+            self._drift_until = time.monotonic() + _DRIFT_SECONDS
+        return self._drift
 
     def written_each(self, answers: Sequence[Answer | BadImage], *, start: float) -> bytes:
         """Return answers as JSON, one for each image."""

@@ -1,0 +1,134 @@
+"""Drift: whether lists still hold the true class, and whether photos are still like those of before.
+
+Confirmations alone cannot say it: the true class is named mostly if it was listed. What can is the audit, a
+share of requests that is drawn at random, and that somebody who knows answers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from shortlist._checks import check_count
+from shortlist.feedback.event import LABELED, Event
+from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
+from shortlist.metrics.shares import clopper_pearson
+
+__all__ = ["Drift", "find_drift"]
+
+_FEWEST = 20  # lists of each side, below which nothing is compared
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What the answers to the lists of one model say.
+
+    Args:
+        model: Version of the model.
+        lists: Number of observations with a list and an answer.
+        replies: Number of answers that say whether the class was listed.
+        listed: Share of these for which it was. It flatters: who does not see the class often says nothing.
+        audited: Number of answers to audited lists that name a class.
+        coverage: Share of these whose list held the class; ``None`` without any.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        promised: Coverage that was promised, if all lists had the same.
+        scores: Test whether the probabilities of the first classes of recent lists are like those of the
+            first lists; ``None`` if there are too few.
+    """
+
+    model: str
+    lists: int
+    replies: int
+    listed: float | None
+    audited: int
+    coverage: float | None
+    low: float | None
+    high: float | None
+    promised: float | None
+    scores: ExchangeabilityTest | None
+
+    @property
+    def is_below(self) -> bool:
+        """Whether the coverage of the audit is below the promise beyond its interval."""
+        return self.promised is not None and self.high is not None and self.high < self.promised
+
+    @property
+    def has_shifted(self) -> bool:
+        """Whether chance hardly explains how scores have changed."""
+        return self.scores is not None and self.scores.p_value < 0.01
+
+    def words(self) -> str:
+        """Say it in a line."""
+        parts = [f"model {self.model or 'unknown'}: {self.lists:,} lists with answers"]
+        if self.coverage is not None and self.low is not None and self.high is not None:
+            found = f"{100 * self.coverage:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
+            promised = "" if self.promised is None else f", {100 * self.promised:g} % promised"
+            parts.append(f"{found} of {self.audited:,} audited lists hold the class{promised}")
+            if self.is_below:
+                parts.append("the promise is broken: calibrate again on audited rows")
+        else:
+            parts.append("no audited list was answered, so that the coverage is not known")
+        if self.scores is not None:
+            what = "have shifted" if self.has_shifted else "show no shift"
+            parts.append(f"scores {what} (p = {self.scores.p_value:.3f})")
+        return "; ".join(parts) + "."
+
+
+def find_drift(
+    events: Iterable[Event], *, promised: float | None = None, reference: int = 500, recent: int = 500
+) -> list[Drift]:
+    """Look for drift among the answers to lists, for each model.
+
+    Args:
+        events: Events in their order.
+        promised: Coverage that lists promise, if what made them does not say so.
+        reference: Number of first lists of a model, with which others are compared.
+        recent: Number of last lists that are compared.
+    """
+    check_count("reference", reference)
+    check_count("recent", recent)
+    by_model: dict[str, list[Event]] = {}
+    for event in events:
+        if event.shown:
+            by_model.setdefault(event.model, []).append(event)
+    return [_of_model(model, found, promised, reference, recent) for model, found in by_model.items()]
+
+
+def _of_model(model: str, events: list[Event], promised: float | None, reference: int, recent: int) -> Drift:
+    lists: dict[str, float] = {}
+    for event in events:
+        lists.setdefault(event.item, max(one.probability for one in event.shown))
+    replies = [event for event in events if event.verb in (*LABELED, "none_of_these")]
+    hits = [_is_hit(event) for event in replies]
+    audited = [_is_hit(event) for event in replies if event.audit and event.label]
+    levels = {event.choice.get("coverage") for event in events}
+    if promised is None and len(levels) == 1:
+        promised = levels.pop()
+    low, high = clopper_pearson(sum(audited), len(audited)) if audited else (None, None)
+    return Drift(
+        model=model,
+        lists=len(lists),
+        replies=len(replies),
+        listed=sum(hits) / len(hits) if hits else None,
+        audited=len(audited),
+        coverage=sum(audited) / len(audited) if audited else None,
+        low=low,
+        high=high,
+        promised=promised,
+        scores=_compare_scores(list(lists.values()), reference, recent),
+    )
+
+
+def _is_hit(event: Event) -> bool:
+    return any(one.id == event.label and one.in_set for one in event.shown)
+
+
+def _compare_scores(values: list[float], reference: int, recent: int) -> ExchangeabilityTest | None:
+    first, rest = values[:reference], values[reference:]
+    if len(rest) < _FEWEST:  # then of what there is, the halves
+        first, rest = values[: len(values) // 2], values[len(values) // 2 :]
+    if min(len(first), len(rest)) < _FEWEST:
+        return None
+    sides = [torch.tensor(side, dtype=torch.float64) for side in (first, rest[-recent:])]
+    return exchangeability_test(*sides, generator=torch.Generator().manual_seed(0))

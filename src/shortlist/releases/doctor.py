@@ -1,0 +1,31 @@
+"""What is wrong with a folder of releases, file by file."""
+
+from pathlib import Path
+
+from shortlist.releases.releases import NAME, Releases, ReleasesError
+from shortlist.runs.doctor import Finding, examine, leftovers
+
+__all__ = ["examine_releases"]
+
+
+def examine_releases(folder: str | Path) -> list[Finding]:
+    """Check the list of releases, and every file of each model."""
+    place = Releases(folder)
+    try:
+        every = place.all()
+        current = place.current()
+    except ReleasesError as error:
+        return [Finding(NAME, str(error), "put it back from a copy")]
+    found = []
+    if current is None:
+        found.append(Finding(NAME, "names no current release", "release a model"))
+    for version in dict.fromkeys(one.version for one in every):
+        path = place.folder / "models" / version
+        name = f"models/{version}"
+        if not path.is_dir():
+            found.append(Finding(name, "is missing", "put it back from a copy, or release it again"))
+            continue
+        found += [Finding(f"{name}/{one.file}", one.what, one.remedy) for one in examine(path)]
+    # what is left over inside a model is named there already
+    known = {one.file for one in found}
+    return found + [one for one in leftovers(place.folder) if one.file not in known]

@@ -1,0 +1,59 @@
+"""Drift: the coverage of audited lists, what confirmations flatter, and scores that shift."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from shortlist.feedback import Event, Shown
+from shortlist.feedback.drift import find_drift
+from shortlist.metrics.shares import clopper_pearson
+
+
+def make_events(
+    number: int, *, coverage: float, audit: float, top: float = 0.7, seed: int = 0
+) -> list[Event]:
+    """Answers: of audited lists the class is always named, of others mostly if it was listed."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for place in range(number):
+        audited, hit = rng.random() < audit, rng.random() < coverage
+        first = float(np.clip(rng.normal(top, 0.1), 0.05, 0.95))
+        shown = (Shown("oak", first, True), Shown("ash", 1 - first, False))
+        common = {"images": (hashlib.sha256(f"{seed} {place}".encode()).hexdigest(),), "shown": shown}
+        common |= {"model": "m1", "choice": {"coverage": 0.9}, "audit": audited, "person": "p"}
+        if hit:
+            found.append(Event("confirm", f"{seed}-{place}", label="oak", **common))
+        elif audited:
+            found.append(Event("other_class", f"{seed}-{place}", label="ash", **common))
+        elif rng.random() < 0.2:  # most who do not see their class say nothing
+            found.append(Event("none_of_these", f"{seed}-{place}", **common))
+    return found
+
+
+def test_the_audit_tells_what_confirmations_hide():
+    events = make_events(2000, coverage=0.7, audit=0.1)
+    (found,) = find_drift(events)
+    audited = [event for event in events if event.audit]
+    hits = sum(event.label == "oak" for event in audited)
+    assert (found.audited, found.coverage) == (len(audited), hits / len(audited))
+    assert (found.low, found.high) == clopper_pearson(hits, len(audited))
+    assert found.promised == 0.9 and found.is_below and "promise is broken" in found.words()
+    assert found.listed is not None and found.listed > 0.85  # and looks almost well
+    (well,) = find_drift(make_events(2000, coverage=0.9, audit=0.1))
+    assert not well.is_below and not well.has_shifted and "show no shift" in well.words()
+
+
+def test_without_an_audit_the_coverage_is_not_known():
+    (found,) = find_drift(make_events(200, coverage=0.9, audit=0.0))
+    assert found.coverage is None and not found.is_below and "not known" in found.words()
+
+
+def test_scores_that_shift_are_noticed_and_models_told_apart():
+    events = make_events(600, coverage=0.9, audit=0.1)
+    events += make_events(600, coverage=0.9, audit=0.1, top=0.5, seed=1)
+    (found,) = find_drift(events, reference=400, recent=400)
+    assert found.has_shifted and found.scores is not None and found.scores.p_value == pytest.approx(0.001)
+    other = Event("confirm", "x", label="oak", images=("0" * 64,), shown=events[0].shown, model="m2")
+    assert [one.model for one in find_drift([*events, other])] == ["m1", "m2"]
+    assert find_drift([Event("do_not_know", "y", images=("0" * 64,))]) == []
