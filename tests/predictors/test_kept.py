@@ -85,9 +85,9 @@ def test_what_needs_all_scores_says_so():
     for predictor in (
         Conformal(score="aps"),
         AverageK(3, priors=priors),
-        AverageError(error=0.1),
+        AverageError(0.9),
         TopK(3, priors=priors),
     ):
         assert not works_on_kept(predictor)
     with pytest.raises(NotKeptError, match="needs the scores of all classes"):
-        KeptCalibration(AverageError(error=0.1), 10)
+        KeptCalibration(AverageError(0.9), 10)

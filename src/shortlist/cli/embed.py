@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shortlist.cli._engine import Address, EngineName, engine_of
 from shortlist.cli.train import AsJson, OwnNetwork
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def embed(
     shard_rows: Annotated[
         int, typer.Option(help="Number of images of one file of embeddings.", min=1)
     ] = 1024,
+    engine: EngineName = "local",
+    address: Address = None,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     allow_code: Annotated[
@@ -92,6 +95,7 @@ def embed(
             out,
             workers=workers,
             shard_rows=shard_rows,
+            engine=engine_of(engine, address),
             progress=lambda done, total: report("embedding", done, total, {}),
         )
     if as_json:

@@ -7,20 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from shortlist.cli._engine import Address, EngineName, engine_of
 from shortlist.cli.train import AsJson, OwnNetwork, print_calibration
 
 __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
-
-EngineName = Annotated[
-    str, typer.Option("--engine", help="What runs the work: local for this machine, or ray for Ray.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="With --engine ray: address of a running cluster; without it, Ray is started on this machine.",
-        show_default=False,
-    ),
-]
 
 
 def score(
@@ -80,7 +70,7 @@ def score(
             out.absolute(),
             keep=keep,
             workers=workers,
-            engine=_engine(engine, address),
+            engine=engine_of(engine, address),
             progress=lambda done, total: report("scoring", done, total, {}),
         )
     if as_json:
@@ -90,22 +80,6 @@ def score(
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
     words += [f"{counts.kept:,} parts were there"] if counts.kept else []
     typer.echo(f"{out}: {', '.join(words)}")
-
-
-def _engine(name: str, address: str | None) -> Any:
-    from functools import partial
-
-    from shortlist._checks import check_choice
-    from shortlist.engine.local import run_local
-
-    check_choice("--engine", name, ("local", "ray"))
-    if name == "local":
-        if address is not None:
-            raise ValueError("--address is for --engine ray")
-        return run_local
-    from shortlist.engine.on_ray import run_on_ray
-
-    return partial(run_on_ray, address=address)
 
 
 def _open(folder: Path, network: str | None) -> Any:

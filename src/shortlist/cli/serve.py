@@ -84,12 +84,24 @@ def serve(
             help="Function that makes the network. Needed if the network of the model is your own code.",
         ),
     ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="local for one process here, or ray for replicas on Ray Serve.")
+    ] = "local",
+    replicas: Annotated[int, typer.Option(help="With --engine ray: number of replicas.", min=1)] = 1,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: address of a running cluster; without it, Ray is started here.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
 ) -> None:
     """Serve a finished model: an API, and a page to try it with.
 
     Stop it with Ctrl-C or SIGTERM: requests that were begun are answered first.
     """
+    from shortlist._checks import check_choice
     from shortlist.cli._console import own_network, warnings_as_lines
     from shortlist.index import ImageIndex
     from shortlist.model import Model
@@ -111,6 +123,21 @@ def serve(
         rate=rate,
         batch_images=min(Limits.batch_images, queue),
     )
+    check_choice("--engine", engine, ("local", "ray"))
+    if engine == "local" and (replicas != 1 or address is not None):
+        raise ValueError("--replicas and --address are for --engine ray")
+    if engine == "ray":
+        if is_releases(model):
+            raise ValueError(f"--engine ray serves one model and follows no releases, got {model}")
+        known_index = model / "index" if index is None and (model / "index").is_dir() else index
+        files = {"index": known_index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+        _serve_on_ray(
+            {"model": str(model.absolute()), "limits": limits, "device": device, "network": network}
+            | {name: None if path is None else str(path.absolute()) for name, path in files.items()},
+            {"replicas": replicas, "host": host, "port": port, "address": address}
+            | {"origins": cors or (), "hosts": allow_host or ()},
+        )
+        return
     with warnings_as_lines():
         desk, known_keys, admins = FeedbackDesk(feedback), Keys(keys), Keys(admin_keys)
 
@@ -136,6 +163,20 @@ def serve(
         hosts=allow_host or (),
         log_level="warning" if quiet else "info",
     )
+
+
+def _serve_on_ray(parts: dict[str, Any], where: dict[str, Any]) -> None:
+    from shortlist.cli._console import look_here_for_code, warnings_as_lines
+    from shortlist.serve.on_ray import ServiceSource, serve_on_ray
+
+    if parts["network"] is not None:
+        look_here_for_code()
+    source = ServiceSource(**parts)
+    with warnings_as_lines():
+        source.open()  # what cannot be served fails here, in words
+    place = f"http://{where['host']}:{where['port']}/"
+    typer.echo(f"{place} is served by {where['replicas']} replicas; stop with Ctrl-C", err=True)
+    serve_on_ray(source, **where)
 
 
 def _following(

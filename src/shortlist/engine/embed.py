@@ -19,7 +19,7 @@ from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST
 from shortlist.datasets.folders import class_folders, files_by_class, named_parts
 from shortlist.engine.blocks import padded, read_blocks
 from shortlist.engine.embedder import Embedder, EmbedderSource
-from shortlist.engine.local import run_local
+from shortlist.engine.local import Engine, run_local
 from shortlist.engine.shards import FileShard, in_pieces
 
 __all__ = ["EmbedCounts", "embed_images", "image_shards"]
@@ -187,6 +187,7 @@ def embed_images(
     *,
     workers: int | None = None,
     shard_rows: int = 1024,
+    engine: Engine = run_local,
     progress: Progress | None = None,
 ) -> EmbedCounts:
     """Embed the images of a folder, and write a data set of embeddings (``data: embeddings``).
@@ -202,6 +203,7 @@ def embed_images(
         workers: Number of processes, each of which has the network; by default one per core, or a single one
             if the network is on an accelerator.
         shard_rows: Number of rows of a file.
+        engine: What runs the work.
         progress: Function that is called with the number of rows done and in all.
     """
     check_count("shard_rows", shard_rows)
@@ -222,7 +224,7 @@ def embed_images(
         total = sum(len(one.files) for part in shards.values() for one in part)
         done = total - sum(len(one.files) for one in left)
         sizes = {one.name: len(one.files) for one in left}
-        for part in run_local(work, left, workers=min(workers, max(1, len(left)))):
+        for part in engine(work, left, workers=min(workers, max(1, len(left)))):
             parts[part.name] = part
             done += sizes[part.name]
             if progress is not None:

@@ -13,10 +13,13 @@ import torch
 
 from shortlist._checks import check_count
 
-__all__ = ["Work", "keep_memory", "one_thread", "run_local"]
+__all__ = ["Engine", "Work", "keep_memory", "one_thread", "run_local"]
 
 Work = Callable[[], Callable[[Any], Any]]
 """What a worker is made of: called once in each worker, it returns the function of a shard."""
+
+Engine = Callable[..., Iterator[Any]]
+"""What runs work on shards, as :func:`run_local` does."""
 
 _function: Callable[[Any], Any] | None = None  # of this worker process
 

@@ -13,20 +13,18 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist._files import lock_folder
 from shortlist.engine.blocks import Block, padded, read_blocks
-from shortlist.engine.local import run_local
+from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import PartInfo, finished_part, model_key, predictor_key, write_part, write_scores
 from shortlist.engine.shards import Shard, ShardRows
 from shortlist.model import Model, network_by_name
 
-__all__ = ["Engine", "ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
+__all__ = ["ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
 
 KEEP = 64
 _IMAGES, _ROWS = 32, 256  # rows that go through the network at a time: of images, of prepared inputs
 
 Progress = Callable[[int, int], None]
-Engine = Callable[..., Any]
-"""A function such as :func:`~shortlist.engine.local.run_local`, which runs work on shards."""
 
 
 @dataclass(frozen=True)
