@@ -292,3 +292,15 @@ def test_a_long_tail_of_embeddings_keeps_the_published_counts_and_the_other_part
         ValueError, match=r"rho must be <= the training rows of the smallest class \(80\).*got 81"
     ):
         embeddings(tmp_path, val_fraction=0.1, seed=3, long_tail="exp", rho=81)
+
+
+def test_cifar_crops_are_padded_as_asked(tmp_path):
+    trees.cifar100(tmp_path)
+    for padding in (0, 2):
+        splits = cifar100_lt(tmp_path, rho=1, padding=padding)
+        images = torch.full((200, 3, 32, 32), 255, dtype=torch.uint8)
+        black = splits.train.transform(torch.zeros_like(images))[0, :, 0, 0]
+        shown = splits.train.transform(images)
+        # padding is black, also after the mean is taken away: rows or columns of it at the edges
+        rows = (shown == black[:, None, None]).all(1).all(-1).sum(-1)
+        assert int(rows.max()) == padding and int(rows.min()) == 0

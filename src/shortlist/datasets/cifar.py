@@ -112,6 +112,7 @@ def _splits(
     rho: float,
     seed: int,
     augment: bool,
+    padding: int,
 ) -> Splits:
     # each draw has a generator of its own: the same rows with and without noise
     split_draw, tail_draw, noise_draw = (torch.Generator().manual_seed(3 * seed + i) for i in range(3))
@@ -125,7 +126,7 @@ def _splits(
     noisy = redraw_within_groups(clean, groups, probability=noise, generator=noise_draw)
     warn_of_missing_classes(table, {"train": noisy}, where=stem)
     plain = BatchTransform(mean=MEAN[stem], std=STD[stem])
-    augmented = BatchTransform(mean=MEAN[stem], std=STD[stem], augment=augment)
+    augmented = BatchTransform(mean=MEAN[stem], std=STD[stem], augment=augment, padding=padding)
     return Splits(
         NoisyTensorSplit(images[kept], noisy, clean_targets=clean, transform=augmented),
         TensorSplit(images[held], labels[held], transform=plain),
@@ -143,6 +144,7 @@ def cifar100(
     rho: float = 100.0,
     seed: int = 0,
     augment: bool = True,
+    padding: int = 4,
 ) -> Splits:
     """Open CIFAR-100: 100 classes in 20 superclasses, 50,000 images to train on and 10,000 to test.
 
@@ -159,8 +161,9 @@ def cifar100(
             that the validation split left.
         rho: Imbalance of the long tail: the largest class count over the smallest.
         seed: Seed of split, tail and noise; the rows of the parts do not depend on ``noise``.
-        augment: Whether to crop (padding 4) and flip training images at random. All images are normalized,
+        augment: Whether to crop and flip training images at random. All images are normalized,
             float32.
+        padding: Pixels added on each side before a crop.
 
     Raises:
         FileNotFoundError: A file is missing; the message says where to get it.
@@ -192,6 +195,7 @@ def cifar100(
         rho=rho,
         seed=seed,
         augment=augment,
+        padding=padding,
     )
 
 
@@ -204,6 +208,7 @@ def cifar10(
     rho: float = 100.0,
     seed: int = 0,
     augment: bool = True,
+    padding: int = 4,
 ) -> Splits:
     """Open CIFAR-10: 10 classes, 50,000 images to train on and 10,000 to test.
 
@@ -232,24 +237,39 @@ def cifar10(
         rho=rho,
         seed=seed,
         augment=augment,
+        padding=padding,
     )
 
 
 def cifar100_lt(
-    root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
+    root: str | Path,
+    *,
+    profile: Profile = "exp",
+    rho: float = 100.0,
+    val_size: int = 0,
+    seed: int = 0,
+    padding: int = 4,
 ) -> Splits:
     """Open long-tailed CIFAR-100 as published: at most 500 training images per class, no validation split.
 
     ``val_size`` images are taken away first if it is not 0; without them the validation split is empty.
+    ``padding`` pixels are added on each side before a crop.
     """
-    return cifar100(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed)
+    return cifar100(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed, padding=padding)
 
 
 def cifar10_lt(
-    root: str | Path, *, profile: Profile = "exp", rho: float = 100.0, val_size: int = 0, seed: int = 0
+    root: str | Path,
+    *,
+    profile: Profile = "exp",
+    rho: float = 100.0,
+    val_size: int = 0,
+    seed: int = 0,
+    padding: int = 4,
 ) -> Splits:
     """Open long-tailed CIFAR-10 as published: at most 5,000 training images per class, no validation split.
 
     ``val_size`` images are taken away first if it is not 0; without them the validation split is empty.
+    ``padding`` pixels are added on each side before a crop.
     """
-    return cifar10(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed)
+    return cifar10(root, val_size=val_size, long_tail=profile, rho=rho, seed=seed, padding=padding)
