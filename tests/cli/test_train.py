@@ -141,6 +141,8 @@ def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
         if suffix == "jsonl":
             lines = [json.loads(line) for line in out.read_text().splitlines()]
             rows = [(line["item"], c["class"], c["in_set"]) for line in lines for c in line["candidates"]]
+            numbers = Model.load(trained.path).promises["average2"].numbers()
+            assert all(line["promise"] == {"predictor": "average2", **numbers} for line in lines)
         else:
             table = (
                 list(csv.DictReader(out.read_text().splitlines()))

@@ -258,7 +258,10 @@ def test_strangers_of_a_batch():
     ("call", "message"),
     [
         (lambda f, s, t: make(rule="some"), "rule must be one of"),
-        (lambda f, s, t: NoveltyDetector(), "means must be given for strangeness='distance' alone, got none"),
+        (
+            lambda f, s, t: NoveltyDetector(strangeness="distance"),
+            "means must be given for strangeness='distance' alone, got none",
+        ),
         (lambda f, s, t: NoveltyDetector(strangeness="energy", means=f), "got some for 'energy'"),
         (lambda f, s, t: make("energy", "macro", delta=0.1), "delta is for rule='pooled', got 0.1 for"),
         (lambda f, s, t: make("energy").calibrate(features=f), "scores must be given .* got None"),

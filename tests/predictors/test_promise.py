@@ -137,6 +137,30 @@ def test_every_predictor_and_rule_tells_its_promise():
     assert all(rule.about != "nothing" for rule in THRESHOLD_RULES.values())
 
 
+def test_half_of_the_rows_asked_for_is_no_promise_of_an_interpolated_rule():
+    for coverage in (0.5, 0.3):
+        promise = Conformal(coverage=coverage, rule="interpolated").promise
+        assert (promise.about, promise.level, promise.asked) == ("nothing", None, coverage)
+        told = f"Nothing is promised about the true class. Asked for were {100 * coverage:g} times in 100."
+        assert promise.words() == told and promise.brief() == f"asked for {100 * coverage:g}"
+    assert Conformal(coverage=0.6, rule="interpolated").promise.level == pytest.approx(0.2)
+
+
+def test_numbers_of_a_promise_are_those_that_it_tells():
+    promise = Promise(
+        "rows", level=0.9, asked=0.9, rows=84, has_law=True, measured=Measured(50, 0.86, 0.7, 0.9, 2)
+    )
+    low, high = promise.spread
+    assert json.loads(json.dumps(promise.numbers())) == {
+        "about": "rows",
+        "level": 0.9,
+        "calibration_rows": 84,
+        "spread": [low, high],
+        "measured": {"coverage": 0.86, "rows": 50},
+    }
+    assert 0.83 < low < 0.84 and 0.95 < high < 0.96
+
+
 def test_promises_without_coverage():
     scores = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
     assert TopK(3).promise.words() == "Each list holds 3 classes. Nothing is promised about the true class."

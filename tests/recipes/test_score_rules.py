@@ -6,7 +6,8 @@ import torch
 from shortlist import ClassTable
 from shortlist.predictors import Conformal
 from shortlist.predictors.thresholds import Macro
-from shortlist.recipes.build import build_predictor
+from shortlist.recipes.build import build_data, build_predictor
+from shortlist.recipes.parts import build_parts
 from shortlist.recipes.recipe import RecipeError, make_recipe
 from shortlist.scores import PriorRecord, ScoreMap
 
@@ -247,6 +248,27 @@ def test_what_would_go_wrong_in_silence_is_refused(content, message):
 )
 def test_what_goes_together_is_taken(content):
     make_recipe(content)
+
+
+@pytest.mark.errors
+def test_an_importance_of_no_class_with_calibration_rows_is_refused_before_the_training():
+    data = {"name": "gaussian_genera", "num_classes": 10, "num_genera": 3, "dim": 4, "num_rows": 200}
+    data |= {"num_val_rows": 6, "num_test_rows": 100}
+    base = {"data": data, "model": {"name": "linear"}, "epochs": 1, "loggers": []}
+    present = build_data(make_recipe(base)).val.targets.bincount(minlength=10) > 0
+
+    def recipe(importance, **options):
+        rule = {"name": "macro", "importance": importance.tolist(), **options}
+        return make_recipe(
+            base | {"predictors": {"some": {"name": "conformal", "score": "lac", "rule": rule}}}
+        )
+
+    build_parts(recipe(present.float()))
+    build_parts(recipe((~present).float(), classes="all"))
+    with pytest.raises(
+        ValueError, match=r"predictors.some: importance must be above 0 for some class with cal"
+    ):
+        build_parts(recipe((~present).float()))
 
 
 def test_macro_sets_of_a_recipe_are_about_the_average_class_or_genus():

@@ -13,6 +13,7 @@ from shortlist.metrics import Results
 from shortlist.predictors import TaxonomyNodes
 from shortlist.recipes.build import build_data, build_predictor
 from shortlist.recipes.recipe import RecipeError, make_recipe
+from shortlist.report.page import write_page
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.fit import train
 from tests.training.small import RECIPE
@@ -37,6 +38,18 @@ def test_results_tell_the_levels(run):
     assert sum(sets["node80"].nodes.values()) == pytest.approx(1)
     assert sets["few80"].size.micro.value <= sets["node80"].size.micro.value
     assert sets["top2"].nodes is None
+
+
+def test_the_page_has_the_nodes_by_level(run, tmp_path):
+    write_page([run.path], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count(">mean level<") == 2  # for two predictors of nodes
+    sets = Results.load(run.path / "results.json").sets
+    for name in ("node80", "few80"):
+        table = page[page.index(f"{name}: share of sets") :].split("</table>")[0]
+        for level, mean in sets[name].nodes.items():
+            assert f">nodes: {level}<" in table and f"{mean:.2f}" in table
+    assert "nodes:" not in page[page.index("top2: share of sets") :].split("</table>")[0]
 
 
 def test_lists_have_the_node_with_the_mass_of_the_probabilities_shown(run):

@@ -21,6 +21,7 @@ from shortlist.cli.suite import suite_app
 from shortlist.compare.comparison import compare_runs
 from shortlist.datasets import gaussian_genera
 from shortlist.metrics import Results
+from shortlist.model import Model
 from shortlist.recipes.content import recipe_hash
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
@@ -38,7 +39,12 @@ pytestmark = [
 DATA = {"name": "gaussian_genera", "num_classes": 10, "num_genera": 3, "dim": 4, "num_rows": 200}
 DATA |= {"num_val_rows": 100, "num_test_rows": 100}
 BASE = {"data": DATA, "model": {"name": "linear"}, "epochs": 1, "batch_size": 50, "loggers": []}
-BASE |= {"predictors": {"average2": {"name": "average_k", "k": 2}}}
+BASE |= {
+    "predictors": {
+        "average2": {"name": "average_k", "k": 2},
+        "lac": {"name": "conformal", "coverage": 0.8},
+    }
+}
 SUITE = {
     "name": "tiny",
     "base": BASE,
@@ -116,6 +122,19 @@ def test_the_grid_point_with_the_best_validation_metric_is_chosen(finished):
         own = [row for row in rows if row["method"] == method]
         best = max(own, key=lambda row: float(row["val"]))
         assert [row["chosen"] for row in own] == [str(row is best) for row in own]
+
+
+def test_promises_say_that_the_rows_chose_the_options(finished):
+    """Those of a method with a grid, or of the scores of one; not if there was nothing to choose."""
+    told = {}
+    for path in sorted(finished[1].rglob("results.json")):
+        run = Run.open(path.parent)
+        promise = run.results().sets["lac"].promise
+        if "ce" in run.path.parts:
+            assert Model.load(run.path).promises["lac"] == promise
+        chose = promise.words().find("chose the options, so that the promise is not exact.") > 0
+        told.setdefault(path.parent.parent.parent.name, set()).add(chose)
+    assert told == {"ce": {True}, "ce_tau": {True}, "noised": {False}, "limit": {False}}
 
 
 def test_table_has_the_chosen_runs_with_recipe_and_test_metrics(finished):

@@ -134,9 +134,10 @@ def predict_files(
     lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
     chosen = next(iter(model.predictors)) if predictor is None else predictor
     with_nodes = model.predictors[chosen].takes_taxonomy
+    promise = {"predictor": chosen, **model.promises[chosen].numbers()}
     if out is None:
-        return print_lists(sys.stdout, lists, form, with_nodes=with_nodes)
-    return write_lists(out, lists, with_nodes=with_nodes, progress=progress)
+        return print_lists(sys.stdout, lists, form, with_nodes=with_nodes, promise=promise)
+    return write_lists(out, lists, with_nodes=with_nodes, promise=promise, progress=progress)
 
 
 def _listed(

@@ -120,9 +120,12 @@ class Conformal(SetPredictor):
     @property
     def promise(self) -> Promise:
         """What the rule promises at this coverage, and from how many calibration rows."""
-        level = None if self.rule.about == "nothing" else self.rule.promised(self.coverage)
+        about = self.rule.about
+        level = None if about == "nothing" else self.rule.promised(self.coverage)
+        if not level:  # 0 is no promise
+            about, level = "nothing", None
         promise = Promise(
-            self.rule.about,
+            about,
             level=level,
             asked=self.coverage,
             group=self.rule.group_name,

@@ -185,6 +185,8 @@ class Promise:
             )
         if self.about == "size":
             return f"Lists made like this hold {self.size:g} classes on average. {nothing}"
+        if self.asked is not None:
+            return f"{nothing} Asked for were {_percent(self.asked)} times in 100."
         return nothing if self.size is None else f"Each list holds {self.size:g} classes. {nothing}"
 
     def _calibration(self) -> list[str]:
@@ -253,6 +255,22 @@ class Promise:
         elif self.level is not None and found.coverage < self.level and found.p_value is not None:
             said.append("Chance among the calibration rows and these rows explains the difference.")
         return said
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the few numbers that a program needs beside a list.
+
+        Example:
+            >>> Promise("vote", level=0.9, asked=0.9, rows=999).numbers()
+            {'about': 'vote', 'level': 0.9, 'calibration_rows': 999, 'spread': None, 'measured': None}
+        """
+        found = self.measured
+        return {
+            "about": self.about,
+            "level": self.level,
+            "calibration_rows": self.rows,
+            "spread": self.spread,
+            "measured": None if found is None else {"coverage": found.coverage, "rows": found.rows},
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from shortlist.datasets import Splits
 from shortlist.datasets.splits import have_same_rows
 from shortlist.models.classifiers import class_norms
-from shortlist.predictors import CalibrationWarning, NoveltyDetector
+from shortlist.predictors import CalibrationWarning, NoveltyDetector, SetPredictor
+from shortlist.predictors.thresholds import Macro
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import validation_is_test
@@ -81,7 +82,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
     some = ScoreMap(len(counts), contains=PriorRecord.training(counts))  # what is fitted will be like it
     for key, section in recipe.named_predictors.items():
         try:
-            build_predictor(recipe, key, data.class_table, some)
+            _check_importance(build_predictor(recipe, key, data.class_table, some), data)
         except ValueError as error:
             raise ValueError(f"predictors.{key}: {error}") from error
         k = section.options.get("k", 0)
@@ -98,11 +99,23 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
         )
 
 
+def _check_importance(predictor: SetPredictor, data: Splits) -> None:
+    """Refuse an importance of the classes that is 0 for all that have calibration rows."""
+    rule = getattr(predictor, "rule", None)
+    if isinstance(rule, Macro):
+        counts = _calibration_targets(data).bincount(minlength=len(data.class_table))
+        rule.class_importance((counts > 0) | (rule.classes == "all"))
+
+
+def _calibration_targets(data: Splits) -> Tensor:
+    return (data.val if data.calibration is None else data.calibration).targets
+
+
 def _check_novelty(recipe: Recipe, data: Splits) -> None:
     """Refuse a detector that could never flag anything, for lack of rows, whatever the strangeness is."""
     if recipe.novelty is None:
         return
-    target = (data.val if data.calibration is None else data.calibration).targets
+    target = _calibration_targets(data)
     options: dict[str, Any] = recipe.novelty.model_dump() | {"strangeness": _the_same_for_all}
     detector = NoveltyDetector(**options, num_classes=len(data.class_table))
     try:

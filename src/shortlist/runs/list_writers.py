@@ -3,7 +3,7 @@
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ def write_lists(
     batches: Iterable[Batch],
     *,
     with_nodes: bool = False,
+    promise: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Counts:
     """Write the short lists of items, batch by batch, to a file that appears only when it is complete.
@@ -45,21 +46,28 @@ def write_lists(
         batches: Names of items, the list of each (``None`` if it could not be read), and the number of all
             items.
         with_nodes: Whether the answers are made of nodes of a taxonomy, which are then written too.
+        promise: What the lists promise, to be written into each line of a ``.jsonl`` file.
         progress: Function that is called with the number of items done and in all.
 
     Raises:
         ValueError: If there are items, but none that could be read.
     """
-    with replacing(out) as temporary, _open_writer(temporary, with_nodes) as writer:
+    with replacing(out) as temporary, _open_writer(temporary, with_nodes, promise) as writer:
         return _add_all(writer, batches, progress)
 
 
 def print_lists(
-    stream: TextIO, batches: Iterable[Batch], form: Form = "text", *, with_nodes: bool = False
+    stream: TextIO,
+    batches: Iterable[Batch],
+    form: Form = "text",
+    *,
+    with_nodes: bool = False,
+    promise: Mapping[str, Any] | None = None,
 ) -> Counts:
     """Write the short lists of items to an open stream as they come; see :func:`write_lists`."""
-    kinds = {"text": _TextWriter, "csv": _CsvWriter, "jsonl": _JsonLinesWriter}
-    return _add_all(kinds[form](stream, with_nodes), batches, None)
+    if form == "jsonl":
+        return _add_all(_JsonLinesWriter(stream, with_nodes, promise), batches, None)
+    return _add_all((_TextWriter if form == "text" else _CsvWriter)(stream, with_nodes), batches, None)
 
 
 def _add_all(
@@ -148,8 +156,8 @@ class _TextWriter(ListWriter):
 
 
 class _JsonLinesWriter(ListWriter):
-    def __init__(self, file: TextIO, with_nodes: bool) -> None:
-        self._file, self._with_nodes = file, with_nodes
+    def __init__(self, file: TextIO, with_nodes: bool, promise: Mapping[str, Any] | None) -> None:
+        self._file, self._with_nodes, self._promise = file, with_nodes, promise
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         listed = [
@@ -163,6 +171,8 @@ class _JsonLinesWriter(ListWriter):
                 {"name": node.name, "level": node.level, "mass": node.mass, "size": node.size}
                 for node in nodes
             ]
+        if self._promise is not None:
+            content["promise"] = self._promise
         self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
@@ -206,7 +216,7 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def _open_writer(path: Path, with_nodes: bool) -> Iterator[ListWriter]:
+def _open_writer(path: Path, with_nodes: bool, promise: Mapping[str, Any] | None) -> Iterator[ListWriter]:
     """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
@@ -217,4 +227,5 @@ def _open_writer(path: Path, with_nodes: bool) -> Iterator[ListWriter]:
             writer.close()
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
-            yield (_CsvWriter if suffix == ".csv" else _JsonLinesWriter)(file, with_nodes)
+            is_csv = suffix == ".csv"
+            yield _CsvWriter(file, with_nodes) if is_csv else _JsonLinesWriter(file, with_nodes, promise)

@@ -1,6 +1,6 @@
 """Score whole parts of the data, and make the score map, predictors and results from the scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -39,6 +39,8 @@ __all__ = [
     "scored_parts",
     "without_measured",
 ]
+
+_CHOSE = "chose the options"  # what rows do if a suite tunes by them
 
 Progress = Callable[[str, int, int], None]
 
@@ -254,6 +256,8 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     """Compute the metrics of a calibration on a part of the data, with what came of its promises there."""
     scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
     predictors = dict(sorted(calibration.predictors.items()))
+    if run.info().get("tuned") and recipe.calibration.rows == "shared":
+        _note_choice(predictors)
     shown = run.shown(calibration.score_map)
     results = evaluate(scores, target, predictors, run.class_table, shown=shown)
     held_out = part == "test" and not validation_is_test(recipe)
@@ -264,6 +268,15 @@ def _promises(results: Results | None) -> dict[str, Promise]:
     """Return the promises of predictors with what came of them, by name."""
     sets = {} if results is None else results.sets
     return {name: found.promise for name, found in sets.items() if found.promise is not None}
+
+
+def _note_choice(predictors: Mapping[str, SetPredictor]) -> None:
+    """Note that the rows of a calibration also chose the options of the method, as a suite does."""
+    for predictor in predictors.values():
+        if predictor.report is not None and _CHOSE not in predictor.report.rows_also:
+            before = predictor.report.rows_also.replace(" and ", ", ")
+            also = f"{before} and {_CHOSE}" if before else _CHOSE
+            predictor.report = replace(predictor.report, rows_also=also)
 
 
 def without_measured(results: Results) -> Results:

@@ -73,6 +73,7 @@ class Task:
         test: Whether test results are needed: the grid point is chosen, or there is no choice.
         made: Whether the run exists, and only its test results are missing.
         allow_code: Whether code that the recipe names may be run.
+        tuned: Whether the validation rows chose options of the method, or of the one whose scores are reused.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Task:
     test: bool = True
     made: bool = False
     allow_code: bool = False
+    tuned: bool = False
 
     @property
     def weight(self) -> float:

@@ -1,7 +1,7 @@
 """The state of a suite: which runs exist, which grid points are chosen, and what can run next."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 
@@ -176,8 +176,14 @@ class SuiteState:
                 folder = None if taken is None else str(self.folder / taken)
                 made = tested and self.is_finished(cell, point, name)
                 path = str(self.folder / name)
-                tasks.append(Task(name, path, recipe, folder, cell.method.posterior, tested, made))
+                task = Task(name, path, recipe, folder, cell.method.posterior, tested, made)
+                tasks.append(replace(task, tuned=self._is_tuned(cell)))
         return tasks
+
+    def _is_tuned(self, cell: Cell) -> bool:
+        """Return whether the validation rows choose among grid points of a cell, or of the one it reuses."""
+        source = source_cell(cell, self.cells)
+        return len(cell.points) > 1 or (source is not None and self._is_tuned(source))
 
     def note_failures(self) -> None:
         """Note the runs that failed when they were last tried, for ``shortlist suite status``."""

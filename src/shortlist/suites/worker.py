@@ -84,7 +84,7 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
 def _make(task: Task, folder: Path, tell: Tell | None) -> None:
     recipe = make_recipe(task.recipe)
     if task.made:
-        final_results(Run.open(folder))
+        final_results(Run.open(folder), tuned=task.tuned)
         return
     if task.source is not None or task.posterior:
         _make_of_scores(task, folder, recipe)
@@ -103,7 +103,7 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
     run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
     validation_results(run)
     if task.test:
-        final_results(run)
+        final_results(run, tuned=task.tuned)
 
 
 def _clear_stillborn(folder: Path) -> None:
@@ -137,7 +137,7 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         calibrate_run(run, recipe, network=_network_for_folds(task, run, recipe))
         validation_results(run)
         if task.test:
-            final_results(run)
+            final_results(run, tuned=task.tuned)
         run.set_state("finished", scores_from=taken)
 
 
@@ -193,9 +193,16 @@ def validation_results(run: Run) -> Results:
         return results
 
 
-def final_results(run: Run) -> Results:
-    """Return the metrics on test rows of chosen runs; compute them once."""
+def final_results(run: Run, *, tuned: bool = False) -> Results:
+    """Return the metrics on test rows of chosen runs; compute them once.
+
+    Args:
+        run: A run whose grid point is chosen.
+        tuned: Whether there was a choice, by the validation rows; the promises then say so.
+    """
     with run.locked():
         with suppress(ValueError, OSError):  # not there, or not whole
             return run.results()
+        if tuned:
+            run.set_state(run.state, tuned=True)
         return evaluate_run(run)

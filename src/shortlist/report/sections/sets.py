@@ -37,6 +37,10 @@ def _set_table(view: ExperimentView, key: str) -> Table:
         columns.append(("empty", f"{start}.empty_share", True))
     else:
         caption += " (always of the same size)"
+    if found.nodes is not None:
+        caption += ", and nodes in an answer by level (0: classes)"
+        columns.append(("mean level", f"{start}.mean_level", False))
+        columns += [(f"nodes: {level}", f"{start}.nodes.{level}", False) for level in found.nodes]
     if found.promise is not None and found.promise.asked is not None:
         columns.append(("classes below", f"{start}.under_covered", True))
         caption += f"; {found.promise.brief()}"
