@@ -181,6 +181,37 @@ def test_export_and_onnx_give_the_same_sets(name, tmp_path):
     assert torch.equal(torch.from_numpy(got_sets), sets)
 
 
+class Sets(nn.Module):
+    """The predictor alone in a graph: scores to sets."""
+
+    def __init__(self, predictor: SetPredictor) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return self.predictor(scores)
+
+
+@pytest.mark.parametrize("name", ["prevalence", "macro"])
+def test_onnx_differs_at_most_at_the_threshold(name, tmp_path):
+    """A calibration row equals the threshold, and another runtime rounds its probability otherwise."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    predictor, (logits, _) = calibrated(name), rows()
+    values = -predictor._values(logits)
+    at_threshold = (values - predictor.threshold).abs() <= 16 * 2**-23 * predictor.threshold.abs()
+    assert 1 <= int(at_threshold.sum()) <= 6  # a row for each different threshold
+    batch = {0: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(Sets(predictor).eval(), (logits[:8],), dynamic_shapes=(batch,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own parts
+        torch.onnx.export(program, dynamo=True, verbose=False).save(tmp_path / "sets.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "sets.onnx", providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {session.get_inputs()[0].name: logits.numpy()})
+    sets = predictor(logits)
+    assert torch.equal(torch.from_numpy(found)[~at_threshold], sets[~at_threshold])
+    assert bool(sets[at_threshold].all())  # here they are in, to the bit
+
+
 def test_an_uncalibrated_predictor_is_not_exported():
     with pytest.raises(Exception, match="not calibrated"):
         torch.export.export(AverageK(2), (torch.randn(3, 4),))

@@ -340,7 +340,8 @@ class Model:
         """Write the model from prepared inputs on as one ONNX file, for any number of rows.
 
         Input ``inputs`` (n, ...); outputs ``scores`` (n, c), ``probabilities`` (n, c) and, with a predictor,
-        ``sets`` (n, c). The preprocessing of pictures is not part of it. Needs
+        ``sets`` (n, c). Other runtimes round otherwise: a class whose score is that of the threshold but for
+        the last digits may be in or out. The preprocessing of pictures is not part of it. Needs
         ``pip install 'shortlist[export]'``.
 
         Args:
