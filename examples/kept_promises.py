@@ -130,7 +130,7 @@ def draw_figure(path: Path, found: dict[str, Tensor]) -> None:
 def main() -> None:
     """Print the coverages, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=150)
     parser.add_argument("--figure", type=Path, help="also draw the curves to this file (SVG)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
