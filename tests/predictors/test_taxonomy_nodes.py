@@ -1,4 +1,5 @@
 import json
+import math
 import warnings
 
 import pytest
@@ -251,15 +252,20 @@ def draw(n, centers, priors, generator):
 def test_coverage_is_what_is_promised_and_not_more(nodes, n):
     tree, centers, priors, generator = long_tailed(0)
     predictor = TaxonomyNodes(tree, coverage=0.9, nodes=nodes)
-    covered, repeats, fresh = 0, 200, 500
+    covered, covered_plainly, repeats, fresh = 0, 0, 200, 500
     for _ in range(repeats):
-        predictor.calibrate(*draw(n, centers, priors, generator))
+        predictor.update(*draw(n, centers, priors, generator))
+        plain = predictor.pending()["scores"].sort().values[math.ceil(0.9 * n) - 1]  # the rows' own quantile
+        predictor.finish()
         logits, target = draw(fresh, centers, priors, generator)
         covered += int(predictor(logits).gather(1, target[:, None]).sum())
-    share = covered / (repeats * fresh)
+        predictor.threshold = plain
+        covered_plainly += int(predictor(logits).gather(1, target[:, None]).sum())
+    share, plain_share = covered / (repeats * fresh), covered_plainly / (repeats * fresh)
     # the calibration sets alone spread the coverage: variance of the Beta law, and of the fresh rows
     spread = 4 * (0.09 / ((n + 2) * repeats) + 0.09 / (repeats * fresh)) ** 0.5
     assert 0.9 - spread <= share <= 0.9 + 1 / (n + 1) + spread
+    assert plain_share < 0.9 - spread or n > 30  # with many rows the correction is small
 
 
 @pytest.mark.slow

@@ -67,8 +67,7 @@ def print_lists(
     """Write the short lists of items to an open stream as they come; see :func:`write_lists`."""
     if form == "jsonl":
         return _add_all(_JsonLinesWriter(stream, with_nodes, promise), batches, None)
-    kinds = {"text": _TextWriter, "csv": _CsvWriter}
-    return _add_all(kinds[form](stream, with_nodes), batches, None)
+    return _add_all((_TextWriter if form == "text" else _CsvWriter)(stream, with_nodes), batches, None)
 
 
 def _add_all(

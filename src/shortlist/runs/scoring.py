@@ -40,6 +40,8 @@ __all__ = [
     "without_measured",
 ]
 
+_CHOSE = "chose the options"  # what rows do if a suite tunes by them
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -271,9 +273,9 @@ def _promises(results: Results | None) -> dict[str, Promise]:
 def _note_choice(predictors: Mapping[str, SetPredictor]) -> None:
     """Note that the rows of a calibration also chose the options of the method, as a suite does."""
     for predictor in predictors.values():
-        if predictor.report is not None and "chose the options" not in predictor.report.rows_also:
+        if predictor.report is not None and _CHOSE not in predictor.report.rows_also:
             before = predictor.report.rows_also.replace(" and ", ", ")
-            also = f"{before} and chose the options" if before else "chose the options"
+            also = f"{before} and {_CHOSE}" if before else _CHOSE
             predictor.report = replace(predictor.report, rows_also=also)
 
 
