@@ -102,17 +102,11 @@ def serve(
     Stop it with Ctrl-C or SIGTERM: requests that were begun are answered first.
     """
     from shortlist._checks import check_choice
-    from shortlist.cli._console import own_network, warnings_as_lines
-    from shortlist.index import ImageIndex
-    from shortlist.model import Model
-    from shortlist.releases import Releases, is_releases
-    from shortlist.serve.feedback import FeedbackDesk
-    from shortlist.serve.keys import Keys
     from shortlist.serve.limits import Limits
-    from shortlist.serve.server import Follow
-    from shortlist.serve.server import serve as run_server
-    from shortlist.serve.service import Service
 
+    check_choice("--engine", engine, ("local", "ray"))
+    if engine == "local" and (replicas != 1 or address is not None):
+        raise ValueError("--replicas and --address are for --engine ray")
     limits = Limits(
         image_bytes=int(max_image_mb * 1e6),
         request_bytes=int(max_request_mb * 1e6),
@@ -123,55 +117,72 @@ def serve(
         rate=rate,
         batch_images=min(Limits.batch_images, queue),
     )
-    check_choice("--engine", engine, ("local", "ray"))
-    if engine == "local" and (replicas != 1 or address is not None):
-        raise ValueError("--replicas and --address are for --engine ray")
+    files = {"index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+    parts = {"limits": limits, "audit": audit, "device": device, "network": network}
+    where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
-        if is_releases(model):
-            raise ValueError(f"--engine ray serves one model and follows no releases, got {model}")
-        known_index = model / "index" if index is None and (model / "index").is_dir() else index
-        files = {"index": known_index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
-        _serve_on_ray(
-            {"model": str(model.absolute()), "limits": limits, "device": device, "network": network}
-            | {name: None if path is None else str(path.absolute()) for name, path in files.items()},
-            {"replicas": replicas, "host": host, "port": port, "address": address}
-            | {"origins": cors or (), "hosts": allow_host or ()},
-        )
-        return
+        _serve_on_ray(model, files, parts, where | {"replicas": replicas, "address": address})
+    else:
+        _serve_here(model, files, parts, where | {"log_level": "warning" if quiet else "info"})
+
+
+def _serve_here(
+    model: Path, files: dict[str, Path | None], parts: dict[str, Any], where: dict[str, Any]
+) -> None:
+    """Serve in this process: a model, or the current one of some releases."""
+    from shortlist.cli._console import own_network, warnings_as_lines
+    from shortlist.index import ImageIndex
+    from shortlist.model import Model
+    from shortlist.releases import Releases, is_releases
+    from shortlist.serve.feedback import FeedbackDesk
+    from shortlist.serve.keys import Keys
+    from shortlist.serve.server import Follow
+    from shortlist.serve.server import serve as run_server
+    from shortlist.serve.service import Service
+
     with warnings_as_lines():
-        desk, known_keys, admins = FeedbackDesk(feedback), Keys(keys), Keys(admin_keys)
+        desk = FeedbackDesk(files["feedback"] or "feedback")
+        shared: dict[str, Any] = {"keys": Keys(files["keys"]), "admin_keys": Keys(files["admin_keys"])}
+        shared |= {"feedback": desk, "limits": parts["limits"], "audit": parts["audit"]}
 
         def open_service(folder: Path, index: Path | None) -> Service:
-            opened = Model.load(folder, network=own_network(folder, network), device=device)
-            index = folder / "index" if index is None and (folder / "index").is_dir() else index
+            network = own_network(folder, parts["network"])
+            opened = Model.load(folder, network=network, device=parts["device"])
+            index = _index_of(folder, index)
             known = None if index is None else ImageIndex.open(index, model=opened)
-            shared: dict[str, Any] = {"keys": known_keys, "admin_keys": admins, "feedback": desk}
-            return Service(opened, source=folder, index=known, limits=limits, audit=audit, **shared)
+            return Service(opened, source=folder, index=known, **shared)
 
         if is_releases(model):
-            service = _following(Releases(model), open_service, index, desk.close)
+            service = _following(Releases(model), open_service, files["index"], desk.close)
             what = "the current release, and follows it"
         else:
-            made = open_service(model, index)
+            made = open_service(model, files["index"])
             service, what = Follow(lambda: "", lambda: made, desk.close), repr(made.model)
-    typer.echo(f"http://{host}:{port}/ serves {what}; stop with Ctrl-C", err=True)
-    run_server(
-        service,
-        host=host,
-        port=port,
-        origins=cors or (),
-        hosts=allow_host or (),
-        log_level="warning" if quiet else "info",
-    )
+    typer.echo(f"http://{where['host']}:{where['port']}/ serves {what}; stop with Ctrl-C", err=True)
+    run_server(service, **where)
 
 
-def _serve_on_ray(parts: dict[str, Any], where: dict[str, Any]) -> None:
+def _index_of(folder: Path, index: Path | None) -> Path | None:
+    """Return the index that is asked for, or the one inside the folder of a model, if there is one."""
+    return folder / "index" if index is None and (folder / "index").is_dir() else index
+
+
+def _serve_on_ray(
+    model: Path, files: dict[str, Path | None], parts: dict[str, Any], where: dict[str, Any]
+) -> None:
+    """Serve one model by replicas on Ray Serve."""
     from shortlist.cli._console import look_here_for_code, warnings_as_lines
+    from shortlist.releases import is_releases
     from shortlist.serve.on_ray import ServiceSource, serve_on_ray
 
+    if is_releases(model):
+        raise ValueError(f"--engine ray serves one model and follows no releases, got {model}")
     if parts["network"] is not None:
         look_here_for_code()
-    source = ServiceSource(**parts)
+    files = files | {"model": model, "index": _index_of(model, files["index"])}
+    # replicas have other current folders
+    places = {name: None if path is None else str(path.absolute()) for name, path in files.items()}
+    source = ServiceSource(**places, **parts)  # type: ignore[arg-type]
     with warnings_as_lines():
         source.open()  # what cannot be served fails here, in words
     place = f"http://{where['host']}:{where['port']}/"

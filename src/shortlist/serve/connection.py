@@ -18,60 +18,62 @@ def connection_class() -> type[asyncio.Protocol]:
     except ImportError:
         from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
-    return _bounded(Base)
+    return type("Connection", (_Bounds, Base), {})
 
 
-def _bounded(base: Any) -> type[asyncio.Protocol]:
-    class Connection(base):
-        """A connection of one client.
+class _Bounds(asyncio.Protocol):
+    """A connection of one client, before the protocol of uvicorn in the order of classes.
 
-        The head of a request must be there in time and must not be too large. A client that does not take its
-        answer is cut off. Work for a client that went away is dropped.
-        """
+    The head of a request must be there in time and must not be too large. A client that does not take its
+    answer is cut off. Work for a client that went away is dropped.
+    """
 
-        _head_bytes = 0
-        _head_timer: asyncio.TimerHandle | None = None
+    # of uvicorn's protocol
+    transport: Any
+    cycle: Any
+    loop: Any
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:  # a head is there
+            self._head_bytes = 0
+            self._stop_waiting()
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._refuse("431 Request Header Fields Too Large")
+        elif self._head_timer is None:
             self._wait_for_head()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.transport.is_closing():
-                return
-            if self.cycle is not None and not self.cycle.response_complete:  # a head is there
-                self._head_bytes = 0
-                self._stop_waiting()
-                return
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._refuse("431 Request Header Fields Too Large")
-            elif self._head_timer is None:
-                self._wait_for_head()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.scope.get(GONE, lambda: None)()
+        super().connection_lost(exc)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.cycle.scope.get(GONE, lambda: None)()
-            super().connection_lost(exc)
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()  # type: ignore[misc]
+        self.loop.call_later(SECONDS, self.transport.abort)  # what was not read by then never will be
 
-        def timeout_keep_alive_handler(self) -> None:
-            super().timeout_keep_alive_handler()
-            self.loop.call_later(SECONDS, self.transport.abort)  # what was not read by then never will be
+    def _wait_for_head(self) -> None:
+        self._head_timer = self.loop.call_later(SECONDS, self._refuse, "408 Request Timeout")
 
-        def _wait_for_head(self) -> None:
-            self._head_timer = self.loop.call_later(SECONDS, self._refuse, "408 Request Timeout")
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-        def _stop_waiting(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-        def _refuse(self, status: str) -> None:
-            self._stop_waiting()
-            if not self.transport.is_closing():
-                self.transport.write(_ANSWER.format(status).encode())
-                self.transport.close()
-
-    return Connection
+    def _refuse(self, status: str) -> None:
+        self._stop_waiting()
+        if not self.transport.is_closing():
+            self.transport.write(_ANSWER.format(status).encode())
+            self.transport.close()

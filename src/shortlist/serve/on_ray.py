@@ -28,6 +28,7 @@ class ServiceSource:
         keys: File with the keys that are allowed, or ``None``.
         feedback: Folder of the store of people's answers.
         admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
+        audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests, of each replica.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
@@ -38,6 +39,7 @@ class ServiceSource:
     keys: str | None = None
     feedback: str = "feedback"
     admin_keys: str | None = None
+    audit: float = 0.0
     limits: Limits = field(default_factory=Limits)
     device: str = "cpu"
     network: str | None = None
@@ -54,6 +56,7 @@ class ServiceSource:
             keys=self.keys,
             feedback=self.feedback,
             admin_keys=self.admin_keys,
+            audit=self.audit,
             limits=self.limits,
         )
 
