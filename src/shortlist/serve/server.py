@@ -81,6 +81,6 @@ def serve(
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
     gc.collect()
-    gc.freeze()  # what is there now stays: to look through it again and again took a third of the time
+    gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
     with suppress(KeyboardInterrupt):  # which comes again when all is done
         uvicorn.Server(config).run()
