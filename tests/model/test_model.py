@@ -303,7 +303,10 @@ def test_bad_calls(tmp_path):
         (lambda: model.prepare([batch]), r"prepared, of shape \(1, 16, 16\), got \(2, 1, 16, 16\)"),
         (lambda: model.prepare([tmp_path / "no image.png"]), "no image.png cannot be read as an image"),
         (lambda: plain.prepare([tmp_path / "a.png"]), "got a PosixPath: the model has no preprocessing"),
-        (lambda: plain.features(torch.randn(2, 3)), "name must be given where the classifier cannot be found"),
+        (
+            lambda: plain.features(torch.randn(2, 3)),
+            "name must be given where the classifier cannot be found",
+        ),
         (
             lambda: plain.export_onnx(tmp_path / "a.onnx"),
             "batch must be given for a model that knows no shape",

@@ -26,7 +26,9 @@ __all__ = [
 ]
 
 EMBEDDINGS_FORMAT = "shortlist embeddings 1"
+"""Format of the manifest of a folder of embeddings."""
 MANIFEST = "embeddings.json"
+"""File with the manifest of a folder of embeddings."""
 SUFFIXES = (".safetensors", ".npz", ".pt")
 HELP = (
     "Expected train, val and test files in one folder, each .safetensors, .npz or .pt with an array "
