@@ -119,7 +119,7 @@ class World:
 
     table: ClassTable
     pool: list[tuple[bytes, int]]  # photos that people will take
-    stream: tuple[Tensor, Tensor]  # rows for the thresholds
+    stream: tuple[Tensor, Tensor]  # rows that nobody is asked about, for the thresholds
 
 
 def png(pixels: Tensor) -> bytes:
@@ -166,8 +166,8 @@ def make_world(size: Size, folder: Path) -> World:
         np.random.default_rng(1).permutation([row for row in range(len(files)) if row not in used]).tolist()
     )
     pool = [(files[row], int(targets[0][row])) for row in order]
-    rest = slice(3 * size.test_images, None)
-    return World(ClassTable(tuple(names)), pool, (inputs[2][rest], targets[2][rest]))
+    rest = order[size.rounds * size.observations :]
+    return World(ClassTable(tuple(names)), pool, (inputs[0][rest], targets[0][rest]))
 
 
 def read_part(folder: Path, part: str, table: ClassTable) -> tuple[Tensor, Tensor]:
@@ -385,8 +385,9 @@ def thresholds(model: Model, world: World, replies: int = 5000) -> dict[str, lis
     """Follow the coverage of thresholds that learn from confirmed lists.
 
     The true class is seen only if it was listed. Three ways: the semi-bandit rule, the adapting rule, and the
-    naive one, which takes the conformal quantile of the last 500 confirmed scores. The coverage of each
-    threshold is that over all rows of the stream.
+    naive one, which takes the conformal quantile of the last 500 confirmed scores. The coverage is that of
+    the threshold over all rows of the stream; for the adapting rule, which promises no more, the share of
+    hits so far.
     """
     rows, target = world.stream
     scores = torch.cat([model.scores((part.float() / 255 - MEAN) / STD) for part in rows.split(500)])
@@ -407,9 +408,9 @@ def thresholds(model: Model, world: World, replies: int = 5000) -> dict[str, lis
                 rank = min(len(last), int(np.ceil((len(last) + 1) * COVERAGE)))
                 naive = float(last.sort().values[rank - 1])
         if turn % 50 == 49:
-            now = {"semi-bandit": shrinking.threshold, "adapting": adapting.threshold, "naive": naive}
-            for name, threshold in now.items():
+            for name, threshold in (("semi-bandit", shrinking.threshold), ("naive", naive)):
                 found[name].append((turn + 1, float((strange <= threshold).double().mean())))
+            found["adapting"].append((turn + 1, 1 - adapting.misses / adapting.rounds))
     return found
 
 

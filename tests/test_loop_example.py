@@ -1,23 +1,19 @@
 """The whole loop in short: answers over HTTP, votes, data, models, the gate, releases."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-import loop  # pyright: ignore[reportMissingImports]
 
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import stats_of
 from shortlist.releases import Releases
+from tests.test_examples import load
 
 pytestmark = pytest.mark.slow
 
 
 def test_answers_become_models(tmp_path):
+    loop = load("loop")
     found = loop.main(["--short", "--out", str(tmp_path), "--figure", str(tmp_path / "loop.svg")])
     size = loop.SHORT
     for rule, rounds in zip(("adaptive", "majority"), found["rounds"].values(), strict=True):
