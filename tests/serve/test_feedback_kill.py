@@ -34,6 +34,8 @@ async def post_all(address: str, names: list[str], kill_after: int | None, pid: 
                 answer = await client.post(f"{address}/v1/feedback", json=event)
             except httpx.TransportError:
                 return
+            if answer.status_code in (408, 503):  # a busy machine: refused, and sent again later
+                return
             assert answer.status_code == 201, answer.text
             kept.add(name)
             if len(kept) == kill_after:
@@ -54,7 +56,9 @@ def test_acknowledged_answers_survive_a_kill_and_none_is_there_twice(folder, tmp
     assert {request_key(name).hex() for name in kept} <= found.keys() and set(found.values()) == {1}
     again = Server(folder, tmp_path, "--quiet")
     try:
-        assert asyncio.run(post_all(again.address, names, None, 0)) == set(names)  # all are sent again
+        left = set(names)  # all are sent again
+        while left:
+            left -= asyncio.run(post_all(again.address, sorted(left), None, 0))
     finally:
         again.process.send_signal(signal.SIGTERM)
         again.process.wait(30)
