@@ -327,7 +327,7 @@ def test_nonzero_gradients_where_they_are_known():
 
 
 def test_nonzero_gradients_are_drawn():
-    numbers = nonzero_gradients.measure(noise_std=[0.1, 1, 10], num_draws=[1, 3], num_rows=20, num_classes=10)
+    numbers = nonzero_gradients.measure(noise_std=[0.1, 1, 10], num_draws=[1, 3], num_rows=20, num_classes=20)
     (axes,) = redrawn("nonzero_gradients", numbers).axes
     assert [line.get_label() for line in axes.lines] == ["1 draw", "3 draws", "expectation"]
     for line, drawn in zip(numbers["lines"], axes.lines, strict=True):

@@ -60,5 +60,5 @@ def test_a_class_without_validation_rows_is_named_and_left_out_of_macro_metrics(
     with pytest.warns(UserWarning) as caught:  # others too: of so few rows no promise can be kept
         results = train(recipe, tmp_path / "run", progress=lambda *_: None).results()
     said = " ".join(str(warning.message) for warning in caught)
-    assert "1 of 3 classes have no image in the val part (2)" in said
+    assert "1 of 3 classes have no image in the val split (2)" in said
     assert results.absent_classes == 1 and results.class_rows[2] == 0

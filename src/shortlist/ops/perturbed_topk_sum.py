@@ -104,7 +104,7 @@ def perturbed_topk_mask(
 
     Example:
         >>> scores = torch.tensor([[2.0, 1.0, 1.0, -9.0]])
-        >>> perturbed_topk_mask(scores, k=2, noise_std=0.1)  # the second place is even
+        >>> perturbed_topk_mask(scores, k=2, noise_std=0.1).round(decimals=4)  # the second place is even
         tensor([[1.0000, 0.5000, 0.5000, 0.0000]])
     """
     scores = _checked(scores, k, noise_std, tolerance, num_nodes)
