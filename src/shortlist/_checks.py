@@ -125,12 +125,12 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def check_count(name: str, value: int) -> None:
-    """Require an integer ``>= 1``."""
+def check_count(name: str, value: int, *, low: int = 1) -> None:
+    """Require an integer ``>= low``."""
     if torch.compiler.is_compiling():
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")
 
 
 def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:

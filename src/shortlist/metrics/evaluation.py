@@ -228,8 +228,7 @@ def _check_options(
     """Check the remaining options; return the K that are not above the number of classes."""
     if len(class_table) != c:
         raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")
-    if isinstance(num_resamples, bool) or not isinstance(num_resamples, int) or num_resamples < 0:
-        raise ValueError(f"num_resamples must be an integer >= 0, got {num_resamples!r}")
+    check_count("num_resamples", num_resamples, low=0)
     for name, number in numbers.items():
         check_count(name, number)
     return tuple(k for k in dict.fromkeys(check_ks(ks, None)) if k <= c)

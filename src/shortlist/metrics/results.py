@@ -34,7 +34,7 @@ class Averages:
 
 @dataclass(frozen=True)
 class GroupRows:
-    """How many classes a group has, how many of them have rows, and how many rows."""
+    """How many classes a group has, how many of them have rows that were measured, and how many such rows."""
 
     classes: int
     present: int

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_scores
+from shortlist._checks import check_count, check_scores
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
 from shortlist.taxonomy import Taxonomy
@@ -103,8 +103,7 @@ def to_lists(
         [('birch', False), ('oak', True)]
     """
     order = _check_listed(sets, probabilities, class_table, order)
-    if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 0:
-        raise ValueError(f"at_least must be an integer >= 0, got {at_least!r}")
+    check_count("at_least", at_least, low=0)
     shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, len(class_table)))
     rows, columns = shown.nonzero(as_tuple=True)
     best_first = order[rows, columns].argsort(descending=True, stable=True)  # in all rows at once

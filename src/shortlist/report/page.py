@@ -9,7 +9,7 @@ the template of its name.
 To add a section called ``speed``:
 
 1. ``sections/speed.py`` has ``measure_speed(view)``: it returns the numbers, a dataclass or a dict, and no
-   markup.
+   markup. ``ExperimentView`` says where the data are; ``sections/recipes.py`` is a short example.
 2. ``templates/speed.html`` shows them. They are called ``section`` there; ``_parts.html`` has what shows
    tables and drawings.
 3. One line of :data:`SECTIONS`, ``"speed": measure_speed``, puts it in its place.

@@ -28,9 +28,10 @@ class ExperimentView:
 
     Args:
         number: Number of the experiment on the page.
-        experiment: The experiment.
+        experiment: The experiment, the way to the data: ``experiment.methods[i].runs[j]`` is a finished run
+            with ``name``, ``recipe``, ``results`` (of its test rows) and ``class_table`` (training counts).
         leaders: By metric, the best methods.
-        methods: Measurements of each method.
+        methods: What the sections of each method measured; the runs are in ``experiment``.
     """
 
     number: int

@@ -167,8 +167,7 @@ def glyphs_full(
 
 
 def _check_options(seed: int, max_classes: int | None, min_faces: int, train_images: int) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer >= 0, got {seed!r}")
+    check_count("seed", seed, low=0)
     if max_classes is not None:
         check_count("max_classes", max_classes)
     check_count("min_faces", min_faces)
