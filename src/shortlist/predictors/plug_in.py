@@ -65,8 +65,8 @@ class PointwiseError(SetPredictor):
         return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
 
     def _inside(self, places: Places) -> Tensor:
-        # a class is in if the sum of those before it is below the coverage; rounding may lift that sum, so the
-        # first class, which must be in every set, is named
+        # a class is in if the sum of those before it is below the coverage; rounding may lift that sum, so
+        # the first class, which must be in every set, is named
         return (places.cumulative - places.probability < self.coverage) | (places.rank == 1)
 
 
