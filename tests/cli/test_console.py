@@ -37,7 +37,7 @@ def test_numbers_are_never_cut_in_a_narrow_window():
 
 
 def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypatch, capsys):
-    clock = iter([0.0, 30.0, 60.0])
+    clock = iter([0.0, 30.0, 30.0, 60.0])
     monkeypatch.setattr("shortlist.cli._console.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress_report() as report:
         report("training", 1, 10, {"epoch": 1, "epochs": 2})
@@ -49,6 +49,16 @@ def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypa
         "training: 50 %; 38 s left; epoch 1 of 2, loss 1.25; on validation rows: top1 50.0",
         "training: 100 %; epoch 2 of 2, loss 0.5; on validation rows: top1 75.0",
     ]
+
+
+def test_the_time_left_is_told_before_the_first_tenth(monkeypatch, capsys):
+    clock = iter([0.0, 2.0, 8.0, 9.0])
+    monkeypatch.setattr("shortlist.cli._console.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with progress_report() as report:
+        for done in (0, 1, 2, 3):
+            report("training", done, 40, {})
+    # two steps took 8 s, 38 are left
+    assert capsys.readouterr().err.splitlines() == ["training: 0 %", "training: 5 %; 2 min 32 s left"]
 
 
 def test_a_training_tells_its_last_metrics_last(tmp_path):

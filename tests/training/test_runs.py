@@ -169,7 +169,7 @@ def test_two_processes_train_as_one(tmp_path):
 
 @pytest.mark.errors
 def test_folders_are_not_shared_by_accident(finished, tmp_path):
-    with pytest.raises(RunError, match=r"finished exists: choose another --out, or continue"):
+    with pytest.raises(RunError, match=r"finished exists: choose another --out, continue that run"):
         train(small(), finished.path, progress=silent)
     with finished.locked(), pytest.raises(RunError, match="in use: another process is working in it"):
         resume(finished.path, progress=silent)

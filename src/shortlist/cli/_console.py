@@ -33,6 +33,8 @@ __all__ = [
     "warnings_as_lines",
 ]
 
+_FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
+
 
 def look_here_for_code() -> None:
     """Have the user's own modules looked for in the current folder first: only where they asked for code."""
@@ -63,30 +65,45 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
     )
     bars = Progress(*columns, console=console, disable=not console.is_terminal)
     tasks: dict[str, TaskID] = {}
-    told: dict[str, int] = {}
-    starts: dict[str, tuple[float, int]] = {}
+    lines = _ProgressLines()
 
     def report(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
         label = f"{title} {what}".strip()
         text = _words_for_metrics(metrics)
-        if console.is_terminal:
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, total=total, metrics="")
-            bars.update(tasks[label], completed=done, total=total, metrics=text)
-        elif total and (10 * done) // total > told.get(label, -1):
-            told[label] = (10 * done) // total
-            now = time.monotonic()
-            begun, first = starts.setdefault(label, (now, done))
-            rest = _time_left(now - begun, done - first, total - done)
-            parts = [
-                f"{label}: {100 * done // total} %",
-                *([rest] if rest else []),
-                *([text] if text else []),
-            ]
-            print("; ".join(parts), file=sys.stderr, flush=True)
+        if not console.is_terminal:
+            lines.tell(label, done, total, text)
+            return
+        if label not in tasks:
+            tasks[label] = bars.add_task(label, total=total, metrics="")
+        bars.update(tasks[label], completed=done, total=total, metrics=text)
 
     with bars:
         yield report
+
+
+class _ProgressLines:
+    """The lines about each task for a pipe: one for each tenth, and one as soon as the time left is known."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, tuple[float, int]] = {}
+        self._tenths: dict[str, int] = {}
+        self._estimated: set[str] = set()
+
+    def tell(self, label: str, done: int, total: int, text: str) -> None:
+        if not total:
+            return
+        now = time.monotonic()
+        begun, first = self._starts.setdefault(label, (now, done))
+        tenth = (10 * done) // total
+        soon = label not in self._estimated and done > first and now - begun >= _FIRST_ESTIMATE
+        if not soon and tenth <= self._tenths.get(label, -1):
+            return
+        self._tenths[label] = tenth
+        if done > first:
+            self._estimated.add(label)
+        rest = _time_left(now - begun, done - first, total - done)
+        said = (f"{label}: {100 * done // total} %", rest, text)
+        print("; ".join(part for part in said if part), file=sys.stderr, flush=True)
 
 
 def _words_for_metrics(metrics: Mapping[str, float]) -> str:
@@ -201,7 +218,10 @@ def node_lines(results: Results) -> list[str]:
 
 def _caption(results: Results) -> str:
     parts = [f"Percent of {results.rows} rows with {100 * results.level:g} % intervals"]
+    parts.append("micro: over rows, macro: over classes")
     parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
+    if results.groups:
+        parts.append("few: below 20 training rows, many: above 100")
     if results.absent_classes:
         parts.append(f"{results.absent_classes} classes have no rows and no part in macro metrics")
     return "; ".join(parts) + "."

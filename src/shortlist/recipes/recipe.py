@@ -294,8 +294,10 @@ def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[
         location = [str(part) for part in fault["loc"]]
         key = ".".join([prefix, *location] if prefix else location)
         if fault["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(location[-1], _keys(model, location[:-1]), n=1, cutoff=0.5)
+            known = _keys(model, location[:-1])
+            near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = hint or (f"; known are {', '.join(known)}" if known else "")
             lines.append(f"{key}: unknown key{hint}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: required")
@@ -331,6 +333,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, variant: str
         overrides: Changes such as ``"loss.k=3"``.
         variant: Name of a variant, whose overrides come first; see :func:`load_variant`.
     """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist: it should be a recipe, a YAML file")
     content = _read_mapping(path)
     first = [] if variant is None else load_variant(path, variant)
     try:

@@ -55,7 +55,9 @@ class Run(RunFolder):
         process is killed.
         """
         path, recipe = Path(path), with_absolute_places(recipe)
-        there = RunError(f"{path} exists: choose another --out, or continue that run with --resume {path}")
+        there = RunError(
+            f"{path} exists: choose another --out, continue that run with --resume {path}, or delete it"
+        )
         if path.exists():
             raise there
         try:
