@@ -101,8 +101,9 @@ def test_results_need_no_class_table():
     probabilities, labels = rows()
     predictors = {"top2": TopK(2)}
     table = ClassTable([str(c) for c in range(4)])
-    expected = evaluate(torch.tensor(probabilities), torch.tensor(labels).long(), predictors, table)
-    assert evaluate(probabilities, labels, predictors) == expected
+    given = {"activation": "none"}
+    expected = evaluate(torch.tensor(probabilities), torch.tensor(labels).long(), predictors, table, **given)
+    assert evaluate(probabilities, labels, predictors, **given) == expected
     with pytest.raises(ValueError, match="class_table must be given with scores in blocks of rows"):
         evaluate([torch.tensor(probabilities)], torch.tensor(labels).long(), predictors)
 

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,12 +29,17 @@ __all__ = [
     "check_votes",
     "is_transformed",
     "promote",
+    "refuse_logits",
     "refuse_second_derivative",
     "refuse_transforms",
+    "rows_are_probabilities",
     "tensor_of",
     "values_hidden",
+    "warn_of_probabilities",
 ]
 
+_LOOK_AT = 256  # rows that tell probabilities from logits
+_ROUNDED = 1e-3
 _hidden: ContextVar[bool] = ContextVar("values_hidden", default=False)
 
 
@@ -218,6 +224,37 @@ def check_probabilities(target: Tensor, scores: Tensor) -> None:
     off = (sums - 1).abs() > 1e-2  # bfloat16 rows add up to 1 only to about 2 digits
     if off.any():
         raise ValueError(f"probability targets must add up to 1 in each row, got {float(sums[off][0])}")
+
+
+def rows_are_probabilities(scores: Tensor) -> bool:
+    """Return whether the first few hundred rows (n, c) are all >= 0 and add up to 1, if one can look."""
+    some = scores[:_LOOK_AT].detach()
+    if not can_read_values(scores) or not len(some) or scores.shape[1] < 2:
+        return False
+    return bool((some >= 0).all()) and bool(((some.double().sum(1) - 1).abs() <= _ROUNDED).all())
+
+
+def refuse_logits(scores: Tensor, *, whose: str = "") -> None:
+    """Require values in [0, 1], but for rounding and -inf, of the first few hundred rows (n, c)."""
+    if not can_read_values(scores):
+        return
+    some = scores[:_LOOK_AT].detach()
+    outside = ((some < -_ROUNDED) | (some > 1 + _ROUNDED)) & some.isfinite()
+    if outside.any():
+        raise ValueError(
+            f"{whose and f'{whose}: '}scores must be probabilities in [0, 1] with activation='none', "
+            f"got {float(some[outside][0]):g}: for logits, use activation='softmax'"
+        )
+
+
+def warn_of_probabilities(whose: str, *, stacklevel: int) -> None:
+    """Warn that probabilities came where logits are meant."""
+    warnings.warn(
+        f"{whose}: scores look like probabilities (each row sums to 1): pass activation='none' to take them "
+        "as they are. With activation='softmax', which is for logits, a softmax is applied once more",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def check_votes(votes: Tensor, scores: Tensor) -> None:

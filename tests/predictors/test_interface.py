@@ -184,17 +184,14 @@ def test_weights_that_overflow_are_an_error():
 def test_logits_are_not_taken_for_probabilities(use):
     logits, target = rows()
     with pytest.raises(
-        ValueError, match=r"scores must be probabilities, >= 0, with activation='none', got -"
+        ValueError, match=r"scores must be probabilities in \[0, 1\] with activation='none', got -"
     ):
         use(logits, target)
 
 
 def test_any_values_that_rank_will_do_where_they_are_only_compared():
-    logits, target = rows()
-    assert int(AverageK(2, activation="none").calibrate(logits)(logits).sum()) == 600
+    logits, _ = rows()
     assert torch.equal(TopK(2, activation="none")(logits), TopK(2)(logits))
-    lac = Conformal(coverage=0.8, activation="none").calibrate(logits, target)
-    assert lac.report.coverage == pytest.approx(0.8, abs=0.01)
 
 
 @pytest.mark.errors

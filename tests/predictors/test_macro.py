@@ -299,3 +299,10 @@ def test_the_promise_holds_for_the_average_class_where_others_fail(counts, cover
     assert coverage - error["by_class"] <= mean["by_class"] <= mean["single"] <= coverage + 3 * largest
     if counts is MOST_HAVE_FEW:  # with many rows for each class the correction is small
         assert mean["uncorrected"] < coverage - error["uncorrected"]
+
+
+@pytest.mark.errors
+def test_macro_without_priors_says_what_to_write():
+    with pytest.raises(ValueError, match=r"priors must be given .* or write score='lac'$"):
+        Conformal(0.9, rule="macro")
+    assert Conformal(0.9, rule="macro", score="lac").options()["score"]["name"] == "lac"

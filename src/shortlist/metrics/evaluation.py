@@ -7,7 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_count, check_scores, check_target, tensor_of
+from shortlist._checks import (
+    check_count,
+    check_scores,
+    check_target,
+    refuse_logits,
+    rows_are_probabilities,
+    tensor_of,
+    warn_of_probabilities,
+)
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
@@ -31,7 +39,7 @@ from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, meas
 from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
-from shortlist.predictors import Promise
+from shortlist.predictors import Promise, SetPredictor
 
 __all__ = ["evaluate", "results_of_rows"]
 
@@ -77,7 +85,9 @@ def evaluate(
             there are metrics by group; with parents, the coverage by genus or any other level.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
-            ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
+            ``"softmax"``, ``"sigmoid"`` (no likelihood), or ``"none"`` if they are probabilities already. If
+            all of the first few hundred rows look like probabilities, and softmax is asked for here or by a
+            predictor, a ``UserWarning`` says so.
         ties: See :func:`topk_accuracy`.
         few_below: Classes with fewer training examples are in the group "few".
         many_above: Classes with more training examples are in the group "many".
@@ -109,6 +119,8 @@ def evaluate(
     c = _check_rows(scores, target, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
     ks = _check_options(c, class_table, ks, num_resamples, **options)
+    if isinstance(scores, Tensor):
+        _check_activations(scores, predictors, activation)
     rows = measure_rows(
         scores,
         target,
@@ -220,6 +232,22 @@ def _check_rows(scores: Any, target: Tensor, num_classes: int, ignore_index: int
     if not (target != ignore_index).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
     return shaped.shape[1]
+
+
+def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], activation: str) -> None:
+    """Look at the first few hundred rows: are they what the results and the predictors take?"""
+    asked = {
+        f"predictors[{name!r}]": predictor.activation
+        for name, predictor in predictors.items()
+        if isinstance(predictor, SetPredictor)
+        and (predictor.needs_calibration or predictor.adds_probabilities)
+    }
+    for whose, one in asked.items():
+        if one == "none":
+            refuse_logits(scores, whose=whose)
+    by_softmax = [whose for whose, one in {"evaluate": activation, **asked}.items() if one == "softmax"]
+    if by_softmax and rows_are_probabilities(scores):
+        warn_of_probabilities(", ".join(by_softmax), stacklevel=4)  # evaluate is decorated
 
 
 def _check_options(

@@ -14,11 +14,13 @@ from torch import Tensor
 from shortlist._checks import (
     can_read_values,
     check_number,
-    check_priors,
     check_scores,
     check_target,
     check_votes,
+    refuse_logits,
+    rows_are_probabilities,
     tensor_of,
+    warn_of_probabilities,
 )
 from shortlist.predictors._activation import (
     Activation,
@@ -26,6 +28,8 @@ from shortlist.predictors._activation import (
     check_finite,
     check_not_negative,
     class_values,
+    class_weights,
+    prior_conversion,
 )
 from shortlist.predictors._compare import where_at_least
 from shortlist.predictors._pending import KeepsPending
@@ -37,8 +41,6 @@ __all__ = [
     "Rows",
     "SetPredictor",
     "chunk_rows",
-    "class_weights",
-    "prior_conversion",
     "sets_in_chunks",
 ]
 
@@ -157,6 +159,7 @@ class SetPredictor(KeepsPending, ABC):
         self._classes_known = self._made_for  # the same number where a device need not be asked
         self.calibrated = not self.needs_calibration
         self.report: CalibrationReport | None = None
+        self._are_probabilities: bool | None = None  # what the first rows look like; None before any came
 
     @property
     def promise(self) -> Promise:
@@ -213,6 +216,7 @@ class SetPredictor(KeepsPending, ABC):
         ``by_row`` are other tensors with one entry per row, which are yielded after scores and target.
         """
         counted = self._check_rows(scores, target)
+        self._look_at_first(scores)
         tensors = (scores, target, *by_row)
         n, step = len(scores), self._rows_at_once(scores.shape[1]) if can_read_values(scores) else len(scores)
         even = math.ceil(n / max(1, math.ceil(n / max(1, step))))  # rather than a short rest
@@ -235,6 +239,13 @@ class SetPredictor(KeepsPending, ABC):
             raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
         return None if target is None else self._counted(target, scores)
 
+    def _look_at_first(self, scores: Tensor) -> None:
+        """Look at the first few hundred rows of the first batch: are they what the activation takes?"""
+        if self._are_probabilities is None and len(scores):
+            if self.activation == "none":
+                refuse_logits(scores)
+            self._are_probabilities = rows_are_probabilities(scores)
+
     def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
         """Check the target of some rows; return which of them count (n,), if not all do."""
         if self.takes_votes and isinstance(target, Tensor) and target.ndim == 2:
@@ -248,6 +259,8 @@ class SetPredictor(KeepsPending, ABC):
         """Set the threshold from the rows added so far, and drop the rows."""
         self._settle()
         self.calibrated = True
+        if self._are_probabilities and self.activation == "softmax":
+            warn_of_probabilities(type(self).__name__, stacklevel=3)
         return self
 
     def merge(self, other: "SetPredictor") -> None:
@@ -271,11 +284,13 @@ class SetPredictor(KeepsPending, ABC):
         if other._classes_known:
             self._check_classes(other._classes_known)
             self._set_num_classes(other._classes_known)
+        self._are_probabilities = self._are_probabilities or other._are_probabilities
         self._join(other)
 
     def reset(self) -> None:
         """Drop the calibration."""
         self.calibrated, self.report = not self.needs_calibration, None
+        self._are_probabilities = None
         self._set_num_classes(self._made_for)
         self._forget()
 
@@ -365,29 +380,6 @@ class SetPredictor(KeepsPending, ABC):
 def _brief(value: Any) -> str:
     """Show an option; of a part with a name and options, the name."""
     return repr(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)
-
-
-def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
-    """Return the offset (c,) that converts scores from their own priors to the priors of the rows."""
-    if scores_priors is None:
-        return None
-    if priors is None:
-        raise ValueError("scores_priors must be None where priors are, got a tensor")
-    if activation != "softmax":
-        raise ValueError(f"scores_priors are for activation='softmax', got {activation!r}")
-    check_priors("scores_priors", scores_priors, num_classes=len(priors))
-    shift = priors.double().log() - scores_priors.double().log()
-    return shift.to(torch.float64 if scores_priors.dtype == torch.float64 else torch.float32)
-
-
-def class_weights(priors: Tensor, tau: float) -> Tensor:
-    """Return weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
-    check_priors("priors", priors)
-    # half precision ends at 65504, below the weight of a class that is one in a million
-    weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
-    if not bool(weights.float().isfinite().all()):  # whatever the priors' type, scores may be float32
-        raise ValueError(f"tau must be small enough for priors ** -tau to be finite in float32, got {tau}")
-    return weights
 
 
 def _same(first: Tensor | None, second: Tensor | None) -> bool:

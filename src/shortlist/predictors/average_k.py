@@ -39,7 +39,8 @@ class AverageK(SetPredictor):
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
-        activation: How scores become probabilities.
+        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
+            probabilities already.
         max_rows: Upper bound of the number of rows, for calibration in batches whose order is not random.
             Memory is then that of ``k * max_rows`` values, otherwise of ``2 k`` values for each row so far.
             It never depends on the number of classes.

@@ -66,7 +66,8 @@ class Conformal(SetPredictor):
             ones, ``"aps"`` covers each row with exactly this probability. The same row may get another set
             the next time.
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
-        activation: How scores become probabilities.
+        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
+            probabilities already.
 
     Example:
         >>> scores = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.3, 0.6, 0.1]])
@@ -105,7 +106,8 @@ class Conformal(SetPredictor):
         self.score: ConformityScore = _instance("score", chosen, CONFORMITY_SCORES, ConformityScore)
         if self.score.weighted != (priors is not None):
             need = "must be given" if self.score.weighted else "must be None"
-            hint = ", which the rule 'macro' has unless another is named" if score is None and macro else ""
+            default_of_macro = ", which the rule 'macro' has unless another is named; or write score='lac'"
+            hint = default_of_macro if score is None and macro else ""
             raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}{hint}")
         if self.weights is not None and isinstance(self.rule, Macro):  # equal shares change nothing
             importance = self.rule.class_importance(torch.ones_like(self.weights, dtype=torch.bool))

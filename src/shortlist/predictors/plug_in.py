@@ -35,7 +35,7 @@ class PointwiseError(SetPredictor):
 
     Args:
         coverage: Wanted probability that a set contains the true class, in (0, 1).
-        activation: ``"softmax"``, or ``"none"`` for probabilities.
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
 
     Example:
         >>> PointwiseError(coverage=0.8, activation="none")(torch.tensor([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]))
@@ -82,7 +82,7 @@ class AverageError(SetPredictor):
 
     Args:
         coverage: Wanted probability that a set contains the true class, in (0, 1).
-        activation: ``"softmax"``, or ``"none"`` for probabilities.
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
 
     Example:
         >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]])
