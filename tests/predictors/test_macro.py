@@ -211,7 +211,8 @@ def test_groups_of_a_class_table():
 def test_what_is_said_about_classes_without_rows():
     logits, target, priors = problem()
     kept = target % 5 != 3
-    for classes, words in (("present", "which the promise is not about"), ("all", "which count as missed")):
+    said = {"present": "to which the promise does not extend", "all": "which count as missed"}
+    for classes, words in said.items():
         predictor = Conformal(coverage=0.7, priors=priors, rule=Macro(classes=classes))
         with pytest.warns(CalibrationWarning, match=rf"no rows: 2 classes \(3, 8\), {words}"):
             predictor.calibrate(logits[kept], target[kept])
