@@ -27,6 +27,7 @@ __all__ = [
     "check_scores",
     "check_target",
     "check_votes",
+    "classes_of",
     "is_transformed",
     "promote",
     "refuse_logits",
@@ -40,6 +41,7 @@ __all__ = [
 
 _LOOK_AT = 256  # rows that tell probabilities from logits
 _ROUNDED = 1e-3
+_SHORT_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _hidden: ContextVar[bool] = ContextVar("values_hidden", default=False)
 
 
@@ -165,7 +167,7 @@ def check_scores(scores: Tensor, *, name: str = "logits") -> None:
     raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}{hint}")
 
 
-def tensor_of(values: Any, *, device: torch.device | None = None) -> Any:
+def tensor_of(values: Any, *, device: torch.device | None = None, name: str = "an array") -> Any:
     """Convert a NumPy array to a tensor, whole numbers to int64; leave anything else as it is.
 
     Example:
@@ -175,10 +177,29 @@ def tensor_of(values: Any, *, device: torch.device | None = None) -> Any:
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind not in "fiub":
-        raise ValueError(f"an array must hold numbers, got {values.dtype}")
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}")
     shared = values.flags.writeable and values.flags.c_contiguous
     tensor = torch.from_numpy(values if shared else values.copy())
     return (tensor.long() if values.dtype.kind in "iu" else tensor).to(device)
+
+
+def classes_of(target: Any, *, device: torch.device | None = None) -> Any:
+    """Convert class numbers in a list, an array or a tensor of any integer type to int64; leave others.
+
+    Example:
+        >>> classes_of([2, 0]), classes_of(torch.tensor([2, 0], dtype=torch.int32))
+        (tensor([2, 0]), tensor([2, 0]))
+    """
+    if isinstance(target, Tensor):
+        return target.long() if target.dtype in _SHORT_INTEGERS else target
+    if isinstance(target, list | tuple):
+        target = np.asarray(target)
+    if isinstance(target, np.ndarray) and target.dtype.kind not in "fiub":
+        first = f" such as {str(target.flat[0])!r}" if target.size else ""
+        raise ValueError(
+            f"target must hold the numbers of classes, which are counted from 0, got {target.dtype}{first}"
+        )
+    return tensor_of(target, device=device)
 
 
 def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) -> bool:

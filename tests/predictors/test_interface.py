@@ -56,7 +56,9 @@ def rows(n=300, c=6, seed=3):
             "scores must be .* got torch.int64",
         ),
         (torch.tensor(1.0), torch.tensor([0]), r"scores must be .* got torch.float32 \(\)"),
-        (torch.zeros(3, 6), [0, 1, 2], "target must be int64 .* got list"),
+        (torch.zeros(3, 6), ["s3", "s1", "s2"], "target must hold .* counted from 0, got <U2 such as 's3'"),
+        (torch.zeros(3, 6), np.array(["s3"] * 3), "target must hold .* counted from 0, got <U2 such as 's3'"),
+        (torch.zeros(3, 6), [0, 1], r"target must be .* shape \(3,\)"),
         (torch.zeros(3, 6), torch.zeros(2, dtype=torch.int64), r"target must be .* shape \(3,\)"),
     ],
 )

@@ -11,6 +11,7 @@ from shortlist._checks import (
     check_count,
     check_scores,
     check_target,
+    classes_of,
     refuse_logits,
     rows_are_probabilities,
     tensor_of,
@@ -49,7 +50,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @torch.no_grad()
 def evaluate(
     scores: ScoreRows | np.ndarray,
-    target: Tensor | np.ndarray,
+    target: Tensor | np.ndarray | Sequence[int],
     predictors: Mapping[str, Predictor],
     class_table: ClassTable | None = None,
     *,
@@ -76,7 +77,7 @@ def evaluate(
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
             made one after the other, where all would be too many to hold. A NumPy array is converted.
-        target: Class indices (n,).
+        target: Class indices (n,), counted from 0.
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
             ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
             about all rows, the results say what came of it, and the share of under-covered classes.
@@ -112,9 +113,10 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    target = _tensor(target)
-    if isinstance(scores, np.ndarray):
-        scores = _tensor(scores)
+    target, scores = classes_of(target), tensor_of(scores, name="scores")
+    if not isinstance(predictors, Mapping):
+        got = type(predictors).__name__
+        raise ValueError(f"predictors must be a dict by name, such as {{'top5': TopK(5)}}, got {got}")
     class_table = _numbered_classes(scores) if class_table is None else class_table
     c = _check_rows(scores, target, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
@@ -210,10 +212,6 @@ def results_of_rows(
             for name, predictor in predictors.items()
         },
     )
-
-
-def _tensor(values: Tensor | np.ndarray) -> Tensor:
-    return tensor_of(values)
 
 
 def _numbered_classes(scores: Any) -> ClassTable:

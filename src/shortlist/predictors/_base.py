@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -17,6 +17,7 @@ from shortlist._checks import (
     check_scores,
     check_target,
     check_votes,
+    classes_of,
     refuse_logits,
     rows_are_probabilities,
     tensor_of,
@@ -38,6 +39,7 @@ from shortlist.predictors.promise import Promise
 __all__ = [
     "CalibrationReport",
     "CalibrationWarning",
+    "Classes",
     "Rows",
     "SetPredictor",
     "chunk_rows",
@@ -46,7 +48,9 @@ __all__ = [
 
 P = TypeVar("P", bound="SetPredictor")
 Rows = Tensor | np.ndarray
-"""Scores (n, c), or classes (n,)."""
+"""Scores (n, c)."""
+Classes = Tensor | np.ndarray | Sequence[int]
+"""Class numbers (n,) of any integer type, counted from 0."""
 
 
 class CalibrationWarning(UserWarning):
@@ -174,12 +178,13 @@ class SetPredictor(KeepsPending, ABC):
     def forward(self, scores: Rows) -> Tensor:
         """Return the sets (n, c), a bool tensor, of scores (n, c): a tensor or a NumPy array."""
 
-    def calibrate(self: P, scores: Rows, target: Rows | None = None) -> P:
+    def calibrate(self: P, scores: Rows, target: Classes | None = None) -> P:
         """Calibrate on all rows at once.
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on, as a tensor or a NumPy array.
-            target: True classes (n,), int64, which not all predictors need; -100 leaves a row out.
+            target: True classes (n,), counted from 0, as a tensor, an array or a list, which not all
+                predictors need; -100 leaves a row out.
 
         Returns:
             The predictor itself.
@@ -201,7 +206,7 @@ class SetPredictor(KeepsPending, ABC):
             raise
 
     @torch.no_grad()
-    def update(self, scores: Rows, target: Rows | None = None) -> None:
+    def update(self, scores: Rows, target: Classes | None = None) -> None:
         """Add a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
         scores, target = self._tensors(scores, target)
         # nothing is added before all rows of the batch are checked
@@ -356,9 +361,9 @@ class SetPredictor(KeepsPending, ABC):
             )
 
     def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
-        """Return tensors for NumPy arrays, on the device of the predictor; others as they are."""
+        """Return tensors for arrays and lists, on the device of the predictor; others as they are."""
         device = self.num_classes.device
-        return tensor_of(scores, device=device), tensor_of(target, device=device)
+        return tensor_of(scores, device=device, name="scores"), classes_of(target, device=device)
 
     def _checked(self, scores: Any) -> Tensor:
         """Check before a prediction that the predictor is calibrated and fits the scores; return a tensor."""

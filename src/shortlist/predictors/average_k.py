@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist._checks import check_choice, check_count, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Rows, SetPredictor
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Classes, Rows, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors.promise import Promise
 
@@ -97,7 +97,7 @@ class AverageK(SetPredictor):
         scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageK":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
         scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")

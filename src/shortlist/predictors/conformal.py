@@ -16,6 +16,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import (
     CalibrationReport,
     CalibrationWarning,
+    Classes,
     Rows,
     SetPredictor,
     sets_in_chunks,
@@ -182,14 +183,14 @@ class Conformal(SetPredictor):
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "Conformal":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "Conformal":
         """Calibrate on all rows at once.
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on.
-            target: True classes (n,), int64, where -100 leaves a row out; or, if people disagree, their votes
-                (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows without
-                votes are left out. The promise is then about a random vote on a new row.
+            target: True classes (n,), counted from 0, where -100 leaves a row out; or, if people disagree,
+                their votes (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows
+                without votes are left out. The promise is then about a random vote on a new row.
 
         Returns:
             The predictor itself.
@@ -197,7 +198,7 @@ class Conformal(SetPredictor):
         return super().calibrate(scores, target)
 
     @torch.no_grad()
-    def update(self, scores: Rows, target: Rows | None = None, *, uniform: Tensor | None = None) -> None:
+    def update(self, scores: Rows, target: Classes | None = None, *, uniform: Tensor | None = None) -> None:
         """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
         scores, target = self._tensors(scores, target)
         if uniform is not None:

@@ -14,6 +14,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import (
     CalibrationReport,
     CalibrationWarning,
+    Classes,
     Rows,
     SetPredictor,
     sets_in_chunks,
@@ -115,7 +116,7 @@ class AverageError(SetPredictor):
         scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageError":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "AverageError":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
         scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")
