@@ -113,19 +113,20 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    target, scores = classes_of(target), tensor_of(scores, name="scores")
+    classes: Tensor = classes_of(target)
+    scores = tensor_of(scores, name="scores")
     if not isinstance(predictors, Mapping):
         got = type(predictors).__name__
         raise ValueError(f"predictors must be a dict by name, such as {{'top5': TopK(5)}}, got {got}")
     class_table = _numbered_classes(scores) if class_table is None else class_table
-    c = _check_rows(scores, target, len(class_table), ignore_index)
+    c = _check_rows(scores, classes, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
     ks = _check_options(c, class_table, ks, num_resamples, **options)
     if isinstance(scores, Tensor):
         _check_activations(scores, predictors, activation)
     rows = measure_rows(
         scores,
-        target,
+        classes,
         predictors,
         num_classes=c,
         activation=activation,
@@ -145,7 +146,7 @@ def evaluate(
         **options,
         num_resamples=num_resamples,
         generator=generator,
-        ignored_rows=len(target) - len(rows.target),
+        ignored_rows=len(classes) - len(rows.target),
     )
 
 
