@@ -1,5 +1,6 @@
 """Checks of input. Every error message names the argument, the bound and the value."""
 
+import inspect
 import math
 import numbers
 import warnings
@@ -268,13 +269,16 @@ def refuse_logits(scores: Tensor, *, whose: str = "") -> None:
         )
 
 
-def warn_of_probabilities(whose: str, *, stacklevel: int) -> None:
-    """Warn that probabilities came where logits are meant."""
+def warn_of_probabilities(whose: str) -> None:
+    """Warn that probabilities came where logits are meant; it names the line outside of this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("shortlist.", "torch.")):
+        frame, level = frame.f_back, level + 1
     warnings.warn(
         f"{whose}: scores look like probabilities (each row sums to 1): pass activation='none' to take them "
         "as they are. With activation='softmax', which is for logits, a softmax is applied once more",
         UserWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=level + 1,
     )
 
 

@@ -246,7 +246,7 @@ def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], acti
             refuse_logits(scores, whose=whose)
     by_softmax = [whose for whose, one in {"evaluate": activation, **asked}.items() if one == "softmax"]
     if by_softmax and rows_are_probabilities(scores):
-        warn_of_probabilities(", ".join(by_softmax), stacklevel=4)  # evaluate is decorated
+        warn_of_probabilities(", ".join(by_softmax))
 
 
 def _check_options(

@@ -265,7 +265,7 @@ class SetPredictor(KeepsPending, ABC):
         self._settle()
         self.calibrated = True
         if self._are_probabilities and self.activation == "softmax":
-            warn_of_probabilities(type(self).__name__, stacklevel=3)
+            warn_of_probabilities(type(self).__name__)
         return self
 
     def merge(self, other: "SetPredictor") -> None:
