@@ -46,6 +46,25 @@ def test_arrays_give_the_sets_of_tensors(name):
     assert torch.equal(pieces.finish()(probabilities), sets)
 
 
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_classes_of_any_integer_type_and_in_lists_are_taken(name):
+    probabilities, labels = rows()
+    expected = predictor(name).calibrate(probabilities, torch.tensor(labels).long())(probabilities)
+    for given in (labels.tolist(), tuple(labels.tolist()), torch.tensor(labels), labels.astype(np.uint8)):
+        assert torch.equal(predictor(name).calibrate(probabilities, given)(probabilities), expected)
+        found = evaluate(probabilities, given, {"one": TopK(1)}, activation="none", num_resamples=0)
+        assert found.scores.topk[1].micro.value == (probabilities.argmax(1) == labels).mean()
+
+
+@pytest.mark.errors
+def test_predictors_in_a_list_and_labels_by_name_are_told_what_to_pass():
+    probabilities, labels = rows()
+    with pytest.raises(ValueError, match=r"predictors must be a dict by name, .* got list"):
+        evaluate(probabilities, labels, [TopK(2)], activation="none")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"target must hold .* counted from 0, got <U2 such as 's1'"):
+        evaluate(probabilities, ["s1"] * 80, {}, activation="none")  # type: ignore[arg-type]
+
+
 @pytest.mark.errors
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_two_heads_and_maps_are_told_what_to_pass(name):
@@ -58,7 +77,7 @@ def test_two_heads_and_maps_are_told_what_to_pass(name):
             call(both)
         with pytest.raises(ValueError, match=r"got torch.float32 \(2, 4, 5, 5\): there are 4 dimensions"):
             call(torch.rand(2, 4, 5, 5))
-        with pytest.raises(ValueError, match="an array must hold numbers, got <U1"):
+        with pytest.raises(ValueError, match="scores must hold numbers, got <U1"):
             call(np.full((30, 4), "a"))
 
 
@@ -101,8 +120,9 @@ def test_results_need_no_class_table():
     probabilities, labels = rows()
     predictors = {"top2": TopK(2)}
     table = ClassTable([str(c) for c in range(4)])
-    expected = evaluate(torch.tensor(probabilities), torch.tensor(labels).long(), predictors, table)
-    assert evaluate(probabilities, labels, predictors) == expected
+    given = {"activation": "none"}
+    expected = evaluate(torch.tensor(probabilities), torch.tensor(labels).long(), predictors, table, **given)
+    assert evaluate(probabilities, labels, predictors, **given) == expected
     with pytest.raises(ValueError, match="class_table must be given with scores in blocks of rows"):
         evaluate([torch.tensor(probabilities)], torch.tensor(labels).long(), predictors)
 

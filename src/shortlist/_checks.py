@@ -1,7 +1,9 @@
 """Checks of input. Every error message names the argument, the bound and the value."""
 
+import inspect
 import math
 import numbers
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,14 +28,21 @@ __all__ = [
     "check_scores",
     "check_target",
     "check_votes",
+    "classes_of",
     "is_transformed",
     "promote",
+    "refuse_logits",
     "refuse_second_derivative",
     "refuse_transforms",
+    "rows_are_probabilities",
     "tensor_of",
     "values_hidden",
+    "warn_of_probabilities",
 ]
 
+_LOOK_AT = 256  # rows that tell probabilities from logits
+_ROUNDED = 1e-3
+_SHORT_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _hidden: ContextVar[bool] = ContextVar("values_hidden", default=False)
 
 
@@ -159,7 +168,7 @@ def check_scores(scores: Tensor, *, name: str = "logits") -> None:
     raise ValueError(f"{name} must be a floating tensor of shape (n, c), got {got}{hint}")
 
 
-def tensor_of(values: Any, *, device: torch.device | None = None) -> Any:
+def tensor_of(values: Any, *, device: torch.device | None = None, name: str = "an array") -> Any:
     """Convert a NumPy array to a tensor, whole numbers to int64; leave anything else as it is.
 
     Example:
@@ -169,10 +178,29 @@ def tensor_of(values: Any, *, device: torch.device | None = None) -> Any:
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind not in "fiub":
-        raise ValueError(f"an array must hold numbers, got {values.dtype}")
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}")
     shared = values.flags.writeable and values.flags.c_contiguous
     tensor = torch.from_numpy(values if shared else values.copy())
     return (tensor.long() if values.dtype.kind in "iu" else tensor).to(device)
+
+
+def classes_of(target: Any, *, device: torch.device | None = None) -> Any:
+    """Convert class numbers in a list, an array or a tensor of any integer type to int64; leave others.
+
+    Example:
+        >>> classes_of([2, 0]), classes_of(torch.tensor([2, 0], dtype=torch.int32))
+        (tensor([2, 0]), tensor([2, 0]))
+    """
+    if isinstance(target, Tensor):
+        return target.long() if target.dtype in _SHORT_INTEGERS else target
+    if isinstance(target, list | tuple):
+        target = np.asarray(target)
+    if isinstance(target, np.ndarray) and target.dtype.kind not in "fiub":
+        first = f" such as {str(target.flat[0])!r}" if target.size else ""
+        raise ValueError(
+            f"target must hold the numbers of classes, which are counted from 0, got {target.dtype}{first}"
+        )
+    return tensor_of(target, device=device)
 
 
 def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) -> bool:
@@ -218,6 +246,40 @@ def check_probabilities(target: Tensor, scores: Tensor) -> None:
     off = (sums - 1).abs() > 1e-2  # bfloat16 rows add up to 1 only to about 2 digits
     if off.any():
         raise ValueError(f"probability targets must add up to 1 in each row, got {float(sums[off][0])}")
+
+
+def rows_are_probabilities(scores: Tensor) -> bool:
+    """Return whether the first few hundred rows (n, c) are all >= 0 and add up to 1, if one can look."""
+    some = scores[:_LOOK_AT].detach()
+    if not can_read_values(scores) or not len(some) or scores.shape[1] < 2:
+        return False
+    return bool((some >= 0).all()) and bool(((some.double().sum(1) - 1).abs() <= _ROUNDED).all())
+
+
+def refuse_logits(scores: Tensor, *, whose: str = "") -> None:
+    """Require values in [0, 1], but for rounding and -inf, of the first few hundred rows (n, c)."""
+    if not can_read_values(scores):
+        return
+    some = scores[:_LOOK_AT].detach()
+    outside = ((some < -_ROUNDED) | (some > 1 + _ROUNDED)) & some.isfinite()
+    if outside.any():
+        raise ValueError(
+            f"{whose and f'{whose}: '}scores must be probabilities in [0, 1] with activation='none', "
+            f"got {float(some[outside][0]):g}: for logits, use activation='softmax'"
+        )
+
+
+def warn_of_probabilities(whose: str) -> None:
+    """Warn that probabilities came where logits are meant; it names the line outside of this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("shortlist.", "torch.")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"{whose}: scores look like probabilities (each row sums to 1): pass activation='none' to take them "
+        "as they are. With activation='softmax', which is for logits, a softmax is applied once more",
+        UserWarning,
+        stacklevel=level + 1,
+    )
 
 
 def check_votes(votes: Tensor, scores: Tensor) -> None:

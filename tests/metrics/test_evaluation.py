@@ -175,7 +175,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(trials):
         generator = torch.Generator().manual_seed(seed)
         right = torch.rand(200, generator=generator) < 0.7
-        scores = torch.stack([right.float(), 1 - right.float()], dim=1)
+        scores = torch.stack([right.float(), 1 - right.float()], dim=1).mul(2)
         table = ClassTable(names="ab")
         target = torch.zeros(200, dtype=torch.int64)
         metric = (

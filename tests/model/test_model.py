@@ -271,6 +271,10 @@ def test_parts_that_do_not_go_together():
         ({"spec": spec}, "spec must be for the table's 3 classes, got 4"),
         ({"predictors": {"a": AverageK(2)}}, r"predictors\['a'\] must be calibrated"),
         (
+            {"predictors": {"a": AverageK(2, activation="none").calibrate(torch.rand(9, 3))}},
+            r"predictors\['a'\] must have activation='softmax', since the score map gives log-posteriors",
+        ),
+        (
             {"predictors": {"a": AverageK(2).calibrate(torch.randn(9, 4))}},
             r"predictors\['a'\] must be for the table's 3 classes, got 4",
         ),

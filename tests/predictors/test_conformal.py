@@ -456,5 +456,6 @@ def test_interpolated_thresholds_with_too_few_rows_for_any():
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
 def test_interpolated_thresholds_of_values_that_are_no_probabilities():
     logits, target = rare_class_problem()
-    found = Conformal(activation="none", rule=Interpolated(weight=1.0)).calibrate(logits, target)
-    assert float(found.threshold[5]) == float((1 - logits.gather(1, target[:, None])).max())
+    scores = 1 - logits.gather(1, target[:, None]).squeeze(1)
+    found = Interpolated(weight=1.0)(scores, target, 6, 0.9, 1.0)
+    assert float(found.values[5]) == float(scores.max())

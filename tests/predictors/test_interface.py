@@ -56,7 +56,9 @@ def rows(n=300, c=6, seed=3):
             "scores must be .* got torch.int64",
         ),
         (torch.tensor(1.0), torch.tensor([0]), r"scores must be .* got torch.float32 \(\)"),
-        (torch.zeros(3, 6), [0, 1, 2], "target must be int64 .* got list"),
+        (torch.zeros(3, 6), ["s3", "s1", "s2"], "target must hold .* counted from 0, got <U2 such as 's3'"),
+        (torch.zeros(3, 6), np.array(["s3"] * 3), "target must hold .* counted from 0, got <U2 such as 's3'"),
+        (torch.zeros(3, 6), [0, 1], r"target must be .* shape \(3,\)"),
         (torch.zeros(3, 6), torch.zeros(2, dtype=torch.int64), r"target must be .* shape \(3,\)"),
     ],
 )
@@ -184,17 +186,14 @@ def test_weights_that_overflow_are_an_error():
 def test_logits_are_not_taken_for_probabilities(use):
     logits, target = rows()
     with pytest.raises(
-        ValueError, match=r"scores must be probabilities, >= 0, with activation='none', got -"
+        ValueError, match=r"scores must be probabilities in \[0, 1\] with activation='none', got -"
     ):
         use(logits, target)
 
 
 def test_any_values_that_rank_will_do_where_they_are_only_compared():
-    logits, target = rows()
-    assert int(AverageK(2, activation="none").calibrate(logits)(logits).sum()) == 600
+    logits, _ = rows()
     assert torch.equal(TopK(2, activation="none")(logits), TopK(2)(logits))
-    lac = Conformal(coverage=0.8, activation="none").calibrate(logits, target)
-    assert lac.report.coverage == pytest.approx(0.8, abs=0.01)
 
 
 @pytest.mark.errors

@@ -211,7 +211,8 @@ def test_groups_of_a_class_table():
 def test_what_is_said_about_classes_without_rows():
     logits, target, priors = problem()
     kept = target % 5 != 3
-    for classes, words in (("present", "which the promise is not about"), ("all", "which count as missed")):
+    said = {"present": "to which the promise does not extend", "all": "which count as missed"}
+    for classes, words in said.items():
         predictor = Conformal(coverage=0.7, priors=priors, rule=Macro(classes=classes))
         with pytest.warns(CalibrationWarning, match=rf"no rows: 2 classes \(3, 8\), {words}"):
             predictor.calibrate(logits[kept], target[kept])
@@ -299,3 +300,10 @@ def test_the_promise_holds_for_the_average_class_where_others_fail(counts, cover
     assert coverage - error["by_class"] <= mean["by_class"] <= mean["single"] <= coverage + 3 * largest
     if counts is MOST_HAVE_FEW:  # with many rows for each class the correction is small
         assert mean["uncorrected"] < coverage - error["uncorrected"]
+
+
+@pytest.mark.errors
+def test_macro_without_priors_says_what_to_write():
+    with pytest.raises(ValueError, match=r"priors must be given .* or write score='lac'$"):
+        Conformal(0.9, rule="macro")
+    assert Conformal(0.9, rule="macro", score="lac").options()["score"]["name"] == "lac"

@@ -184,7 +184,8 @@ def test_the_marginal_promise_is_about_all_rows():
     assert promise.spread == coverage_range(84, 0.9)
     assert promise.words() == (
         "A list made like this holds the true class 90 times in 100, over all rows together. "
-        "It was calibrated on 84 rows: by their choice alone it is between 83 and 96 (in 95 of 100 cases)."
+        "It was calibrated on 84 rows. "
+        "Other calibration rows of this number would give a coverage between 83 and 96 % (95 times in 100)."
     )
     many = Promise("rows", level=0.9, asked=0.9, rows=5000, has_law=True)
     assert "between 89.1 and 90.9 " in many.words()  # rounded outwards
@@ -217,6 +218,8 @@ def test_promises_about_classes_and_clusters():
     assert all_in.promise.words().endswith("These are too few for each class: every list holds all classes.")
     one = Promise("each class", level=0.9, asked=0.9, rows=99, class_rows=(9, 30), left_out=1, has_law=True)
     assert "1 class has too few rows: the promise does not extend to it." in one.words()
+    average = Promise("average class", level=0.9, asked=0.9, rows=99, left_out=2)
+    assert "2 classes have no rows: the promise does not extend to them." in average.words()
 
     clustered, _ = calibrated("clustered", rows=2000)
     assert clustered.promise.about == "each cluster" and clustered.promise.class_rows is not None
@@ -225,7 +228,9 @@ def test_promises_about_classes_and_clusters():
     assert (between.promise.level, between.promise.asked) == (0.8, 0.9)  # the union of two misses
     assert between.promise.spread is None
     assert "80 times in 100, over all rows together (asked for were 90" in between.promise.words()
-    assert "How far the choice of these rows moves it is not known." in between.promise.words()
+    assert (
+        "How much other calibration rows would change the coverage is not known." in between.promise.words()
+    )
 
 
 def test_a_promise_of_the_average_class_has_a_bound_and_no_law():
@@ -265,7 +270,7 @@ def test_below_the_promise_is_said_only_where_chance_does_not_explain_it():
 
     assert "below" not in measured(1200, 1341).words()
     near = measured(1167, 1341)  # 87.0: far outside of the interval of the test rows alone
-    assert not near.is_below and "Chance among the calibration rows and these rows explains" in near.words()
+    assert not near.is_below and "less than promised, but chance can explain it: " in near.words()
     assert "Measured on 1,341 held-out rows: 87.0 times in 100" in near.words()
     assert "with 2.6 classes on average" in near.words()
     far = measured(1073, 1341)  # 80.0

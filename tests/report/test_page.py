@@ -548,7 +548,7 @@ def test_sentences_about_sets(runs):
     promises = [run.results.sets["conformal_80"].promise for m in experiment.methods for run in m.runs]
     assert sentences["conformal_80"].startswith(promises[0].with_measured(None).words())
     assert "80 times in 100, over all rows together" in sentences["conformal_80"]
-    assert f"calibrated on {promises[0].rows} rows: by their choice alone" in sentences["conformal_80"]
+    assert f"calibrated on {promises[0].rows} rows. Other calibration rows" in sentences["conformal_80"]
     for name, text in sentences.items():
         for each in experiment.methods:
             size = each.metrics[f"sets.{name}.size.micro"].value

@@ -17,8 +17,9 @@ from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
+from shortlist.runs.score_maps import complete_map
 from shortlist.runs.scoring import calibrate_again, evaluate_run
-from shortlist.scores import fit_normalization, normalize_classifier
+from shortlist.scores import ScoreMap, fit_normalization, fit_temperature, normalize_classifier
 from shortlist.training.fit import train
 from tests.run_factory import seal
 from tests.training.small import RECIPE
@@ -190,3 +191,16 @@ def test_the_strength_of_normalization_is_fitted_on_validation_rows(plain):
     divided = plain.load_scores("test")[0] / (counts / counts.sum()).float() ** want
     torch.testing.assert_close(adjusted(plain), divided, rtol=1e-4, atol=1e-5)
     calibrate_again(plain, own)
+
+
+def test_nearly_equal_classes_have_no_prior_exponent_and_the_note_says_so():
+    generator = torch.Generator().manual_seed(0)
+    log_posterior = 2 * torch.randn(300, 6, generator=generator)
+    target = torch.multinomial(log_posterior.softmax(1), 1, generator=generator).squeeze(1)
+    recipe = make_recipe(RECIPE, ["loss={name: noised_topk, k: 2}"])
+    counts = torch.tensor([27, 28, 28, 27, 28, 27])
+    scores = 3 * log_posterior
+    found = complete_map(recipe, ScoreMap(6, contains=None), scores, target, counts, rows="validation rows")
+    temperature = fit_temperature(scores, target)
+    assert float(found.scale.mean()) == pytest.approx(1 / temperature, rel=0.02)
+    assert "and prior exponent 0 (priors are nearly equal: not fitted), fitted on 300" in found.note

@@ -13,9 +13,11 @@ from shortlist.scores import (
     ScoreMap,
     TemperaturePriorFit,
     TemperatureTauFit,
+    fit_class_shifts,
     fit_temperature,
     fit_temperature_and_prior,
     fit_temperature_and_tau,
+    priors_nearly_equal,
 )
 from tests.scores.rows import HALF, JOINT, all_rows, calibrated_rows, negative_log_likelihood, random_priors
 
@@ -314,6 +316,16 @@ def test_equal_priors_have_no_exponent():
     logits, target = calibrated_rows(n=300)
     fit = fit_temperature_and_prior(3 * logits, target, priors=torch.full((6,), 1 / 6))
     assert fit == TemperaturePriorFit(fit_temperature(3 * logits, target), 0.0, smoothed=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nearly_equal_priors_have_no_exponent_either(seed):
+    logits, target = calibrated_rows(n=300, seed=seed)
+    counts = torch.tensor([27, 28, 28, 27, 28, 27])
+    fit = fit_temperature_and_prior(3 * logits, target, priors=counts / counts.sum())
+    assert fit == TemperaturePriorFit(fit_temperature(3 * logits, target), 0.0, smoothed=False)
+    assert fit_class_shifts(3 * logits, target, priors=counts / counts.sum()).exponent == 0.0
+    assert not priors_nearly_equal(torch.tensor([0.55, 0.45])) and priors_nearly_equal(torch.ones(3) / 3)
 
 
 @pytest.mark.parametrize("kind", ["priors", "equal priors", "masked"])

@@ -7,7 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_count, check_scores, check_target, tensor_of
+from shortlist._checks import (
+    check_count,
+    check_scores,
+    check_target,
+    classes_of,
+    refuse_logits,
+    rows_are_probabilities,
+    tensor_of,
+    warn_of_probabilities,
+)
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
@@ -31,7 +40,7 @@ from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, meas
 from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
-from shortlist.predictors import Promise
+from shortlist.predictors import Promise, SetPredictor
 
 __all__ = ["evaluate", "results_of_rows"]
 
@@ -41,7 +50,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @torch.no_grad()
 def evaluate(
     scores: ScoreRows | np.ndarray,
-    target: Tensor | np.ndarray,
+    target: Tensor | np.ndarray | Sequence[int],
     predictors: Mapping[str, Predictor],
     class_table: ClassTable | None = None,
     *,
@@ -68,7 +77,7 @@ def evaluate(
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
             made one after the other, where all would be too many to hold. A NumPy array is converted.
-        target: Class indices (n,).
+        target: Class indices (n,), counted from 0.
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
             ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
             about all rows, the results say what came of it, and the share of under-covered classes.
@@ -77,7 +86,9 @@ def evaluate(
             there are metrics by group; with parents, the coverage by genus or any other level.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
-            ``"softmax"``, ``"sigmoid"`` (no likelihood) or ``"none"``.
+            ``"softmax"``, ``"sigmoid"`` (no likelihood), or ``"none"`` if they are probabilities already. If
+            all of the first few hundred rows look like probabilities, and softmax is asked for here or by a
+            predictor, a ``UserWarning`` says so.
         ties: See :func:`topk_accuracy`.
         few_below: Classes with fewer training examples are in the group "few".
         many_above: Classes with more training examples are in the group "many".
@@ -102,16 +113,20 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    target = _tensor(target)
-    if isinstance(scores, np.ndarray):
-        scores = _tensor(scores)
+    classes: Tensor = classes_of(target)
+    scores = tensor_of(scores, name="scores")
+    if not isinstance(predictors, Mapping):
+        got = type(predictors).__name__
+        raise ValueError(f"predictors must be a dict by name, such as {{'top5': TopK(5)}}, got {got}")
     class_table = _numbered_classes(scores) if class_table is None else class_table
-    c = _check_rows(scores, target, len(class_table), ignore_index)
+    c = _check_rows(scores, classes, len(class_table), ignore_index)
     options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
     ks = _check_options(c, class_table, ks, num_resamples, **options)
+    if isinstance(scores, Tensor):
+        _check_activations(scores, predictors, activation)
     rows = measure_rows(
         scores,
-        target,
+        classes,
         predictors,
         num_classes=c,
         activation=activation,
@@ -131,7 +146,7 @@ def evaluate(
         **options,
         num_resamples=num_resamples,
         generator=generator,
-        ignored_rows=len(target) - len(rows.target),
+        ignored_rows=len(classes) - len(rows.target),
     )
 
 
@@ -200,10 +215,6 @@ def results_of_rows(
     )
 
 
-def _tensor(values: Tensor | np.ndarray) -> Tensor:
-    return tensor_of(values)
-
-
 def _numbered_classes(scores: Any) -> ClassTable:
     """Return a table of classes that have only numbers, as many as there are scores of a row."""
     if not isinstance(scores, Tensor):
@@ -220,6 +231,22 @@ def _check_rows(scores: Any, target: Tensor, num_classes: int, ignore_index: int
     if not (target != ignore_index).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
     return shaped.shape[1]
+
+
+def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], activation: str) -> None:
+    """Look at the first few hundred rows: are they what the results and the predictors take?"""
+    asked = {
+        f"predictors[{name!r}]": predictor.activation
+        for name, predictor in predictors.items()
+        if isinstance(predictor, SetPredictor)
+        and (predictor.needs_calibration or predictor.adds_probabilities)
+    }
+    for whose, one in asked.items():
+        if one == "none":
+            refuse_logits(scores, whose=whose)
+    by_softmax = [whose for whose, one in {"evaluate": activation, **asked}.items() if one == "softmax"]
+    if by_softmax and rows_are_probabilities(scores):
+        warn_of_probabilities(", ".join(by_softmax))
 
 
 def _check_options(

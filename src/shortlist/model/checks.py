@@ -10,7 +10,7 @@ from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.scores import ScoreMap
 
-__all__ = ["all_promises", "check_sizes", "plain_values"]
+__all__ = ["all_promises", "check_activations", "check_sizes", "plain_values"]
 
 
 def check_sizes(
@@ -39,6 +39,20 @@ def check_sizes(
     for name, size in sizes.items():
         if size != num_classes:
             raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
+
+
+def check_activations(score_map: ScoreMap, predictors: Mapping[str, SetPredictor]) -> None:
+    """Refuse predictors that take probabilities behind a map that gives log-posteriors."""
+    if score_map.now is None:
+        return
+    for name, predictor in predictors.items():
+        if predictor.activation == "none":
+            raise ValueError(
+                f"predictors[{name!r}] must have activation='softmax', since the score map gives "
+                "log-posteriors, got 'none', which is for probabilities. Calibrate one with "
+                "activation='softmax' on what the score map makes of the network's scores; if the network "
+                "gives probabilities, let it give their logarithms"
+            )
 
 
 def all_promises(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
-from shortlist.model.checks import all_promises, check_sizes, plain_values
+from shortlist.model.checks import all_promises, check_activations, check_sizes, plain_values
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
@@ -113,7 +113,7 @@ class Model:
                 :func:`~shortlist.scores.fit_temperature_and_prior`. If ``None``, the meaning of the scores
                 is not known: they are left as they are, and probabilities and short lists are refused.
             predictors: Predictors by name, calibrated on scores that went through the map (see
-                :meth:`scores`).
+                :meth:`scores`). If it gives log-posteriors, their activation must not be ``"none"``.
             promises: By name of a predictor, its promise with what was measured, as in the results of
                 :func:`~shortlist.metrics.evaluate`. Of others it is what the predictor tells.
             novelty: Detector of strangers, calibrated on such scores, or on :meth:`features`.
@@ -131,6 +131,7 @@ class Model:
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
         check_sizes(len(class_table), score_map, predictors, novelty, spec, summary)
+        check_activations(score_map, predictors)
         if classifier is not None:
             classifier_name(network, classifier)
         told = all_promises(predictors, promises or {})

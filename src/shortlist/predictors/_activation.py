@@ -5,9 +5,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_scores, promote
+from shortlist._checks import can_read_values, check_choice, check_priors, check_scores, promote
 
-__all__ = ["Activation", "check_activation", "check_finite", "check_not_negative", "class_values"]
+__all__ = [
+    "Activation",
+    "check_activation",
+    "check_finite",
+    "check_not_negative",
+    "class_values",
+    "class_weights",
+    "prior_conversion",
+]
 
 Activation = Literal["softmax", "sigmoid", "none"]
 
@@ -40,8 +48,8 @@ def check_not_negative(scores: Tensor) -> None:
     """Require values >= 0, for sums or ratios of scores that come without activation."""
     if can_read_values(scores) and scores.numel() and float(scores.detach().min()) < 0:
         raise ValueError(
-            "scores must be probabilities, >= 0, with activation='none', "
-            f"got {float(scores.detach().min()):g}"
+            "scores must be probabilities in [0, 1] with activation='none', "
+            f"got {float(scores.detach().min()):g}: for logits, use activation='softmax'"
         )
 
 
@@ -60,3 +68,26 @@ def class_values(
     elif activation == "sigmoid":
         scores = scores.sigmoid()
     return scores if weights is None else scores * weights.to(scores.dtype)
+
+
+def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
+    """Return the offset (c,) that converts scores from their own priors to the priors of the rows."""
+    if scores_priors is None:
+        return None
+    if priors is None:
+        raise ValueError("scores_priors must be None where priors are, got a tensor")
+    if activation != "softmax":
+        raise ValueError(f"scores_priors are for activation='softmax', got {activation!r}")
+    check_priors("scores_priors", scores_priors, num_classes=len(priors))
+    shift = priors.double().log() - scores_priors.double().log()
+    return shift.to(torch.float64 if scores_priors.dtype == torch.float64 else torch.float32)
+
+
+def class_weights(priors: Tensor, tau: float) -> Tensor:
+    """Return weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
+    check_priors("priors", priors)
+    # half precision ends at 65504, below the weight of a class that is one in a million
+    weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
+    if not bool(weights.float().isfinite().all()):  # whatever the priors' type, scores may be float32
+        raise ValueError(f"tau must be small enough for priors ** -tau to be finite in float32, got {tau}")
+    return weights

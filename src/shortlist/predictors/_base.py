@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -14,11 +14,14 @@ from torch import Tensor
 from shortlist._checks import (
     can_read_values,
     check_number,
-    check_priors,
     check_scores,
     check_target,
     check_votes,
+    classes_of,
+    refuse_logits,
+    rows_are_probabilities,
     tensor_of,
+    warn_of_probabilities,
 )
 from shortlist.predictors._activation import (
     Activation,
@@ -26,6 +29,8 @@ from shortlist.predictors._activation import (
     check_finite,
     check_not_negative,
     class_values,
+    class_weights,
+    prior_conversion,
 )
 from shortlist.predictors._compare import where_at_least
 from shortlist.predictors._pending import KeepsPending
@@ -34,17 +39,18 @@ from shortlist.predictors.promise import Promise
 __all__ = [
     "CalibrationReport",
     "CalibrationWarning",
+    "Classes",
     "Rows",
     "SetPredictor",
     "chunk_rows",
-    "class_weights",
-    "prior_conversion",
     "sets_in_chunks",
 ]
 
 P = TypeVar("P", bound="SetPredictor")
 Rows = Tensor | np.ndarray
-"""Scores (n, c), or classes (n,)."""
+"""Scores (n, c)."""
+Classes = Tensor | np.ndarray | Sequence[int]
+"""Class numbers (n,) of any integer type, counted from 0."""
 
 
 class CalibrationWarning(UserWarning):
@@ -157,6 +163,7 @@ class SetPredictor(KeepsPending, ABC):
         self._classes_known = self._made_for  # the same number where a device need not be asked
         self.calibrated = not self.needs_calibration
         self.report: CalibrationReport | None = None
+        self._are_probabilities: bool | None = None  # what the first rows look like; None before any came
 
     @property
     def promise(self) -> Promise:
@@ -171,12 +178,13 @@ class SetPredictor(KeepsPending, ABC):
     def forward(self, scores: Rows) -> Tensor:
         """Return the sets (n, c), a bool tensor, of scores (n, c): a tensor or a NumPy array."""
 
-    def calibrate(self: P, scores: Rows, target: Rows | None = None) -> P:
+    def calibrate(self: P, scores: Rows, target: Classes | None = None) -> P:
         """Calibrate on all rows at once.
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on, as a tensor or a NumPy array.
-            target: True classes (n,), int64, which not all predictors need; -100 leaves a row out.
+            target: True classes (n,), counted from 0, as a tensor, an array or a list, which not all
+                predictors need; -100 leaves a row out.
 
         Returns:
             The predictor itself.
@@ -198,7 +206,7 @@ class SetPredictor(KeepsPending, ABC):
             raise
 
     @torch.no_grad()
-    def update(self, scores: Rows, target: Rows | None = None) -> None:
+    def update(self, scores: Rows, target: Classes | None = None) -> None:
         """Add a batch of calibration rows. After :meth:`finish`, this starts a new calibration."""
         scores, target = self._tensors(scores, target)
         # nothing is added before all rows of the batch are checked
@@ -213,6 +221,7 @@ class SetPredictor(KeepsPending, ABC):
         ``by_row`` are other tensors with one entry per row, which are yielded after scores and target.
         """
         counted = self._check_rows(scores, target)
+        self._look_at_first(scores)
         tensors = (scores, target, *by_row)
         n, step = len(scores), self._rows_at_once(scores.shape[1]) if can_read_values(scores) else len(scores)
         even = math.ceil(n / max(1, math.ceil(n / max(1, step))))  # rather than a short rest
@@ -235,6 +244,13 @@ class SetPredictor(KeepsPending, ABC):
             raise ValueError(f"{type(self).__name__} is calibrated with labels: target must be given")
         return None if target is None else self._counted(target, scores)
 
+    def _look_at_first(self, scores: Tensor) -> None:
+        """Look at the first few hundred rows of the first batch: are they what the activation takes?"""
+        if self._are_probabilities is None and len(scores):
+            if self.activation == "none":
+                refuse_logits(scores)
+            self._are_probabilities = rows_are_probabilities(scores)
+
     def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
         """Check the target of some rows; return which of them count (n,), if not all do."""
         if self.takes_votes and isinstance(target, Tensor) and target.ndim == 2:
@@ -248,6 +264,8 @@ class SetPredictor(KeepsPending, ABC):
         """Set the threshold from the rows added so far, and drop the rows."""
         self._settle()
         self.calibrated = True
+        if self._are_probabilities and self.activation == "softmax":
+            warn_of_probabilities(type(self).__name__)
         return self
 
     def merge(self, other: "SetPredictor") -> None:
@@ -271,11 +289,13 @@ class SetPredictor(KeepsPending, ABC):
         if other._classes_known:
             self._check_classes(other._classes_known)
             self._set_num_classes(other._classes_known)
+        self._are_probabilities = self._are_probabilities or other._are_probabilities
         self._join(other)
 
     def reset(self) -> None:
         """Drop the calibration."""
         self.calibrated, self.report = not self.needs_calibration, None
+        self._are_probabilities = None
         self._set_num_classes(self._made_for)
         self._forget()
 
@@ -341,9 +361,9 @@ class SetPredictor(KeepsPending, ABC):
             )
 
     def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
-        """Return tensors for NumPy arrays, on the device of the predictor; others as they are."""
+        """Return tensors for arrays and lists, on the device of the predictor; others as they are."""
         device = self.num_classes.device
-        return tensor_of(scores, device=device), tensor_of(target, device=device)
+        return tensor_of(scores, device=device, name="scores"), classes_of(target, device=device)
 
     def _checked(self, scores: Any) -> Tensor:
         """Check before a prediction that the predictor is calibrated and fits the scores; return a tensor."""
@@ -365,29 +385,6 @@ class SetPredictor(KeepsPending, ABC):
 def _brief(value: Any) -> str:
     """Show an option; of a part with a name and options, the name."""
     return repr(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)
-
-
-def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:
-    """Return the offset (c,) that converts scores from their own priors to the priors of the rows."""
-    if scores_priors is None:
-        return None
-    if priors is None:
-        raise ValueError("scores_priors must be None where priors are, got a tensor")
-    if activation != "softmax":
-        raise ValueError(f"scores_priors are for activation='softmax', got {activation!r}")
-    check_priors("scores_priors", scores_priors, num_classes=len(priors))
-    shift = priors.double().log() - scores_priors.double().log()
-    return shift.to(torch.float64 if scores_priors.dtype == torch.float64 else torch.float32)
-
-
-def class_weights(priors: Tensor, tau: float) -> Tensor:
-    """Return weights (c,) that turn probabilities into macro-optimal values, prior to the power -tau."""
-    check_priors("priors", priors)
-    # half precision ends at 65504, below the weight of a class that is one in a million
-    weights = priors.double().pow(-tau).to(torch.float64 if priors.dtype == torch.float64 else torch.float32)
-    if not bool(weights.float().isfinite().all()):  # whatever the priors' type, scores may be float32
-        raise ValueError(f"tau must be small enough for priors ** -tau to be finite in float32, got {tau}")
-    return weights
 
 
 def _same(first: Tensor | None, second: Tensor | None) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist._checks import check_choice, check_count, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Rows, SetPredictor
+from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Classes, Rows, SetPredictor
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors.promise import Promise
 
@@ -39,7 +39,8 @@ class AverageK(SetPredictor):
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
-        activation: How scores become probabilities.
+        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
+            probabilities already.
         max_rows: Upper bound of the number of rows, for calibration in batches whose order is not random.
             Memory is then that of ``k * max_rows`` values, otherwise of ``2 k`` values for each row so far.
             It never depends on the number of classes.
@@ -96,7 +97,7 @@ class AverageK(SetPredictor):
         scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageK":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "AverageK":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
         scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")

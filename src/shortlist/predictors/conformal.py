@@ -16,6 +16,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import (
     CalibrationReport,
     CalibrationWarning,
+    Classes,
     Rows,
     SetPredictor,
     sets_in_chunks,
@@ -66,7 +67,8 @@ class Conformal(SetPredictor):
             ones, ``"aps"`` covers each row with exactly this probability. The same row may get another set
             the next time.
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
-        activation: How scores become probabilities.
+        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
+            probabilities already.
 
     Example:
         >>> scores = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.3, 0.6, 0.1]])
@@ -105,7 +107,8 @@ class Conformal(SetPredictor):
         self.score: ConformityScore = _instance("score", chosen, CONFORMITY_SCORES, ConformityScore)
         if self.score.weighted != (priors is not None):
             need = "must be given" if self.score.weighted else "must be None"
-            hint = ", which the rule 'macro' has unless another is named" if score is None and macro else ""
+            default_of_macro = ", which the rule 'macro' has unless another is named; or write score='lac'"
+            hint = default_of_macro if score is None and macro else ""
             raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}{hint}")
         if self.weights is not None and isinstance(self.rule, Macro):  # equal shares change nothing
             importance = self.rule.class_importance(torch.ones_like(self.weights, dtype=torch.bool))
@@ -180,14 +183,14 @@ class Conformal(SetPredictor):
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "Conformal":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "Conformal":
         """Calibrate on all rows at once.
 
         Args:
             scores: Scores (n, c) of rows that the model was not trained on.
-            target: True classes (n,), int64, where -100 leaves a row out; or, if people disagree, their votes
-                (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows without
-                votes are left out. The promise is then about a random vote on a new row.
+            target: True classes (n,), counted from 0, where -100 leaves a row out; or, if people disagree,
+                their votes (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows
+                without votes are left out. The promise is then about a random vote on a new row.
 
         Returns:
             The predictor itself.
@@ -195,7 +198,7 @@ class Conformal(SetPredictor):
         return super().calibrate(scores, target)
 
     @torch.no_grad()
-    def update(self, scores: Rows, target: Rows | None = None, *, uniform: Tensor | None = None) -> None:
+    def update(self, scores: Rows, target: Classes | None = None, *, uniform: Tensor | None = None) -> None:
         """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
         scores, target = self._tensors(scores, target)
         if uniform is not None:

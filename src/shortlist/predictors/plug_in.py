@@ -14,6 +14,7 @@ from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import (
     CalibrationReport,
     CalibrationWarning,
+    Classes,
     Rows,
     SetPredictor,
     sets_in_chunks,
@@ -35,7 +36,7 @@ class PointwiseError(SetPredictor):
 
     Args:
         coverage: Wanted probability that a set contains the true class, in (0, 1).
-        activation: ``"softmax"``, or ``"none"`` for probabilities.
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
 
     Example:
         >>> PointwiseError(coverage=0.8, activation="none")(torch.tensor([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]))
@@ -82,7 +83,7 @@ class AverageError(SetPredictor):
 
     Args:
         coverage: Wanted probability that a set contains the true class, in (0, 1).
-        activation: ``"softmax"``, or ``"none"`` for probabilities.
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
 
     Example:
         >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]])
@@ -115,7 +116,7 @@ class AverageError(SetPredictor):
         scores = self._checked(scores)
         return self._at_least(scores, self.threshold)
 
-    def calibrate(self, scores: Rows, target: Rows | None = None) -> "AverageError":
+    def calibrate(self, scores: Rows, target: Classes | None = None) -> "AverageError":
         """Calibrate on all rows at once; see :class:`SetPredictor`."""
         scores, target = self._tensors(scores, target)
         check_scores(scores, name="scores")

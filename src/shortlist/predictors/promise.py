@@ -91,7 +91,8 @@ class Promise:
         >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
         >>> print(promise.words().replace(". ", ".\n"))
         A list made like this holds the true class 90 times in 100, over all rows together.
-        It was calibrated on 84 rows: by their choice alone it is between 83 and 96 (in 95 of 100 cases).
+        It was calibrated on 84 rows.
+        Other calibration rows of this number would give a coverage between 83 and 96 % (95 times in 100).
     """
 
     about: About = "nothing"
@@ -204,7 +205,8 @@ class Promise:
         elif self.left_out:
             few = _count(self.left_out, "class has", "classes have")
             whom = "it" if self.left_out == 1 else "them"
-            said.append(f"{few} too few rows: the promise does not extend to {whom}.")
+            lack = "too few" if self._by_unit else "no"  # an average counts every class that has a row
+            said.append(f"{few} {lack} rows: the promise does not extend to {whom}.")
         if self.rows_also:
             said.append(f"These rows also {self.rows_also}, so that the promise is not exact.")
         return said
@@ -225,13 +227,14 @@ class Promise:
         if self._by_unit and self.class_rows is None:
             return "."
         if self.spread is None or rows is None:
-            return ". How far the choice of these rows moves it is not known."
+            return ". How much other calibration rows would change the coverage is not known."
         if conformal_rank(rows, self.level) > rows:
             return ". These are too few: every list holds all classes."
         digits = int(rows >= _MANY)
         low, high = _down(self.spread[0], digits), _up(self.spread[1], digits)
         of = "" if self.class_rows is None else f" for the smallest {self._unit}"
-        return f": by their choice alone it is between {low} and {high}{of} (in 95 of 100 cases)."
+        coverage = f"a coverage between {low} and {high} %{of} (95 times in 100)"
+        return f". Other calibration rows of this number would give {coverage}."
 
     def _found(self) -> list[str]:
         """Say what was measured, and whether it goes with the promise."""
@@ -253,7 +256,10 @@ class Promise:
             where = "For some class it" if self.about == "each class" else "That"
             said.append(f"{where} is below the promise: chance alone does not explain it.")
         elif self.level is not None and found.coverage < self.level and found.p_value is not None:
-            said.append("Chance among the calibration rows and these rows explains the difference.")
+            said.append(
+                "That is less than promised, but chance can explain it: other calibration rows and other "
+                "held-out rows would give other numbers."
+            )
         return said
 
     def numbers(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class TaxonomyNodes(SetPredictor):
         taxonomy: Tree over the classes, such as ``Taxonomy.from_class_table(table)``.
         coverage: Promised share of answers that hold the true class, in (0, 1).
         nodes: Largest number of nodes in an answer.
-        activation: ``"softmax"``, or ``"none"`` for probabilities.
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
 
     Example:
         >>> tree = Taxonomy(("a", "b", "c", "d", "AB", "CD", "all classes"),

@@ -29,7 +29,8 @@ class TopK(SetPredictor):
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
-        activation: How scores become probabilities; matters only with priors.
+        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
+            probabilities already; matters only with priors.
 
     Example:
         >>> TopK(2)(torch.tensor([[0.1, 0.9, 0.5]]))

@@ -20,6 +20,7 @@ from shortlist.scores import (
     fit_temperature_and_prior,
     fit_temperature_and_tau,
     normalization_map,
+    priors_nearly_equal,
     priors_of_rows,
 )
 
@@ -127,16 +128,23 @@ def _fit_two_numbers(
     start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
 ) -> ScoreMap:
     fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
-    found = f"temperature {fit.temperature:.4g} and prior exponent {fit.exponent:.4g}, {note}"
+    exponent = _exponent_words(fit.exponent, training)
+    found = f"temperature {fit.temperature:.4g} and prior exponent {exponent}, {note}"
     found += _SMOOTHED * fit.smoothed
     return start.identified(training, temperature=fit.temperature, exponent=fit.exponent).noted(found)
+
+
+def _exponent_words(exponent: float, training: PriorRecord) -> str:
+    equal = priors_nearly_equal(training.priors)
+    return f"{exponent:.4g}" + " (priors are nearly equal: not fitted)" * equal
 
 
 def _fit_with_shifts(
     start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
 ) -> ScoreMap:
     fit = fit_class_shifts(start(scores), target, priors=training.priors, rows_priors=own.priors)
-    found = f"temperature {fit.temperature:.4g}, prior exponent {fit.exponent:.4g} and a shift for each class"
+    exponent = _exponent_words(fit.exponent, training)
+    found = f"temperature {fit.temperature:.4g}, prior exponent {exponent} and a shift for each class"
     found += f" (from {float(fit.shifts.min()):.2g} to {float(fit.shifts.max()):.2g}), {note}"
     found += _SMOOTHED * fit.smoothed
     numbers = {"temperature": fit.temperature, "exponent": fit.exponent, "shifts": fit.shifts}

@@ -7,6 +7,7 @@ from shortlist.scores.likelihood import (
     fit_temperature,
     fit_temperature_and_prior,
     fit_temperature_and_tau,
+    priors_nearly_equal,
 )
 from shortlist.scores.meaning import HEADS, map_of_loss, maps_of_loss, meaning_of_loss
 from shortlist.scores.prior_record import PriorRecord
@@ -41,5 +42,6 @@ __all__ = [
     "normalization_map",
     "normalize_classifier",
     "normalize_weights",
+    "priors_nearly_equal",
     "priors_of_rows",
 ]

@@ -7,7 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.scores.likelihood import TemperaturePriorFit, fit_temperature_and_prior, held_out
+from shortlist.scores.likelihood import (
+    TemperaturePriorFit,
+    fit_temperature_and_prior,
+    held_out,
+    priors_nearly_equal,
+)
 
 __all__ = ["ClassShiftFit", "fit_class_shifts"]
 
@@ -41,7 +46,8 @@ def fit_class_shifts(
     For losses that leave each class a level of its own, which no temperature and no prior explain: single
     positive labels without negatives. :func:`fit_temperature_and_prior` is the same without shifts, and
     what this becomes for :math:`\sigma \to 0`. The penalty is a normal distribution of the shifts: a class
-    with few rows keeps a shift near 0. Convex in (1/T, t, b); L-BFGS in float64.
+    with few rows keeps a shift near 0. With nearly equal priors, t is 0. Convex in
+    (1/T, t, b); L-BFGS in float64.
 
     The shifts are fitted to the rows that they are fitted on: a predictor that is calibrated on the same rows
     is a little too sure, the more so the fewer rows a class has.
@@ -81,6 +87,8 @@ def fit_class_shifts(
     offset = torch.zeros_like(log_priors)
     if rows_priors is not None:
         offset = rows_priors.detach().cpu().double().log() - log_priors
+    if priors_nearly_equal(priors):  # the exponent then stays 0
+        log_priors = torch.zeros_like(log_priors)
     return _minimize(start, logits, target, log_priors, offset, spread)
 
 

@@ -21,9 +21,24 @@ __all__ = [
     "fit_temperature_and_tau",
     "held_out",
     "log_prior_ratio",
+    "priors_nearly_equal",
 ]
 
+_NEARLY_EQUAL = 1.2
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
+
+
+def priors_nearly_equal(priors: Float[Tensor, " c"]) -> bool:
+    """Return whether the largest prior is at most 1.2 times the smallest one.
+
+    A power of such priors moves log-probabilities by so little (0.18 for the power 1) that held-out rows do
+    not tell which power it is: the likeliest one is some large number by chance.
+
+    Example:
+        >>> priors_nearly_equal(torch.tensor([27.0, 28.0]) / 55)
+        True
+    """
+    return float(priors.max()) <= _NEARLY_EQUAL * float(priors.min())
 
 
 def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -248,8 +263,9 @@ def fit_temperature_and_prior(
     losses, margins, normalized weights. The softmax in the formula is then as near to the posterior of the
     held-out rows as two numbers can bring it, and without its last term to that of rows with the priors.
     Log-posteriors have T = 1 and t = 0, those without the priors t = 1. Convex in (1/T, t); Newton's method
-    in float64. With equal priors there is no t, and it is 0. Where no row is mistaken, the likelihood has no
-    maximum: then ``1 / (n + 2)`` of each of the n rows counts for all classes alike, as in Platt's rule.
+    in float64. With nearly equal priors (see :func:`priors_nearly_equal`) rows do not tell t, and it is 0.
+    Where no row is mistaken, the likelihood has no maximum: then ``1 / (n + 2)`` of each of the n
+    rows counts for all classes alike, as in Platt's rule.
 
     Args:
         logits: Scores (n, c) of rows that the model was not trained on.
@@ -281,7 +297,7 @@ def fit_temperature_and_prior(
     if rows_priors is not None:
         check_priors("rows_priors", rows_priors, num_classes=logits.shape[1])
         offset = rows_priors.detach().cpu().double().log() - log_priors
-    differ = bool(log_priors.max() - log_priors.min() > 1e-6)
+    differ = not priors_nearly_equal(priors)
     weight = torch.ones(len(target), dtype=torch.float64)
 
     def fit(smoothing: float) -> list[float]:

@@ -139,7 +139,9 @@ class Macro(ThresholdRule):
         said = []
         if absent:
             meaning = (
-                "which the promise is not about" if self.classes == "present" else "which count as missed"
+                "to which the promise does not extend"
+                if self.classes == "present"
+                else "which count as missed"
             )
             said.append(f"no rows: {some_classes(absent)}, {meaning}")
         if len(without_end) == int(present.sum()):

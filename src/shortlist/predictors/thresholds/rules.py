@@ -167,7 +167,7 @@ class Interpolated(ThresholdRule):
     ) -> Thresholds:
         """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
         marginal = Marginal()(scores, target, num_classes, coverage).values
-        # values that come without activation may have larger scores than probabilities can have
+        # a user's own values may have larger scores than probabilities can have
         largest = scores.new_tensor(supremum).maximum(scores.max())
         found = with_fallback(grouped_thresholds(scores, target, num_classes, coverage=coverage), largest)
         own, marginal = found.values, marginal.expand_as(found.values)
