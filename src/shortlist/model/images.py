@@ -16,7 +16,7 @@ from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["in_parts", "pixels_for", "prepare_images", "prepare_readable"]
+__all__ = ["in_parts", "inputs_or_reasons", "pixels_for", "prepare_images", "prepare_readable"]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
@@ -45,16 +45,29 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
 
 
 def prepare_readable(images: Iterable[Any], preprocessing: Preprocessing | None) -> tuple[Tensor, list[bool]]:
-    """Make inputs (m, ...) of the images that can be read; return also which these are, of all."""
-    parts, readable = [], []
+    """Make inputs (m, ...) of the images that can be read; return also which these are, of all.
+
+    A warning says of each other image why it cannot be read.
+    """
+    inputs, reasons = inputs_or_reasons(images, preprocessing)
+    for reason in reasons:
+        if reason is not None:
+            warnings.warn(reason, stacklevel=2)
+    return inputs, [reason is None for reason in reasons]
+
+
+def inputs_or_reasons(
+    images: Iterable[Any], preprocessing: Preprocessing | None
+) -> tuple[Tensor, list[str | None]]:
+    """Make inputs (m, ...) of the images that can be read; return also, for each image, why it cannot be."""
+    parts, reasons = [], []
     for image in _several(images):
         try:
             parts.append(_pixels_or_input(image, preprocessing))
-            readable.append(True)
+            reasons.append(None)
         except ValueError as error:
-            warnings.warn(str(error), stacklevel=2)
-            readable.append(False)
-    return _inputs(parts, preprocessing) if parts else torch.empty(0), readable
+            reasons.append(str(error))
+    return _inputs(parts, preprocessing) if parts else torch.empty(0), reasons
 
 
 def pixels_for(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
