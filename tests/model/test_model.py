@@ -403,7 +403,7 @@ def test_a_network_of_ones_own_is_given_back_to_the_model(tmp_path):
     again = Model.load(tmp_path / "saved", network=other)
     assert again.network is other and torch.equal(again.scores(batch), model.scores(batch))
     assert again.features(batch).shape == (5, 4) and again.score_map.now is None
-    with pytest.raises(ModelError, match=r"network.safetensors .* Missing key"):
+    with pytest.raises(ModelError, match=r"does not fit the weights in .*network.safetensors: the \w+ has"):
         Model.load(tmp_path / "saved", network=nn.Linear(4, 2))
 
 
@@ -705,3 +705,16 @@ def test_a_summary_must_be_of_the_same_classes():
     summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
     with pytest.raises(ValueError, match="summary must be for the table's 3 classes, got 6"):
         of_known_scores(summary=summary)
+
+
+def test_a_network_that_is_missing_or_does_not_fit_is_no_damage(tmp_path):
+    Model.from_parts(nn.Linear(4, 3), TREES).save(tmp_path / "m")
+    for network, said in (
+        (None, "model.json alone does not make a network: the file does not say how the network is built"),
+        (nn.Linear(5, 3), r"weight has the shape \(3, 5\) in the network, and \(3, 4\) in the file"),
+        (nn.Linear(4, 3, bias=False), r"the file has bias of shape \(3,\), the network does not"),
+        (nn.Sequential(nn.Linear(4, 3)), r"the network has 0.weight of shape \(3, 4\), the file does not"),
+    ):
+        with pytest.raises(ModelError, match=said) as caught:
+            Model.load(tmp_path / "m", network=network)
+        assert "damaged" not in str(caught.value)

@@ -324,7 +324,7 @@ class Model:
             device: Device to load the model to.
 
         Raises:
-            ModelError: If a file is missing, damaged or of another format; the message names it.
+            ModelError: If a file is missing, damaged or of another format, or the network does not fit.
         """
         folder = files.model_folder(path)
         parts = read_parts(folder, network)
