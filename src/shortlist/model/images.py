@@ -16,7 +16,14 @@ from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["in_parts", "inputs_or_reasons", "pixels_for", "prepare_images", "prepare_readable"]
+__all__ = [
+    "in_parts",
+    "inputs_or_reasons",
+    "pixels_for",
+    "prepare_images",
+    "prepare_readable",
+    "tensor_as_it_is",
+]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
@@ -37,7 +44,7 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
     if isinstance(images, Tensor):
         return images
     if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
-        return _tensor_of(images)
+        return tensor_as_it_is(images)
     parts = [_pixels_or_input(image, preprocessing) for image in _several(images)]
     if not parts:
         raise ValueError("images must be at least one, got none")
@@ -118,7 +125,7 @@ def _pixels_or_input(image: Any, preprocessing: Preprocessing | None) -> tuple[T
 def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
     """Make pixels from an array that is a picture, or an input from one that is prepared already."""
     if preprocessing is None or array.shape == preprocessing.shape:
-        return _tensor_of(array), False
+        return tensor_as_it_is(array), False
     gray, color = array.ndim == 2, array.ndim == 3 and array.shape[-1] in (3, 4)
     if array.dtype != np.uint8 or not (gray or color):
         raise ValueError(
@@ -130,7 +137,8 @@ def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> 
     return pixels_for(Image.fromarray(array), preprocessing), True
 
 
-def _tensor_of(array: np.ndarray) -> Tensor:
+def tensor_as_it_is(array: np.ndarray) -> Tensor:
+    """Return an array of inputs as a tensor of the same type."""
     if array.dtype.kind not in "fiub":
         raise ValueError(f"an array among images must hold numbers, got {array.dtype}")
     return torch.from_numpy(array.copy())  # arrays may be read-only, or run backwards
