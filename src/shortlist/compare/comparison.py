@@ -137,7 +137,7 @@ def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
             near = get_close_matches(name, known, n=5, cutoff=0.4) or known[:5]
             raise ValueError(
                 f"metrics must be of those that the runs have, got {name!r}; the nearest are "
-                f"{', '.join(near)}; docs/metrics.md has all, and results.json of a run has those that it has"
+                f"{', '.join(near)}; docs/metrics.md has all names"
             )
     shown: list[str] = []
     for name in metrics:
