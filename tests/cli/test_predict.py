@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.cli import app
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import AverageK, TopK
+from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.scores import PriorRecord, ScoreMap
 
 NAMES = ("oak", "beech", "birch", "ash")
@@ -163,3 +163,43 @@ def test_arrays_that_are_no_pictures_are_refused(of_images):
             model.short_lists([array])
     with pytest.raises(ValueError, match="must hold numbers"):
         Model.load(of_images).short_lists(np.full((1, 3, 32, 32), "a"))
+
+
+def test_rows_without_numbers_are_named_keep_a_line_and_change_the_exit_code(of_embeddings, tmp_path):
+    import pyarrow.parquet as pq
+
+    rows = np.random.default_rng(0).normal(size=(20, 6)).astype("float32")
+    rows[3:15] = np.nan  # twelve, of which ten are named
+    np.save(tmp_path / "rows.npy", rows)
+    files = {suffix: tmp_path / f"lists.{suffix}" for suffix in ("csv", "jsonl", "parquet")}
+    said = [f"shortlist: not read: rows.npy:{row}: it holds NaN or infinity" for row in range(3, 13)]
+    for words in (("-o", files["csv"]), ("-o", files["jsonl"]), ("-o", files["parquet"]), ()):
+        command = ["predict", str(of_embeddings), str(tmp_path / "rows.npy"), "--predictor", "top2"]
+        result = CliRunner().invoke(app, [*command, "--top", "2", *map(str, words)])
+        assert result.exit_code == 1 and "12 could not be read" in result.stdout
+        notes = [line for line in result.stderr.splitlines() if line.startswith("shortlist:")]
+        assert notes == [*said, "shortlist: not read: and 2 more"]
+    assert "rows.npy:14: no list, it could not be read" in result.stdout
+    items = [f"rows.npy:{row}" for row in range(20)]
+    lines = list(csv.reader(files["csv"].read_text().splitlines()))[1:]
+    assert list(dict.fromkeys(line[0] for line in lines)) == items and len(lines) == 8 * 2 + 12
+    assert [line[1:] for line in lines if line[0] == "rows.npy:3"] == [[""] * 6]
+    objects = [json.loads(line) for line in files["jsonl"].read_text().splitlines()]
+    assert [each["item"] for each in objects] == items
+    assert objects[3] == {"item": "rows.npy:3", "error": "it holds NaN or infinity"}
+    table = pq.read_table(files["parquet"]).to_pylist()
+    assert [row["class"] is None for row in table if row["item"] in ("rows.npy:2", "rows.npy:3")] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_an_empty_list_is_a_list(tmp_path, of_embeddings):
+    model = Model.load(of_embeddings)
+    sharp = 9 * torch.eye(4).repeat(10, 1) + torch.rand(40, 4)  # all surer than a row of equal scores
+    sets = {"none": Conformal(coverage=0.5).calibrate(sharp, torch.arange(4).repeat(10))}
+    parts = {"spec": model.spec, "score_map": model.score_map, "predictors": sets}
+    Model.from_parts(model.network, model.classes, **parts).save(tmp_path / "model")
+    np.savez(tmp_path / "rows.npz", scores=np.zeros((2, 4), dtype="float32"))
+    assert "rows.npz:1: 0 classes" in predict(tmp_path / "model", tmp_path / "rows.npz").stdout

@@ -185,9 +185,13 @@ def test_predict_from_images_folders_and_lists(pictures, tmp_path):
         app, ["predict", str(pictures.path), str(folder), "-o", str(out), "--top", "20"]
     )
     assert "7 items" in result.stdout and "1 could not be read" in result.stdout
-    assert "broken.png cannot be read" in result.stderr
+    assert "broken.png cannot be read" in result.stderr and result.exit_code == 1
     scores, _ = pictures.scored("test")
-    for row in csv.DictReader(out.read_text().splitlines()):
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [set(row.values()) for row in rows if "broken" in row["item"]] == [
+        {str(folder / "broken.png"), ""}
+    ]
+    for row in (row for row in rows if row["class"]):
         number = int(row["item"].split("/")[-1].split(".")[0])
         assert float(row["probability"]) == pytest.approx(
             float(scores[number].softmax(0)[int(row["class"])]), abs=1e-5

@@ -407,7 +407,7 @@ def test_a_network_of_ones_own_is_given_back_to_the_model(tmp_path):
     again = Model.load(tmp_path / "saved", network=other)
     assert again.network is other and torch.equal(again.scores(batch), model.scores(batch))
     assert again.features(batch).shape == (5, 4) and again.score_map.now is None
-    with pytest.raises(ModelError, match=r"network.safetensors .* Missing key"):
+    with pytest.raises(ModelError, match=r"does not fit the weights in .*network.safetensors: the \w+ has"):
         Model.load(tmp_path / "saved", network=nn.Linear(4, 2))
 
 
@@ -603,6 +603,20 @@ def test_onnx_of_vectors_without_sets(tmp_path):
 
 
 @pytest.mark.errors
+def test_onnx_of_an_own_head_takes_an_array_that_shows_the_shape(tmp_path):
+    pytest.importorskip("onnxscript")
+    head = nn.Linear(4, 3)
+    model = Model.from_parts(head, TREES, score_map=ScoreMap(3, contains=PriorRecord.balanced(3)))
+    with pytest.raises(ValueError, match=r"export_onnx\(path, batch=inputs\[:2\]\)"):
+        model.export_onnx(tmp_path / "a.onnx")
+    with pytest.raises(ValueError, match="with 4 values in a row"):
+        model.export_onnx(tmp_path / "a.onnx", batch=np.zeros((2, 5)))
+    model.export_onnx(tmp_path / "a.onnx", batch=np.zeros((2, 4)))
+    onnx = pytest.importorskip("onnxruntime").InferenceSession(tmp_path / "a.onnx")
+    rows = torch.randn(5, 4)
+    torch.testing.assert_close(torch.tensor(onnx.run(None, {"inputs": rows.numpy()})[0]), model.scores(rows))
+
+
 def test_onnx_is_written_whole_or_not_at_all(tmp_path):
     class Refuses(nn.Module):
         def forward(self, rows):
@@ -709,3 +723,80 @@ def test_a_summary_must_be_of_the_same_classes():
     summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
     with pytest.raises(ValueError, match="summary must be for the table's 3 classes, got 6"):
         of_known_scores(summary=summary)
+
+
+def test_a_network_that_is_missing_or_does_not_fit_is_no_damage(tmp_path):
+    Model.from_parts(nn.Linear(4, 3), TREES).save(tmp_path / "m")
+    for network, said in (
+        (None, "model.json alone does not make a network: the file does not say how the network is built"),
+        (nn.Linear(5, 3), r"weight has the shape \(3, 5\) in the network, and \(3, 4\) in the file"),
+        (nn.Linear(4, 3, bias=False), r"the file has bias of shape \(3,\), the network does not"),
+        (nn.Sequential(nn.Linear(4, 3)), r"the network has 0.weight of shape \(3, 4\), the file does not"),
+    ):
+        with pytest.raises(ModelError, match=said) as caught:
+            Model.load(tmp_path / "m", network=network)
+        assert "damaged" not in str(caught.value)
+
+
+def test_arrays_are_taken_by_every_method(tmp_path):
+    model, rows = trained(), np.random.default_rng(0).normal(size=(5, 1, 16, 16))
+    batch = torch.tensor(rows).float()
+    scores = model.scores(batch)
+    array = scores.numpy()
+    assert torch.equal(model.scores(rows), scores)
+    assert torch.equal(model.features(rows), model.features(batch))
+    assert torch.equal(model.scores_and_features(rows)[0], scores)
+    assert torch.equal(model.sets(array, "lac"), model.sets(scores, "lac"))
+    assert torch.equal(model.probabilities(array), model.probabilities(scores))
+    assert torch.equal(model.shown(array), model.shown(scores))
+    assert model.lists_of_scores(array, "top2") == model.short_lists(rows, "top2")
+
+
+@pytest.mark.errors
+def test_inputs_of_another_shape_are_refused_with_both_shapes():
+    parts = {"score_map": ScoreMap(3, contains=PriorRecord.balanced(3)), "predictors": {"top1": TopK(1)}}
+    of_vectors = Model.from_parts(nn.Sequential(nn.Linear(8, 3)), TREES, **parts)
+    rows = torch.randn(4, 8)
+    for batch, said in (
+        (rows[0], r"inputs must be a batch \(n, ...\), got \(8,\): one input is batch\[:1\]"),
+        (rows[:3, :5], r"inputs must be \(n, ...\) with 8 values in a row, .* got \(3, 5\)"),
+    ):
+        for given in (batch, batch.numpy()):
+            for method in (of_vectors.scores, of_vectors.short_lists):
+                with pytest.raises(ValueError, match=said):
+                    method(given)
+    network = nn.Sequential(nn.Conv2d(1, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    parts = {"preprocessing": PREPARE, "score_map": adjusted_map(), "predictors": {"top2": TopK(2)}}
+    of_images = Model.from_parts(network, SIX, **parts)
+    with pytest.raises(ValueError, match=r"a batch \(n, 1, 16, 16\), got \(1, 16, 16\)"):
+        of_images.scores(torch.zeros(1, 16, 16))
+    with pytest.raises(
+        ValueError, match=r"must be \(n, 1, 16, 16\), as the model takes them, got \(2, 3, 16, 16\)"
+    ):
+        of_images.short_lists(torch.zeros(2, 3, 16, 16))
+    with pytest.raises(ValueError, match=r"got one picture \(20, 20, 3\): put it in a list"):
+        of_images.short_lists(np.zeros((20, 20, 3), dtype=np.uint8))
+    assert of_images.scores(torch.zeros(2, 1, 32, 32)).shape == (2, 6)  # a network of any size of image
+
+
+@pytest.mark.errors
+def test_a_network_of_another_number_of_classes_is_refused_where_that_is_sure():
+    for network in (
+        nn.Linear(8, 2),
+        nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(8, 2))),
+        CosineHead(8, 2),
+    ):
+        with pytest.raises(ValueError, match="network must give scores of the table's 3 classes, got 2"):
+            Model.from_parts(network, TREES)
+    Model.from_parts(nn.Sequential(nn.Linear(8, 2), nn.ReLU()), TREES)  # who knows
+
+
+def test_the_hint_on_unknown_scores_can_be_pasted():
+    model = Model.from_parts(nn.Linear(8, 3), TREES, predictors={"top1": TopK(1)})
+    with pytest.raises(UnknownPriorError) as caught:
+        model.short_lists(torch.zeros(1, 8))
+    hint = "ScoreMap(3, contains=PriorRecord.training(class_counts))"
+    assert hint in str(caught.value) and "fit_temperature_and_prior" in str(caught.value)
+    made = eval(hint, {"ScoreMap": ScoreMap, "PriorRecord": PriorRecord, "class_counts": TREES.class_counts})
+    known = Model.from_parts(model.network, TREES, score_map=made, predictors=model.predictors)
+    assert len(known.short_lists(torch.zeros(1, 8))) == 1

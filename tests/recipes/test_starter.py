@@ -96,3 +96,13 @@ def test_pipes_and_bombs_of_a_strangers_list_are_passed_over(tmp_path, monkeypat
     found = look_at(tmp_path / "list.csv")
     assert found.input_shape == (24, 20)
     assert any(r"(\x1b[31melm)" in note for note in found.notes), found.notes
+
+
+@pytest.mark.errors
+def test_arrays_of_other_names_are_told_how_embeddings_are_named(tmp_path):
+    for name in ("embeddings.npy", "targets.npy"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        ValueError, match=r"got embeddings.npy, targets.npy: write train.npz .*embeddings=.*targets="
+    ):
+        look_at(tmp_path)

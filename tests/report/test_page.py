@@ -278,7 +278,7 @@ def test_without_pictures(tmp_path):
     targets = {"val": data.val.targets, "test": data.test.targets}
     make_run(tmp_path / "b", recipe, table=data.class_table, targets=targets)
     html, outcome = make_page([tmp_path / "b"])
-    assert "the rows of gaussian_genera are not pictures" in outcome.remarks[0]
+    assert outcome.remarks[0] == "without pictures: the rows of gaussian_genera are not pictures"
     checked = Checker(html)
     assert "reliability-1-1" in checked.ids
     assert "The run has no predictors: these are the 5 best scores." in html

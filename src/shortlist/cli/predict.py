@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["predict", "predict_files"]
 
+_NO_NUMBERS = "its scores are no numbers"
+
 
 def predict(
     model: Annotated[
@@ -64,7 +66,9 @@ def predict(
 ) -> None:
     """Make the short list of each item: classes with names, probabilities, and whether they are in the set.
 
-    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set.
+    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set. An item
+    that cannot be read, or whose scores are no numbers, has one line with empty columns (in JSON lines: its
+    item and an error), is named on stderr with the reason, and makes the exit code 1.
 
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
@@ -100,6 +104,20 @@ def predict(
     typer.echo(words, err=not for_people)
     name = predictor or next(iter(loaded.predictors))
     typer.echo(f"{name}: {loaded.promises[name].words()}", err=not for_people)
+    if counts.unreadable:
+        _name_unreadable(counts)
+        raise typer.Exit(1)
+
+
+def _name_unreadable(counts: "Counts") -> None:
+    """Say on stderr which items could not be read and why: the first of them, and how many more."""
+    from shortlist._messages import one_line
+
+    for words in counts.first_unreadable:
+        typer.echo(f"shortlist: not read: {one_line(words)}", err=True)
+    more = counts.unreadable - len(counts.first_unreadable)
+    if more:
+        typer.echo(f"shortlist: not read: and {more} more", err=True)
 
 
 def predict_files(
@@ -145,10 +163,11 @@ def predict_files(
 def _listed(
     model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
 ) -> "Iterator[Batch]":
-    """Yield names of items, the list of each, and the number of all items, batch by batch."""
+    """Yield names of items, the list of each or why it has none, and the number of all, batch by batch."""
     import torch
 
     from shortlist.datasets.inputs import are_arrays, image_files, saved_rows
+    from shortlist.model.images import inputs_or_reasons
 
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     if are_arrays(inputs):
@@ -156,11 +175,23 @@ def _listed(
         found = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size)
         for names, rows, are_scores, total in found:
             scores = model.score_map(rows.to(model.device)) if are_scores else model.scores(rows)
-            yield names, model.lists_of_scores(scores, predictor, at_least=top), total
+            lists = model.lists_of_scores(scores, predictor, at_least=top)
+            good = rows.isfinite().flatten(1).all(1).tolist()
+            reasons = [_NO_NUMBERS if ok else "it holds NaN or infinity" for ok in good]
+            yield (
+                names,
+                [why if found is None else found for found, why in zip(lists, reasons, strict=True)],
+                total,
+            )
         return
     files = image_files(inputs, path_column)
     if model.preprocessing is None:
         raise ValueError("the model was not trained on images: give embeddings (.npy, .npz) or saved scores")
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
-        yield names, model.readable_lists(names, predictor, at_least=top), len(files)
+        prepared, reasons = inputs_or_reasons(names, model.preprocessing)
+        lists = (
+            model.lists_of_scores(model.scores(prepared), predictor, at_least=top) if len(prepared) else []
+        )
+        known = iter(_NO_NUMBERS if found is None else found for found in lists)
+        yield names, [next(known) if why is None else why for why in reasons], len(files)

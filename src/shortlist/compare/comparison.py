@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from shortlist.compare.paired import LEVEL, Difference, Question, differences_to, tell_apart
@@ -133,8 +134,10 @@ def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
         metrics = plain + [name for name in known if name.endswith("coverage.micro")]
     for name in metrics:
         if name not in known:
+            near = get_close_matches(name, known, n=5, cutoff=0.4) or known[:5]
             raise ValueError(
-                f"metrics must be of those that the runs have ({', '.join(known)}), got {name!r}"
+                f"metrics must be of those that the runs have, got {name!r}; the nearest are "
+                f"{', '.join(near)}; docs/metrics.md has all names"
             )
     shown: list[str] = []
     for name in metrics:

@@ -10,7 +10,7 @@ from shortlist.datasets.embeddings import SUFFIXES, load_tensors
 from shortlist.datasets.folders import images_below
 from shortlist.datasets.lists import read_columns
 
-__all__ = ["are_arrays", "image_files", "saved_rows"]
+__all__ = ["ARRAYS", "are_arrays", "image_files", "saved_rows"]
 
 ARRAYS = (*SUFFIXES, ".npy")
 

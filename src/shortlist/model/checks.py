@@ -4,13 +4,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from shortlist.model.files import check_predictor_names
 from shortlist.model.summary import CalibrationSummary
+from shortlist.models.classifiers import classifier_name, num_outputs
 from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
-from shortlist.scores import ScoreMap
+from shortlist.scores import ScoreMap, UnknownPriorError
 
-__all__ = ["all_promises", "check_activations", "check_sizes", "plain_values"]
+__all__ = [
+    "all_promises",
+    "check_activations",
+    "check_outputs",
+    "check_sizes",
+    "plain_values",
+    "unknown_meaning",
+]
 
 
 def check_sizes(
@@ -53,6 +63,28 @@ def check_activations(score_map: ScoreMap, predictors: Mapping[str, SetPredictor
                 "activation='softmax' on what the score map makes of the network's scores; if the network "
                 "gives probabilities, let it give their logarithms"
             )
+
+
+def check_outputs(network: nn.Module, classifier: str | None, num_classes: int) -> None:
+    """Require a classifier that is there, and as many outputs as classes where the network tells them."""
+    if classifier is not None:
+        classifier_name(network, classifier)
+    outputs = num_outputs(network)
+    if outputs not in (None, num_classes):
+        raise ValueError(f"network must give scores of the table's {num_classes} classes, got {outputs}")
+
+
+def unknown_meaning(num_classes: int) -> UnknownPriorError:
+    """Return the error of a model whose scores have no known meaning, with what to do."""
+    return UnknownPriorError(
+        "nobody knows what the model's scores mean, so that they give no probabilities. If the network was "
+        "trained with cross-entropy, make the model with "
+        f"score_map=ScoreMap({num_classes}, contains=PriorRecord.training(class_counts)), where class_counts "
+        "are the numbers of training rows of the classes. After another loss, begin with "
+        "map_of_loss(loss, class_counts=class_counts), and if the priors are still unknown, fit them by "
+        "fit_temperature_and_prior on rows that the network was not trained on. All of these are in "
+        "shortlist.scores; docs/tutorials/own_training_loop.md shows both"
+    )
 
 
 def all_promises(

@@ -26,8 +26,10 @@ from shortlist._manifest import (
     record_text,
     sealed_text,
 )
+from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.model.card import card_text
+from shortlist.model.misfit import misfit
 from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
     NoveltyDetector,
@@ -202,7 +204,12 @@ def read_network(folder: str | Path, network: nn.Module) -> None:
 
     path = Path(folder) / "network.safetensors"
     with reading(path):
-        network.load_state_dict(load_file(_checked(path)))
+        weights = load_file(_checked(path))
+    try:
+        network.load_state_dict(weights)
+    except Exception as error:  # a network of one's own may fail in any way
+        why = misfit(network, weights) or one_line(error)
+        raise ModelError(f"the network does not fit the weights in {path}: {why}") from error
 
 
 def write_class_table(folder: str | Path, class_table: ClassTable) -> None:

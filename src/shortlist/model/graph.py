@@ -15,7 +15,7 @@ from shortlist.predictors import SetPredictor
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import ScoreMap
 
-__all__ = ["HeadChoice", "ModelGraph", "export_onnx"]
+__all__ = ["HeadChoice", "ModelGraph", "example_inputs", "export_onnx", "known_shape"]
 
 HeadChoice = Literal["set", "proposal"]
 
@@ -44,12 +44,21 @@ class ModelGraph(nn.Module):
         return scores, probabilities, self.predictor(scores)
 
 
+def known_shape(spec: NetworkSpec | None, preprocessing: Preprocessing | None) -> tuple[int, ...] | None:
+    """Return the shape of one input, where a specification or a preprocessing tells it."""
+    if spec is not None:
+        return tuple(spec.input_shape)
+    return None if preprocessing is None else preprocessing.shape
+
+
 def example_inputs(spec: NetworkSpec | None, preprocessing: Preprocessing | None) -> Tensor:
     """Return inputs (2, ...) of the shape and type that a specification or a preprocessing tells."""
-    shape = preprocessing.shape if preprocessing is not None else None
-    shape = tuple(spec.input_shape) if spec is not None else shape
+    shape = known_shape(spec, preprocessing)
     if shape is None:
-        raise ValueError("batch must be given for a model that knows no shape of its inputs, got None")
+        raise ValueError(
+            "batch must be given for a model that knows no shape of its inputs, got None: pass some prepared "
+            "inputs (n, ...), export_onnx(path, batch=inputs[:2])"
+        )
     of_bytes = preprocessing is not None and preprocessing.pixels == "bytes"
     return torch.zeros(2, *shape, dtype=torch.uint8 if of_bytes else torch.float32)
 

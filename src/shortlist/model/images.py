@@ -16,7 +16,14 @@ from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["in_parts", "pixels_for", "prepare_images", "prepare_readable"]
+__all__ = [
+    "in_parts",
+    "inputs_or_reasons",
+    "pixels_for",
+    "prepare_images",
+    "prepare_readable",
+    "tensor_as_it_is",
+]
 
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
@@ -37,7 +44,7 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
     if isinstance(images, Tensor):
         return images
     if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
-        return _tensor_of(images)
+        return tensor_as_it_is(images)
     parts = [_pixels_or_input(image, preprocessing) for image in _several(images)]
     if not parts:
         raise ValueError("images must be at least one, got none")
@@ -45,16 +52,29 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
 
 
 def prepare_readable(images: Iterable[Any], preprocessing: Preprocessing | None) -> tuple[Tensor, list[bool]]:
-    """Make inputs (m, ...) of the images that can be read; return also which these are, of all."""
-    parts, readable = [], []
+    """Make inputs (m, ...) of the images that can be read; return also which these are, of all.
+
+    A warning says of each other image why it cannot be read.
+    """
+    inputs, reasons = inputs_or_reasons(images, preprocessing)
+    for reason in reasons:
+        if reason is not None:
+            warnings.warn(reason, stacklevel=2)
+    return inputs, [reason is None for reason in reasons]
+
+
+def inputs_or_reasons(
+    images: Iterable[Any], preprocessing: Preprocessing | None
+) -> tuple[Tensor, list[str | None]]:
+    """Make inputs (m, ...) of the images that can be read; return also, for each image, why it cannot be."""
+    parts, reasons = [], []
     for image in _several(images):
         try:
             parts.append(_pixels_or_input(image, preprocessing))
-            readable.append(True)
+            reasons.append(None)
         except ValueError as error:
-            warnings.warn(str(error), stacklevel=2)
-            readable.append(False)
-    return _inputs(parts, preprocessing) if parts else torch.empty(0), readable
+            reasons.append(str(error))
+    return _inputs(parts, preprocessing) if parts else torch.empty(0), reasons
 
 
 def pixels_for(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
@@ -105,7 +125,7 @@ def _pixels_or_input(image: Any, preprocessing: Preprocessing | None) -> tuple[T
 def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
     """Make pixels from an array that is a picture, or an input from one that is prepared already."""
     if preprocessing is None or array.shape == preprocessing.shape:
-        return _tensor_of(array), False
+        return tensor_as_it_is(array), False
     gray, color = array.ndim == 2, array.ndim == 3 and array.shape[-1] in (3, 4)
     if array.dtype != np.uint8 or not (gray or color):
         raise ValueError(
@@ -117,7 +137,8 @@ def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> 
     return pixels_for(Image.fromarray(array), preprocessing), True
 
 
-def _tensor_of(array: np.ndarray) -> Tensor:
+def tensor_as_it_is(array: np.ndarray) -> Tensor:
+    """Return an array of inputs as a tensor of the same type."""
     if array.dtype.kind not in "fiub":
         raise ValueError(f"an array among images must hold numbers, got {array.dtype}")
     return torch.from_numpy(array.copy())  # arrays may be read-only, or run backwards

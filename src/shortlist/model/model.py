@@ -1,6 +1,7 @@
 """The finished model: preprocessing, network, score map, predictors and class table in one object."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -14,16 +15,24 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
-from shortlist.model.checks import all_promises, check_activations, check_sizes, plain_values
+from shortlist.model.checks import (
+    all_promises,
+    check_activations,
+    check_outputs,
+    check_sizes,
+    plain_values,
+    unknown_meaning,
+)
 from shortlist.model.files import ModelError
-from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx
+from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
+from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tensor_on
 from shortlist.model.network import network_by_name
 from shortlist.model.saved import read_parts
 from shortlist.model.summary import CalibrationSummary
-from shortlist.models.classifiers import classifier_input, classifier_name, output_and_features
+from shortlist.models.classifiers import classifier_input, output_and_features
 from shortlist.models.heads import head_scores
-from shortlist.models.spec import NetworkSpec, in_channels_last
+from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import (
     Candidate,
     NoveltyDetector,
@@ -33,7 +42,7 @@ from shortlist.predictors import (
     to_lists,
 )
 from shortlist.preprocessing import Preprocessing
-from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
+from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Model", "ModelError", "network_by_name"]
 
@@ -132,8 +141,7 @@ class Model:
         check_choice("head", head, ("set", "proposal"))
         check_sizes(len(class_table), score_map, predictors, novelty, spec, summary)
         check_activations(score_map, predictors)
-        if classifier is not None:
-            classifier_name(network, classifier)
+        check_outputs(network, classifier, len(class_table))
         told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
         parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
@@ -169,10 +177,13 @@ class Model:
             shown = PriorRecord.training(self.classes.class_counts)
         return ScoreMap(len(self.classes), contains=now, now=shown).to(self.device)
 
-    def scores(self, batch: Tensor) -> Float[Tensor, "n c"]:
-        """Compute the scores (n, c), float32, of prepared inputs (n, ...), by network and score map."""
-        with torch.inference_mode():
-            return self._mapped(self.network(self._input(batch)))
+    def scores(self, batch: Rows) -> Float[Tensor, "n c"]:
+        """Compute the scores (n, c), float32, of prepared inputs (n, ...), by network and score map.
+
+        Inputs and scores may be tensors or NumPy arrays, in all methods; what is returned is a tensor.
+        """
+        with self._running(batch) as inputs:
+            return self._mapped(self.network(inputs))
 
     def _mapped(self, output: Any) -> Tensor:
         """Return the mapped scores of what the network gave."""
@@ -181,7 +192,7 @@ class Model:
             return self.score_map(scores)  # somebody's own network may keep the scores it gives
         return self.score_map.map_(scores)
 
-    def probabilities(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    def probabilities(self, scores: Rows) -> Float[Tensor, "n c"]:
         """Compute class probabilities (n, c), for rows with the class frequencies of the training rows.
 
         Without training counts in the class table, they are for rows whose classes occur as the score map's
@@ -195,9 +206,9 @@ class Model:
         """
         self._check_known()
         with torch.inference_mode():
-            return self._to_shown(scores.to(self.device)).softmax(1)
+            return self._to_shown(tensor_on(self.device, scores)).softmax(1)
 
-    def shown(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"] | None:
+    def shown(self, scores: Rows) -> Float[Tensor, "n c"] | None:
         """Convert scores from :meth:`scores` to those whose softmax are the :meth:`probabilities`.
 
         Returns:
@@ -207,23 +218,23 @@ class Model:
         if self.score_map.now is None:
             return None
         with torch.inference_mode():
-            return self._to_shown(scores.to(self.device))
+            return self._to_shown(tensor_on(self.device, scores))
 
-    def features(self, batch: Tensor) -> Tensor:
+    def features(self, batch: Rows) -> Tensor:
         """Compute the features (n, d) of prepared inputs (n, ...), which the classifier takes."""
-        with torch.inference_mode():
-            return promote(classifier_input(self.network, self._input(batch), name=self.classifier))
+        with self._running(batch) as inputs:
+            return promote(classifier_input(self.network, inputs, name=self.classifier))
 
-    def scores_and_features(self, batch: Tensor) -> tuple[Float[Tensor, "n c"], Tensor]:
+    def scores_and_features(self, batch: Rows) -> tuple[Float[Tensor, "n c"], Tensor]:
         """Compute what :meth:`scores` and :meth:`features` give, by one pass through the network."""
-        with torch.inference_mode():
-            found = output_and_features(self.network, self._input(batch), name=self.classifier)
+        with self._running(batch) as inputs:
+            found = output_and_features(self.network, inputs, name=self.classifier)
             return self._mapped(found[0]), promote(found[1])
 
-    def sets(self, scores: Float[Tensor, "n c"], predictor: str | None = None) -> Bool[Tensor, "n c"]:
+    def sets(self, scores: Rows, predictor: str | None = None) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (the first by default)."""
         with torch.inference_mode():
-            return self._predictor(predictor)(scores.to(self.device))
+            return self._predictor(predictor)(tensor_on(self.device, scores))
 
     def prepare(self, images: Iterable[Any]) -> Tensor:
         """Make inputs (n, ...) from paths, pictures, or tensors and arrays that are already prepared.
@@ -262,6 +273,7 @@ class Model:
         check_count("batch_size", batch_size)
         self._check_known()
         self._predictor(predictor)
+        check_batch(images, self._input_shape)
         lists = []
         for part in in_parts(images, batch_size):
             lists += self._lists(self.scores(self.prepare(part)), predictor, at_least)
@@ -282,12 +294,13 @@ class Model:
         return [next(found) if ok else None for ok in readable]
 
     def lists_of_scores(
-        self, scores: Float[Tensor, "n c"], predictor: str | None = None, *, at_least: int = 0
+        self, scores: Rows, predictor: str | None = None, *, at_least: int = 0
     ) -> list[list[Candidate] | None]:
         """Return the candidate classes of scores from :meth:`scores`, ``None`` for a row without a number.
 
         Candidates have no probability where the meaning of the scores is not known.
         """
+        scores = tensor_on(self.device, scores)
         known = scores.isfinite().any(1)
         found = iter(self._lists(scores[known], predictor, at_least) if bool(known.any()) else [])
         return [next(found) if ok else None for ok in known.tolist()]
@@ -325,7 +338,7 @@ class Model:
             device: Device to load the model to.
 
         Raises:
-            ModelError: If a file is missing, damaged or of another format; the message names it.
+            ModelError: If a file is missing, damaged or of another format, or the network does not fit.
         """
         folder = files.model_folder(path)
         parts = read_parts(folder, network)
@@ -336,7 +349,7 @@ class Model:
         return model.to(device)
 
     def export_onnx(
-        self, path: str | Path, *, predictor: str | None = None, batch: Tensor | None = None
+        self, path: str | Path, *, predictor: str | None = None, batch: Rows | None = None
     ) -> None:
         """Write the model from prepared inputs on as one ONNX file, for any number of rows.
 
@@ -358,7 +371,8 @@ class Model:
         chosen = None if predictor is None else self._predictor(predictor)
         graph = ModelGraph(self.network, self.head, self.score_map, self._to_shown, chosen).eval()
         batch = example_inputs(self.spec, self.preprocessing) if batch is None else batch
-        export_onnx(graph, batch.to(self.device), path)
+        self.scores(batch)  # which says what is wrong with it
+        export_onnx(graph, inputs_for(self.network, self.device, batch).contiguous(), path)
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -372,20 +386,16 @@ class Model:
             "about": self.about,
         }
 
-    def _input(self, batch: Tensor) -> Tensor:
-        """Return a batch on the device of the network, and in its precision."""
-        kinds = (tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point())
-        dtype = next(kinds, batch.dtype) if batch.is_floating_point() else batch.dtype
-        return in_channels_last(batch.to(self.device, dtype))
+    @property
+    def _input_shape(self) -> tuple[int, ...] | None:
+        return known_shape(self.spec, self.preprocessing)
+
+    def _running(self, batch: Rows) -> AbstractContextManager[Tensor]:
+        return running(self.network, self.device, batch, self._input_shape)
 
     def _check_known(self) -> None:
         if self.score_map.now is None:
-            raise UnknownPriorError(
-                "nobody knows what the model's scores mean, so that they give no probabilities: make the "
-                f"model with score_map=ScoreMap({len(self.classes)}, contains=PriorRecord...), which says "
-                "what class priors the scores contain, or with one that was fitted on rows that the network "
-                "was not trained on"
-            )
+            raise unknown_meaning(len(self.classes))
 
     def _predictor(self, name: str | None) -> SetPredictor:
         if name is None and self.predictors:

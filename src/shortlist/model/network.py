@@ -17,7 +17,7 @@ def network_of(spec: NetworkSpec | None) -> nn.Module:
     """Return the network before its weights are loaded; the global random state does not change."""
     if spec is None:
         raise ValueError(
-            "it does not say how the network is built: make the network yourself and pass it, "
+            "the file does not say how the network is built: make the network yourself and pass it, "
             "Model.load(folder, network=...) or --network MODULE:FUNCTION"
         )
     with torch.random.fork_rng(devices=[]):

@@ -14,6 +14,7 @@ __all__ = [
     "classifier_input",
     "classifier_name",
     "freeze_features",
+    "num_outputs",
     "output_and_features",
     "replace_classifier",
 ]
@@ -199,6 +200,29 @@ def classifier_name(model: nn.Module, name: str | None = None) -> str:
             f"{', '.join(found) or 'nothing'}; {_linear_layers(model)}"
         )
     return found[0]
+
+
+def num_outputs(model: nn.Module) -> int | None:
+    """Return the number of classes that a network scores, where its last layer tells it for sure.
+
+    That is a linear layer or head itself, a sequence that ends in one, and a network of timm or torchvision.
+    What the forward function of another network does after its last layer is not known.
+
+    Example:
+        >>> num_outputs(nn.Sequential(nn.Flatten(), nn.Linear(12, 5))), num_outputs(nn.Identity())
+        (5, None)
+    """
+    last: nn.Module = model
+    while type(last) is nn.Sequential and "forward" not in vars(last) and len(last):
+        last = last[-1]
+    if type(model).__module__.partition(".")[0] in ("timm", "torchvision"):
+        try:
+            last = model.get_submodule(classifier_name(model))
+        except ValueError:
+            return None
+    if isinstance(last, nn.Linear):
+        return last.out_features
+    return int(last.num_classes) if isinstance(last, CosineHead | LinearHead | TwoHead) else None
 
 
 def class_norms(model: nn.Module, name: str | None = None) -> dict[str, tuple[Tensor, Tensor] | None]:

@@ -17,6 +17,7 @@ from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import embedding_files, embeddings
 from shortlist.datasets.folders import image_folder
+from shortlist.datasets.inputs import ARRAYS
 from shortlist.datasets.lists import image_list
 from shortlist.recipes.default_sets import default_predictors, default_size
 
@@ -78,12 +79,26 @@ def _open(path: Path) -> tuple[dict[str, Any], Any]:
     if path.is_dir() and "train" in embedding_files(path):
         return {"name": "embeddings", "root": str(path)}, embeddings(path)
     if path.is_dir():
+        _refuse_other_arrays(path)
         return {"name": "image_folder", "root": str(path)}, image_folder(path)
     if path.is_file() and path.suffix.lower() in _LISTS:
         return {"name": "image_list", "path": str(path)}, image_list(path)
     if path.exists():
         raise ValueError(f"{path} must be a folder or a list ({', '.join(_LISTS)}), got another file")
     raise FileNotFoundError(f"{path} does not exist")
+
+
+def _refuse_other_arrays(folder: Path) -> None:
+    """Say how embeddings are named, if a folder holds arrays of other names and no folders."""
+    files = sorted(folder.iterdir())
+    arrays = [file.name for file in files if file.suffix.lower() in ARRAYS]
+    if arrays and not any(file.is_dir() for file in files):
+        names = ", ".join(arrays[:3]) + (", ..." if len(arrays) > 3 else "")
+        raise ValueError(
+            f"{folder} holds neither folders of images nor embeddings with the name that is looked for, got "
+            f"{names}: write train.npz (or .safetensors, .pt; val and test beside it if you have them) with "
+            "numpy.savez(path, embeddings=..., targets=...), of shapes (n, d) and (n,)"
+        )
 
 
 def _median_size(paths: Sequence[str]) -> tuple[int, int]:

@@ -138,6 +138,12 @@ def open_pictures(
         return None, f"the data set of {run.name} could not be opened: {reason}"
     if not torch.equal(data.test.targets, target):
         return None, f"the test rows of {run.name} are no longer those that were scored"
+    if isinstance(data.test, TensorSplit) and data.test.inputs.ndim == 2:
+        name = run.recipe.data.name
+        return (
+            None,
+            "the rows are embeddings" if name == "embeddings" else f"the rows of {name} are not pictures",
+        )
     try:
         _image(data.test, 0)
     except (ValueError, OSError) as error:

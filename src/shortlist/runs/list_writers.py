@@ -17,18 +17,20 @@ __all__ = ["Batch", "Counts", "Form", "check_suffix", "print_lists", "write_list
 
 Form = Literal["text", "csv", "jsonl"]
 
-Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | None], int]
+Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | str], int]
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
+_NAMED = 10  # items that could not be read and are named; the others are counted
 NODE_COLUMNS = ("node", "level", "mass", "node_size")  # of the node of a taxonomy that holds the class
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of what was written."""
+    """The counts of what was written, and in words which items could not be read, the first of them."""
 
     items: int
     unreadable: int
     average_size: float
+    first_unreadable: tuple[str, ...] = ()
 
 
 def write_lists(
@@ -43,8 +45,8 @@ def write_lists(
 
     Args:
         out: File to write (``.csv``, ``.jsonl`` or ``.parquet``).
-        batches: Names of items, the list of each (``None`` if it could not be read), and the number of all
-            items.
+        batches: Names of items, the list of each (or the reason why it could not be read), and the number of
+            all items. An item that could not be read keeps a line in the file.
         with_nodes: Whether the answers are made of nodes of a taxonomy, which are then written too.
         promise: What the lists promise, to be written into each line of a ``.jsonl`` file.
         progress: Function that is called with the number of items done and in all.
@@ -74,19 +76,25 @@ def _add_all(
     writer: "ListWriter", batches: Iterable[Batch], progress: Callable[[int, int], None] | None
 ) -> Counts:
     items = readable = members = 0
+    unreadable: list[str] = []
     for names, lists, total in batches:
         items += len(names)
-        for name, candidates in zip(names, lists, strict=True):
-            if candidates is not None:
-                writer.add(name, candidates)
+        for name, found in zip(names, lists, strict=True):
+            if isinstance(found, str):
+                writer.add_unreadable(name, found)
+                if len(unreadable) < _NAMED:
+                    unreadable.append(found if found.startswith(name) else f"{name}: {found}")
+            else:
+                writer.add(name, found)
                 readable += 1
-                members += sum(candidate.in_set for candidate in candidates)
+                members += sum(candidate.in_set for candidate in found)
         if progress is not None:
             progress(items, total)
     if items and not readable:
         what = "scores that are numbers or images that can be read"
-        raise ValueError(f"inputs must hold {what}, got none among {items}")
-    return Counts(items, items - readable, members / readable if readable else 0.0)
+        raise ValueError(f"inputs must hold {what}, got none among {items}; the first: {unreadable[0]}")
+    size = members / readable if readable else 0.0
+    return Counts(items, items - readable, size, tuple(unreadable))
 
 
 class ListWriter(ABC):
@@ -95,6 +103,10 @@ class ListWriter(ABC):
     @abstractmethod
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         """Add one item with its candidates, the best first."""
+
+    @abstractmethod
+    def add_unreadable(self, item: str, reason: str) -> None:
+        """Add one item that has no candidates, since it could not be read."""
 
 
 def _safe_cell(text: str) -> str:
@@ -131,6 +143,10 @@ class _CsvWriter(ListWriter):
                 )
             self._lines.writerow(line)
 
+    def add_unreadable(self, item: str, reason: str) -> None:
+        empty = len(COLUMNS + NODE_COLUMNS * self._with_nodes) - 1
+        self._lines.writerow([_safe_cell(item), *[""] * empty])
+
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
@@ -154,6 +170,9 @@ class _TextWriter(ListWriter):
                 words.append("(not in the set)")
             self._file.write("  ".join(words) + "\n")
 
+    def add_unreadable(self, item: str, reason: str) -> None:
+        self._file.write(f"{one_line(item)}: no list, it could not be read\n")
+
 
 class _JsonLinesWriter(ListWriter):
     def __init__(self, file: TextIO, with_nodes: bool, promise: Mapping[str, Any] | None) -> None:
@@ -174,6 +193,9 @@ class _JsonLinesWriter(ListWriter):
         if self._promise is not None:
             content["promise"] = self._promise
         self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+    def add_unreadable(self, item: str, reason: str) -> None:
+        self._file.write(json.dumps({"item": item, "error": reason}, ensure_ascii=False) + "\n")
 
 
 class _ParquetWriter(ListWriter):
@@ -197,6 +219,9 @@ class _ParquetWriter(ListWriter):
             self._rows.append(row)
         if len(self._rows) >= 2**16:
             self._flush()
+
+    def add_unreadable(self, item: str, reason: str) -> None:
+        self._rows.append({"item": item})  # the other columns are null
 
     def _flush(self) -> None:
         import pyarrow as pa
