@@ -13,17 +13,10 @@ from shortlist.models.spec import NetworkSpec
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.scores import ScoreMap, UnknownPriorError
 
-__all__ = [
-    "all_promises",
-    "check_activations",
-    "check_outputs",
-    "check_sizes",
-    "plain_values",
-    "unknown_meaning",
-]
+__all__ = ["all_promises", "check_outputs", "check_parts", "plain_values", "unknown_meaning"]
 
 
-def check_sizes(
+def check_parts(
     num_classes: int,
     score_map: ScoreMap,
     predictors: Mapping[str, SetPredictor],
@@ -31,7 +24,7 @@ def check_sizes(
     spec: NetworkSpec | None,
     summary: CalibrationSummary | None = None,
 ) -> None:
-    """Require parts with the same number of classes, and predictors that are calibrated."""
+    """Require parts that fit each other: of as many classes, calibrated, and of the same kind of scores."""
     sizes = {"score_map": score_map.num_classes}
     if spec is not None:
         sizes["spec"] = spec.num_classes
@@ -49,9 +42,10 @@ def check_sizes(
     for name, size in sizes.items():
         if size != num_classes:
             raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
+    _check_activations(score_map, predictors)
 
 
-def check_activations(score_map: ScoreMap, predictors: Mapping[str, SetPredictor]) -> None:
+def _check_activations(score_map: ScoreMap, predictors: Mapping[str, SetPredictor]) -> None:
     """Refuse predictors that take probabilities behind a map that gives log-posteriors."""
     if score_map.now is None:
         return

@@ -15,14 +15,7 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
-from shortlist.model.checks import (
-    all_promises,
-    check_activations,
-    check_outputs,
-    check_sizes,
-    plain_values,
-    unknown_meaning,
-)
+from shortlist.model.checks import all_promises, check_outputs, check_parts, plain_values, unknown_meaning
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
@@ -139,8 +132,7 @@ class Model:
         score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
-        check_sizes(len(class_table), score_map, predictors, novelty, spec, summary)
-        check_activations(score_map, predictors)
+        check_parts(len(class_table), score_map, predictors, novelty, spec, summary)
         check_outputs(network, classifier, len(class_table))
         told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
