@@ -32,7 +32,9 @@ from shortlist.serve.service import Service
 classes = shortlist.ClassTable(names=["red", "green", "blue"])
 prepare = shortlist.Preprocessing(height=16, width=16, resize=16, mean=(0.0,) * 3, std=(1.0,) * 3)
 network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
-model = shortlist.Model.from_parts(network, classes, preprocessing=prepare)
+from shortlist.scores import PriorRecord, ScoreMap
+meaning = ScoreMap(3, contains=PriorRecord.training(torch.ones(3)))
+model = shortlist.Model.from_parts(network, classes, preprocessing=prepare, score_map=meaning)
 page = TestClient(make_app(Service(model)), base_url="http://127.0.0.1").get("/")
 assert page.status_code == 200 and "<script" in page.text
 """

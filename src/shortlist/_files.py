@@ -25,6 +25,7 @@ __all__ = [
     "replacing",
     "replacing_folder",
     "sweep",
+    "sweep_below",
     "write_text",
 ]
 
@@ -124,6 +125,13 @@ def sweep(folder: str | Path) -> None:
     with suppress(OSError), os.scandir(folder) as entries:  # a folder may be written to and not listed
         for path in [entry.path for entry in entries if _is_left_behind(entry.name)]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep_below(folder: str | Path) -> None:
+    """Take away what killed processes of this machine left in a folder and in all folders inside it."""
+    for place, inner, _ in os.walk(folder):
+        sweep(place)
+        inner[:] = [name for name in inner if not is_temporary(name)]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shortlist._files import is_temporary, lock_folder, sweep
+from shortlist._files import is_temporary, lock_folder, sweep, sweep_below
 from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 
 __all__ = ["RunError", "RunFolder", "versions"]
@@ -127,9 +127,7 @@ class RunFolder:
         in_use = RunError(f"{self.path} is in use: another process is working in it")
         with lock_folder(self.path, in_use):
             sweep(self.path.parent)
-            for folder, inner, _ in os.walk(self.path):
-                sweep(folder)
-                inner[:] = [name for name in inner if not is_temporary(name)]
+            sweep_below(self.path)
             yield
 
 

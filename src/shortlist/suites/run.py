@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from shortlist._checks import check_count
-from shortlist._files import lock_folder, write_text
+from shortlist._files import lock_folder, sweep_below, write_text
 from shortlist.recipes.code import check_code
 from shortlist.suites.plan import Task, resolve
 from shortlist.suites.state import SuiteState
@@ -87,6 +87,7 @@ def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     in_use = SuiteError(f"{folder} is in use: another process is running this suite")
     with lock_folder(folder, in_use):
+        sweep_below(folder)  # runs that are finished are not locked again, and none would sweep them
         yield
 
 
