@@ -256,6 +256,7 @@ def assert_fit_in_2_gb(*methods):
     assert all(float(megabytes) < 2000 for megabytes in taken.values()), taken  # PyTorch included
 
 
+@pytest.mark.slow
 def test_10450_classes_fit_in_2_gb():
     assert_fit_in_2_gb("neuralsort", "softsort", "sinkhorn", "bitonic", "splitter")
 

@@ -30,6 +30,7 @@ def copied(finished, tmp_path) -> Run:
     return Run(shutil.copytree(finished.path, tmp_path / "copy"))
 
 
+@pytest.mark.slow
 def test_a_moved_run_remembers_its_best_epoch(tmp_path):
     """The best is an early epoch: it was not to be seen again after the move."""
     whole = train(make_recipe(RECIPE, FALLING), tmp_path / "whole", progress=silent)

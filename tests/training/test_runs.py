@@ -150,6 +150,7 @@ def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
     same_numbers(resume(run.path, progress=silent), finished)
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
     """The same global batches, a loss whose choice is made over the whole batch, the same numbers."""
     changes = {"model": {"name": "mlp", "hidden": [16]}, "loss": {"name": "average_k", "k": 2}, "epochs": 2}
