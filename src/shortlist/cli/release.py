@@ -58,11 +58,9 @@ def release(
     current = place.current()
     old = against if against is not None else None if current is None else place.model_path(current)
     with warnings_as_lines():
-        models = [None if path is None else Model.load(path) for path in (new, old)]
-        assert models[0] is not None
-        verdict = judge_release(
-            models[0], models[1], data, metrics=tuple(metric) if metric else METRICS, tolerance=tolerance
-        )
+        before = None if old is None else Model.load(old)
+        metrics = tuple(metric) if metric else METRICS
+        verdict = judge_release(Model.load(new), before, data, metrics=metrics, tolerance=tolerance)
     released = None
     if verdict.passed:
         released = place.add(
