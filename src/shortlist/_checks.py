@@ -20,6 +20,7 @@ __all__ = [
     "check_average_size",
     "check_choice",
     "check_class_vector",
+    "check_count",
     "check_k",
     "check_keys",
     "check_number",

@@ -46,7 +46,11 @@ def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
         assert torch.equal(found.threshold, wanted.threshold) and found.report == wanted.report
 
 
-@pytest.mark.parametrize("predictor", [TopK(4), AverageK(3), Conformal(coverage=0.8)])
+@pytest.mark.parametrize(
+    "predictor",
+    [TopK(4), AverageK(3), AverageK(2.5, rule="strict"), Conformal(coverage=0.8), Conformal(coverage=0.95)],
+    ids=repr,
+)
 @pytest.mark.parametrize("m", [6, CLASSES])
 def test_whole_sets_are_those_of_all_scores_and_the_others_are_told(predictor, m):
     scores, target = make_scores()

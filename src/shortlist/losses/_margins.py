@@ -35,7 +35,7 @@ _warned: set[str] = set()
 
 
 def counts_of(logits: Tensor, class_counts: Counts, zero_counts: ZeroCounts) -> Tensor:
-    """Check the counts (c,); return them in float64, to be cast only where they meet the scores."""
+    """Check the counts (c,); return them in float64, each at least 1."""
     check_scores(logits)
     class_counts = as_counts(class_counts, device=logits.device)
     return usable_counts(class_counts, zero_counts=zero_counts, num_classes=logits.shape[1])
@@ -46,7 +46,8 @@ class Margins(NamedTuple):
 
     Args:
         on_all: Margin added to the score of every class (c,); 0 if not given.
-        on_true: Margin added to the score of the true class instead (c,); ``on_all`` if not given.
+        on_true: Margin (c,) that the score of the true class gets in place of ``on_all``, if given. Both are
+            added before the scores are multiplied by ``scale``.
         factors: Factor (c,) of the loss of each true class.
         scale: Factor of the scores.
     """

@@ -33,9 +33,10 @@ def ldam_loss(
         \frac{e^{\gamma (s_y - m_y)}}{e^{\gamma (s_y - m_y)} + \sum_{j \ne y} e^{\gamma s_j}},
         \qquad m_c = C n_c^{-1/4}
 
-    In the general pairwise form, on scores times the scale, :math:`\Delta_{yj} = \gamma m_y`. The scores are
-    those of a cosine head, in [-1, 1]; the loss warns once if they are not. Not consistent for the balanced
-    error. With counts alike, it is cross-entropy of scaled scores with one margin.
+    C is such that the largest margin is ``max_margin``. In the form of :func:`pairwise_margin_loss`, on
+    scores times the scale, :math:`\Delta_{yj} = \gamma m_y`. The scores are those of a cosine head, in
+    [-1, 1]; the loss warns once if they are not. Not consistent for the balanced error. With equal counts, it
+    is cross-entropy of scaled scores with one margin.
 
     Defaults and what to sweep: ``max_margin`` 0.1 to 0.5, ``scale`` 10 to 40 (Pl@ntNet-300K: 0.2 and 40;
     CIFAR-LT: 0.5 and 30). Usually with deferred re-weighting.
@@ -47,8 +48,9 @@ def ldam_loss(
         max_margin: Margin of the rarest class.
         scale: Factor of the scores (gamma in the formula).
         zero_counts: ``"error"`` or ``"floor"``, see :func:`shortlist.priors.class_priors`.
-        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1, so
-            that the weights do not change what the scores converge to; ``"plain"`` only weighs the rows.
+        weighting: With class weights w, ``"consistent"`` adds the margins ``log(w_j / w_y)`` of theorem 1
+            of Menon et al. 2021, so that the weights do not change what the scores converge to;
+            ``"plain"`` only weighs the rows.
         weight: Weight of each class (c,), as in ``cross_entropy``.
         ignore_index: Rows with this target are ignored.
         reduction: ``"mean"`` (weighted), ``"sum"`` or ``"none"``.
@@ -70,8 +72,9 @@ def ldam_loss(
         Label-Distribution-Aware Margin Loss", NeurIPS 2019, equation 13.
     """
     _check_options(max_margin, scale)
-    raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()  # pow(-1/4), but faster
-    margins = Margins(on_true=-max_margin * raw / raw.max(), scale=scale)
+    # counts >= 1 in float64, so that raw > 0; as priors.margins_from_counts, but faster than pow(-1/4)
+    raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()
+    margins = Margins(on_true=-max_margin * raw / raw.max(), scale=scale)  # added to scores before the scale
     loss = margin_loss(
         logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
     )

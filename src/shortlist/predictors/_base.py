@@ -33,6 +33,7 @@ from shortlist.predictors._activation import (
     prior_conversion,
 )
 from shortlist.predictors._compare import where_at_least
+from shortlist.predictors._kept_rules import KeptRule
 from shortlist.predictors._pending import KeepsPending
 from shortlist.predictors.promise import Promise
 
@@ -137,7 +138,7 @@ class SetPredictor(KeepsPending, ABC):
     # by argument, what may stand there by a name with options of its own
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     takes_votes: ClassVar[bool] = False  # whether the target may be votes (n, c)
-    adds_probabilities: bool = False  # and so takes no other values, where they come without activation
+    adds_probabilities: bool = False  # whether activation "none" must come with probabilities
     weights: Tensor | None
     shift: Tensor | None
     num_classes: Tensor
@@ -177,6 +178,13 @@ class SetPredictor(KeepsPending, ABC):
     @abstractmethod
     def forward(self, scores: Rows) -> Tensor:
         """Return the sets (n, c), a bool tensor, of scores (n, c): a tensor or a NumPy array."""
+
+    def kept_rule(self) -> KeptRule | None:
+        """Return how its sets follow from the largest probabilities of each row, if these are enough.
+
+        ``shortlist score`` keeps no others. ``None`` by default: then it makes the sets from all scores.
+        """
+        return None
 
     def calibrate(self: P, scores: Rows, target: Classes | None = None) -> P:
         """Calibrate on all rows at once.
@@ -342,8 +350,16 @@ class SetPredictor(KeepsPending, ABC):
 
         return sets_in_chunks(scores, sets)
 
+    @property
+    def _looks_at_probabilities(self) -> bool:
+        """Whether the values that are compared are the probabilities by softmax themselves."""
+        return self.activation == "softmax" and self.weights is None and self.shift is None
+
     def _values(self, scores: Tensor) -> Tensor:
-        """Return the values that are compared with the threshold: probabilities times class weights."""
+        """Return the values that are compared with the threshold: probabilities times class weights.
+
+        Probabilities alone are ``class_values(scores, self.activation, None, self.shift)``.
+        """
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
             check_not_negative(scores)
         return class_values(scores, self.activation, self.weights, self.shift)

@@ -12,6 +12,7 @@ from torch import Tensor
 from shortlist._checks import check_choice, check_count, check_number, check_scores
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Classes, Rows, SetPredictor
+from shortlist.predictors._kept_rules import KeptAbove
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors.promise import Promise
 
@@ -91,6 +92,12 @@ class AverageK(SetPredictor):
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values."""
         return {"k": self.k, "rule": self.rule, "tau": self.tau, "activation": self.activation}
+
+    def kept_rule(self) -> KeptAbove | None:
+        """Return what the threshold takes of the kept classes, unless priors weigh small probabilities."""
+        if not self._looks_at_probabilities:
+            return None
+        return KeptAbove(lambda p: p >= self.threshold.to(p.dtype), lowest=float(self.threshold))
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""

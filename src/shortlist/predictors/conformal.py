@@ -22,10 +22,12 @@ from shortlist.predictors._base import (
     sets_in_chunks,
 )
 from shortlist.predictors._exact import exact_sum, from_units
+from shortlist.predictors._kept_rules import KeptAbove
 from shortlist.predictors._scored_rows import ScoredRows
 from shortlist.predictors._votes import Votes, find_votes, scored_votes
 from shortlist.predictors.conformity import (
     CONFORMITY_SCORES,
+    LAC,
     ConformityScore,
     OrderedScore,
     ValueScore,
@@ -156,6 +158,14 @@ class Conformal(SetPredictor):
             "randomized": self.randomized,
             "activation": self.activation,
         }
+
+    def kept_rule(self) -> KeptAbove | None:
+        """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
+        lac = self.score
+        if not (self._looks_at_probabilities and isinstance(lac, LAC) and isinstance(self.rule, Marginal)):
+            return None
+        lowest = 1 - float(self.threshold) - 2**-22  # but for rounding
+        return KeptAbove(lambda p: lac(p) <= self.threshold.to(p.dtype), lowest=lowest)
 
     def forward(
         self, scores: Float[Tensor, "n c"] | np.ndarray, *, uniform: Tensor | None = None

@@ -6,17 +6,14 @@ known in the end; if not, the error says how many have to be kept.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from shortlist.predictors._base import SetPredictor
+from shortlist.predictors._kept_rules import KeptRows, KeptRule
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.conformity import LAC
-from shortlist.predictors.thresholds import Marginal
-from shortlist.predictors.topk import TopK
 
 __all__ = [
     "KeptCalibration",
@@ -33,28 +30,6 @@ class NotKeptError(ValueError):
     """Raised where the kept probabilities are too few to give the answer; the message says how many do."""
 
 
-@dataclass(frozen=True)
-class KeptRows:
-    """The largest probabilities of some rows.
-
-    Args:
-        probabilities: The m largest probabilities (n, m) of each row by softmax of the scores, descending.
-        num_classes: Number c of all classes.
-        target: True class (n,), -100 where it is not known.
-        true_probability: Probability (n,) of the true class, whether it was kept or not.
-    """
-
-    probabilities: Tensor
-    num_classes: int
-    target: Tensor
-    true_probability: Tensor
-
-    @property
-    def all_kept(self) -> bool:
-        """Whether no class was dropped."""
-        return self.probabilities.shape[1] >= self.num_classes
-
-
 def works_on_kept(predictor: SetPredictor) -> bool:
     """Whether the sets of a predictor can be made of the largest probabilities.
 
@@ -65,61 +40,36 @@ def works_on_kept(predictor: SetPredictor) -> bool:
         >>> works_on_kept(AverageK(5)), works_on_kept(Conformal(score="aps"))
         (True, False)
     """
-    if predictor.activation != "softmax" or predictor.weights is not None or predictor.shift is not None:
-        return False
-    if isinstance(predictor, Conformal):
-        return isinstance(predictor.score, LAC) and isinstance(predictor.rule, Marginal)
-    return isinstance(predictor, TopK | AverageK)
+    return predictor.kept_rule() is not None
 
 
 def kept_sets(predictor: SetPredictor, rows: KeptRows) -> tuple[Tensor, Tensor]:
     """Return the sets (n, m) of kept classes, and whether each is whole (n,): nothing dropped belongs to it.
 
-    The sets are those of ``predictor(scores)``, but for the order of equal scores in ``TopK``.
+    The sets are those of ``predictor(scores)``; with ``TopK``, of equal scores at the k-th place others may
+    be in.
     """
-    _check(predictor)
-    probabilities = rows.probabilities
-    if isinstance(predictor, TopK):
-        sets = (torch.arange(probabilities.shape[1]) < predictor.k).expand(probabilities.shape)
-        whole = torch.full((len(sets),), rows.all_kept or predictor.k <= probabilities.shape[1])
-        return sets, whole
-    sets = _in_set(predictor, probabilities)
-    return sets, ~sets[:, -1] if not rows.all_kept else torch.ones(len(sets), dtype=torch.bool)
+    return _rule(predictor).sets(rows)
 
 
 def kept_hits(predictor: SetPredictor, rows: KeptRows, rank: Tensor) -> Tensor:
     """Return whether the set of each row holds its true class, of the given rank; it need not be kept."""
-    _check(predictor)
-    if isinstance(predictor, TopK):
-        return rank <= predictor.k
-    return _in_set(predictor, rows.true_probability)
+    return _rule(predictor).hits(rows, rank)
 
 
 def enough_to_keep(predictor: SetPredictor, num_classes: int) -> int:
     """Return a number of probabilities that is enough for every set of a calibrated predictor."""
-    _check(predictor)
-    if isinstance(predictor, TopK):
-        return predictor.k
-    threshold = float(predictor.threshold)  # type: ignore[arg-type]
-    low = threshold if isinstance(predictor, AverageK) else 1 - threshold - 2**-22  # but for rounding
-    # no more than 1 / low probabilities are above it; one more shows that there are no others
-    return num_classes if low <= 1 / num_classes else min(num_classes, math.floor(1 / low) + 1)
+    return _rule(predictor).enough(num_classes)
 
 
-def _in_set(predictor: SetPredictor, probabilities: Tensor) -> Tensor:
-    """Whether classes of the given probabilities are in the sets, as the predictor decides it."""
-    threshold: Tensor = predictor.threshold.to(probabilities.dtype)  # type: ignore[union-attr, operator, assignment]
-    if isinstance(predictor, Conformal):
-        return predictor.score(probabilities) <= threshold  # type: ignore[arg-type]
-    return probabilities >= threshold
-
-
-def _check(predictor: SetPredictor) -> None:
-    if not works_on_kept(predictor):
+def _rule(predictor: SetPredictor) -> KeptRule:
+    rule = predictor.kept_rule()
+    if rule is None:
         raise NotKeptError(
             f"{type(predictor).__name__} with {predictor.options()} needs the scores of all classes, not the "
             "largest of each row: score the rows with a model that has this predictor"
         )
+    return rule
 
 
 class KeptCalibration:
@@ -132,7 +82,7 @@ class KeptCalibration:
 
     def __init__(self, predictor: SetPredictor, rows: int) -> None:
         if predictor.needs_calibration:
-            _check(predictor)
+            _rule(predictor)
         self.predictor = predictor
         self._dropped = -math.inf  # no dropped probability is larger
         self._keep = 0

@@ -11,6 +11,7 @@ from shortlist._checks import check_k, promote
 from shortlist.ops.selection import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor
+from shortlist.predictors._kept_rules import FirstKept
 from shortlist.predictors.promise import Promise
 
 __all__ = ["TopK"]
@@ -19,9 +20,9 @@ __all__ = ["TopK"]
 class TopK(SetPredictor):
     r"""A predictor of the k classes with the largest scores; needs no calibration.
 
-    Of all rules with sets of k classes it has the smallest error, if the probabilities are right. With
-    ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead: for ``tau=1`` the smallest *macro*
-    error, where each class counts the same; ``tau=0`` is the plain rule.
+    Of all rules with sets of exactly k classes it has the smallest error, if the probabilities are right.
+    With ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead: for ``tau=1`` the smallest
+    *macro* error, where each class counts the same; ``tau=0`` is the plain rule.
 
     Args:
         k: Size of each set, 1 <= k <= c.
@@ -29,8 +30,8 @@ class TopK(SetPredictor):
         scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
             logit-adjusted loss, for example. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
-        activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
-            probabilities already; matters only with priors.
+        activation: How scores become probabilities, which matters only with priors: ``"softmax"``,
+            ``"sigmoid"``, or ``"none"`` if they are probabilities already.
 
     Example:
         >>> TopK(2)(torch.tensor([[0.1, 0.9, 0.5]]))
@@ -63,6 +64,10 @@ class TopK(SetPredictor):
     def options(self) -> dict[str, Any]:
         """Return the arguments of this predictor as plain values for JSON."""
         return {"k": self.k, "tau": self.tau, "activation": self.activation}
+
+    def kept_rule(self) -> FirstKept | None:
+        """Return the first k of the kept classes, unless priors change the order."""
+        return FirstKept(self.k) if self._looks_at_probabilities else None
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of exactly k classes."""

@@ -33,7 +33,8 @@ class ConfusedPair:
     """Two classes that are confused with each other.
 
     Args:
-        classes: Indices of the two classes; rows of the first are more often mistaken.
+        classes: Indices of the two classes; more rows of the first are taken for the
+            second than the other way.
         forth: Number of rows of the first class whose first guess is the second.
         back: Number of rows of the second class whose first guess is the first.
         rows: Number of rows of each of the two.
@@ -48,6 +49,11 @@ class ConfusedPair:
     def mistakes(self) -> int:
         """Count the mistakes both ways."""
         return self.forth + self.back
+
+    def turned(self) -> "ConfusedPair":
+        """Return the same pair, the second class first."""
+        (first, second), (rows, other_rows) = self.classes, self.rows
+        return ConfusedPair((second, first), forth=self.back, back=self.forth, rows=(other_rows, rows))
 
 
 def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: int = 10) -> list[ConfusedPair]:

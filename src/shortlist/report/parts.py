@@ -32,8 +32,8 @@ class Table:
     Args:
         caption: Caption of the table.
         heads: Heads of the columns.
-        rows: Plain values or cells; the first of each row is its head.
-        words: Columns with words; the others have numbers and are aligned to the right.
+        rows: Plain values or cells, ``None`` for an empty one; the first of each row is its head.
+        words: Places of the columns with words, from 0; the others have numbers and are aligned to the right.
     """
 
     caption: str

@@ -39,7 +39,15 @@ ConfusedCard = tuple[Way, Way]
 
 @dataclass(frozen=True)
 class Confused:
-    """The pairs of classes, the numbers as a table, and how many runs they are counted over."""
+    """What the section shows.
+
+    Args:
+        name: Id of the section on the page.
+        cards: The pairs of classes, with pictures.
+        table: The numbers of the pairs.
+        num_runs: Number of runs that the mistakes are counted over.
+        has_pictures: Whether there are pictures at all.
+    """
 
     name: str
     cards: Sequence[ConfusedCard]
@@ -50,22 +58,17 @@ class Confused:
 
 def measure_confused(view: MethodView) -> Confused:
     """Find pictures of the most confused classes, and make a table of their numbers."""
-    names = view.method.runs[0].class_table.names
+    names = view.method.runs[0].class_table.names  # its counts are the training rows, () if not known
     cards = [
-        (_way(view.pictures, pair, names, rows[0]), _way(view.pictures, _turned(pair), names, rows[1]))
+        (_way(view.pictures, pair, names, rows[0]), _way(view.pictures, pair.turned(), names, rows[1]))
         for pair, rows in zip(view.rows.pairs, view.rows.pair_rows, strict=True)
     ]
     lines = [[way.true, way.taken_for, way.mistakes, way.rows, _share(way)] for card in cards for way in card]
-    heads = ["true class", "taken for", "rows", "of", "%"]
+    heads = ["true class", "taken for", "rows", "of", "%"]  # of the same columns; the first two are words
     table = Table("First guesses that are wrong", heads, lines, words=(0, 1))
     return Confused(
         f"confused-{view.name}", cards, table, len(view.method.runs), has_pictures=view.pictures is not None
     )
-
-
-def _turned(pair: ConfusedPair) -> ConfusedPair:
-    (first, second), (rows, other_rows) = pair.classes, pair.rows
-    return ConfusedPair((second, first), pair.back, pair.forth, (other_rows, rows))
 
 
 def _share(way: Way) -> str:

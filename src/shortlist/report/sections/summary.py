@@ -8,6 +8,7 @@ from shortlist.compare.comparison import Best
 from shortlist.compare.promises import kept_words, promises_of, shared_promise
 from shortlist.metrics.names import format_percent, format_points
 from shortlist.predictors import Promise
+from shortlist.recipes.sections import PredictorSection
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval
 from shortlist.runs.experiments import Experiment
@@ -139,9 +140,14 @@ def set_sentences(experiment: Experiment, tests: Mapping[str, Best]) -> list[str
     for key in experiment.first.results.sets:
         methods = [m for m in experiment.methods if f"sets.{key}.coverage.micro" in m.metrics]
         section = experiment.first.recipe.named_predictors.get(key)
-        if methods and (section is None or section.name != "topk"):  # that is top-K accuracy once more
+        if methods and not (section is not None and _is_top_k_accuracy(section)):
             sentences.append(_set_sentence(key, methods, tests.get(f"sets.{key}.coverage.micro")))
     return sentences
+
+
+def _is_top_k_accuracy(section: PredictorSection) -> bool:
+    """Whether the sets are the first k classes, so that their coverage is a metric of the scores already."""
+    return section.name == "topk" and not section.macro and section.options.keys() <= {"k"}
 
 
 def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
