@@ -46,8 +46,9 @@ def test_replicas_answer_as_one_process_does(folder, tmp_path):
                 assert there["candidates"] == here["candidates"] and there["candidates"]
         assert httpx.post(f"{address}/v1/identify", files=files(b"no image")).status_code == 415
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+    assert code == 0, (tmp_path / "log").read_text()
 
 
 def test_options_of_ray_need_ray(folder):

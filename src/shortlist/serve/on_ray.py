@@ -1,6 +1,7 @@
 """Serve on Ray Serve: replicas of the same application, behind the proxy of the cluster."""
 
 import os
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -110,5 +111,15 @@ def serve_on_ray(
         max_ongoing_requests=source.limits.requests,
         ray_actor_options={"num_cpus": 1},
     )
+    if blocking:
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # also where SIGINT is ignored, as in a script's background
+            signal.signal(number, _interrupt)
     with suppress(KeyboardInterrupt):
         serve.run(made.bind(), name="shortlist", blocking=blocking)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
