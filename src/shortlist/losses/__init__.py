@@ -124,7 +124,7 @@ def create(
     Example:
         >>> counts = torch.tensor([90, 10])
         >>> [create(name, class_counts=counts) for name in ("focal", "balanced_ce")]
-        [FocalLoss(gamma=2.0, ...), BalancedCELoss(ignore_index=-100, ...)]
+        [FocalLoss(...), BalancedCELoss(ignore_index=-100, ...)]
     """
     check_choice("name", name, tuple(LOSSES))
     loss = LOSSES[name]

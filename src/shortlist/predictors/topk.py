@@ -58,7 +58,7 @@ class TopK(SetPredictor):
 
     @property
     def promise(self) -> Promise:
-        """Nothing about the true class; the size of each set."""
+        """Nothing about the true class; the size of every set, which is left out where sizes differ."""
         return Promise("nothing", size=self.k)
 
     def options(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class TopK(SetPredictor):
         return {"k": self.k, "tau": self.tau, "activation": self.activation}
 
     def kept_rule(self) -> FirstKept | None:
-        """Return the first k of the kept classes, unless priors change the order."""
+        """Return the first k of the kept classes; with priors ``None``, which asks for all scores."""
         return FirstKept(self.k) if self._looks_at_probabilities else None
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
@@ -74,7 +74,9 @@ class TopK(SetPredictor):
         scores = self._checked(scores)
         check_k(self.k, scores.shape[1], up_to=True)
         if self.weights is None:
-            ranked = promote(scores)  # probabilities have the same order
+            # only the order counts, and probabilities have the same one; a rule on probabilities themselves
+            # sets adds_probabilities, too, so that values that are none are refused
+            ranked = promote(scores)
         elif self.activation == "softmax":
             ranked = promote(scores)
             change = self.weights.log() if self.shift is None else self.weights.log() + self.shift

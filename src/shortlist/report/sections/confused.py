@@ -58,7 +58,9 @@ class Confused:
 
 def measure_confused(view: MethodView) -> Confused:
     """Find pictures of the most confused classes, and make a table of their numbers."""
-    names = view.method.runs[0].class_table.names  # its counts are the training rows, () if not known
+    # names are the same in all runs; counts are the training rows of one run, () if not known, and with label
+    # noise another seed has others
+    names = view.method.runs[0].class_table.names
     cards = [
         (_way(view.pictures, pair, names, rows[0]), _way(view.pictures, pair.turned(), names, rows[1]))
         for pair, rows in zip(view.rows.pairs, view.rows.pair_rows, strict=True)
