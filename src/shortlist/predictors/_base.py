@@ -177,7 +177,7 @@ class SetPredictor(KeepsPending, ABC):
 
     @abstractmethod
     def forward(self, scores: Rows) -> Tensor:
-        """Return the sets (n, c), a bool tensor, of scores (n, c), a tensor or an array; some may be empty."""
+        """Return the sets (n, c), a bool tensor, of scores (n, c), tensor or array; some may be empty."""
 
     def kept_rule(self) -> KeptRule | None:
         """Return how its sets follow from the largest probabilities of each row, if these are enough.
