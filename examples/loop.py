@@ -22,8 +22,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Size:
     votes: int = 5  # for each observation
     people: int = 200
     steps: int = 160  # of training, with 64 images each
+    seed: int = 0  # of people, photos and training
 
 
 SHORT = Size(
@@ -163,7 +164,9 @@ def make_world(size: Size, folder: Path) -> World:
     content = {"format": "shortlist benchmark 2", "options": {}, "images": images}
     (folder / "metadata.json").write_text(json.dumps(content))
     order = (
-        np.random.default_rng(1).permutation([row for row in range(len(files)) if row not in used]).tolist()
+        np.random.default_rng([size.seed, 1])
+        .permutation([row for row in range(len(files)) if row not in used])
+        .tolist()
     )
     pool = [(files[row], int(targets[0][row])) for row in order]
     rest = order[size.rounds * size.observations :]
@@ -184,7 +187,7 @@ def read_part(folder: Path, part: str, table: ClassTable) -> tuple[Tensor, Tenso
 
 def train_model(folder: Path, table: ClassTable, size: Size) -> Model:
     """Train on a benchmark, calibrate on its validation images, and return the finished model."""
-    torch.manual_seed(0)
+    torch.manual_seed(size.seed)
     inputs, target = read_part(folder, "train", table)
     counts = target.bincount(minlength=len(table)).tolist()
     table = ClassTable(table.names, counts=tuple(max(1, count) for count in counts))
@@ -235,7 +238,9 @@ def serving(place: Releases, store: Path) -> Iterator[str]:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     following = Following(version, make, close=desk.close, every=0.1)
-    server = uvicorn.Server(uvicorn.Config(following, log_config=None, access_log=False))
+    server = uvicorn.Server(
+        uvicorn.Config(following, log_config=None, access_log=False, timeout_keep_alive=60)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
@@ -246,6 +251,14 @@ def serving(place: Releases, store: Path) -> Iterator[str]:
         server.should_exit = True
         thread.join(60)
         listening.close()
+
+
+def post(client: httpx.Client, path: str, files: Any) -> Any:
+    """Post a form; again, if the connection breaks: an answer with the same id is recorded once."""
+    for _ in range(5):
+        with suppress(httpx.TransportError):
+            return client.post(path, files=files).raise_for_status().json()
+    raise RuntimeError(f"the server does not answer to {path}")
 
 
 def ask_people(
@@ -263,11 +276,7 @@ def ask_people(
         own = np.random.default_rng(seeds[place])
         with httpx.Client(base_url=address, timeout=120) as client:
             files = {"images": ("photo.png", photo, "image/png")}
-            answer = (
-                client.post("/v1/identify?predictor=conformal90&receipt=true", files=files)
-                .raise_for_status()
-                .json()
-            )
+            answer = post(client, "/v1/identify?predictor=conformal90&receipt=true", files)
             shown = [
                 (number[found["id"]], found["probability"])
                 for found in answer["candidates"]
@@ -286,7 +295,7 @@ def ask_people(
                 event |= {"class_id": world.table.ids[label]} if label >= 0 else {}
                 form: list[Any] = [("event", ("event", json.dumps(event).encode(), "application/json"))]
                 form += [("images", ("photo.png", photo, "image/png"))] if turn == 0 else []
-                client.post("/v1/feedback", files=form).raise_for_status()
+                post(client, "/v1/feedback", form)
 
     with ThreadPoolExecutor(8) as clients:
         list(clients.map(one, range(len(photos))))
@@ -334,7 +343,7 @@ def measure(model: Model, frozen: Path) -> dict[str, float]:
 
 def run_loop(size: Size, folder: Path, world: World, first: Path, rule: str) -> list[dict[str, Any]]:
     """Run all rounds with one rule of votes; return what each brought."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng([size.seed, 7])
     people, truth = make_people(size, rng), {}
     place, store = Releases(folder / "releases"), folder / "feedback"
     model = train_model(first, world.table, size)
@@ -381,7 +390,9 @@ def _wait_for(address: str, place: Releases) -> None:
     raise RuntimeError("the server does not follow the release")
 
 
-def thresholds(model: Model, world: World, replies: int = 5000) -> dict[str, list[tuple[int, float]]]:
+def thresholds(
+    model: Model, world: World, seed: int, replies: int = 5000
+) -> dict[str, list[tuple[int, float]]]:
     """Follow the coverage of thresholds that learn from confirmed lists.
 
     The true class is seen only if it was listed. Three ways: the semi-bandit rule, the adapting rule, and the
@@ -392,7 +403,7 @@ def thresholds(model: Model, world: World, replies: int = 5000) -> dict[str, lis
     rows, target = world.stream
     scores = torch.cat([model.scores((part.float() / 255 - MEAN) / STD) for part in rows.split(500)])
     strange = 1 - model.probabilities(scores).gather(1, target[:, None]).squeeze(1).double()
-    drawn = torch.randint(len(strange), (replies,), generator=torch.Generator().manual_seed(3))
+    drawn = torch.randint(len(strange), (replies,), generator=torch.Generator().manual_seed(seed))
     shrinking, adapting = ShrinkingThreshold(coverage=COVERAGE), AdaptingThreshold(coverage=COVERAGE)
     start = float(strange.quantile(0.95))  # a first threshold from labeled rows
     naive, seen = start, []
@@ -460,10 +471,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, help="folder for all files; a temporary one if left out")
     parser.add_argument("--figure", type=Path, help="file for the figure (.svg)")
     parser.add_argument("--results", type=Path, help="file for the numbers (.json)")
+    parser.add_argument("--seed", type=int, default=0, help="of people, photos and training")
     parser.add_argument("--short", action="store_true", help="two rounds of a small version")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    size = SHORT if options.short else Size()
+    size = replace(SHORT if options.short else Size(), seed=options.seed)
     folder = options.out or Path(tempfile.mkdtemp())
     world = make_world(size, folder / "first")
     arms = {
@@ -473,7 +485,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     last = Releases(folder / "adaptive" / "releases")
     release = last.current()
     assert release is not None
-    curves = thresholds(Model.load(last.model_path(release)), world)
+    curves = thresholds(Model.load(last.model_path(release)), world, size.seed)
     found = {"rounds": arms, "thresholds": curves}
     if options.figure is not None:
         draw(arms, curves, options.figure)

@@ -39,6 +39,7 @@ from tests.training.test_epochs import silent
 
 pytestmark = pytest.mark.slow
 
+LEFT = "is being written, or a killed process left it"
 STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 TINY = RECIPE | {
@@ -387,3 +388,44 @@ def test_a_release(tmp_path):
             in_a_child(lambda place=place: place.add(tmp_path / "second", who="ann"), place.folder)
             assert [one.file for one in examine_releases(place.folder)] == [], step
         assert [one.version for one in place.all()] == [one.version for one in Releases(whole).all()]
+
+
+def test_the_first_release(tmp_path):
+    """Killed at any step, there is no release or the first one; then the same command makes it."""
+    make_model().save(tmp_path / "model")
+
+    def go(folder: Path) -> Callable[[], object]:
+        return lambda: Releases(folder / "releases").add(tmp_path / "model", who="ann")
+
+    (tmp_path / "whole").mkdir()
+    steps = in_a_child(go(tmp_path / "whole"), tmp_path / "whole")
+    assert steps > 5
+    for step in range(steps):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        assert in_a_child(go(folder), folder, step) == -1
+        place = Releases(folder / "releases")
+        if place.current() is None:
+            in_a_child(go(folder), folder)
+            assert examine_releases(place.folder) == [], step
+            assert files_of(folder) == files_of(tmp_path / "whole"), step
+        assert [one.number for one in place.all()] == [1], step
+        assert {one.what for one in examine_releases(place.folder)} <= {LEFT}, step
+
+
+def test_a_roll_back(tmp_path):
+    for name, seed in (("first", 0), ("second", 1)):
+        torch.manual_seed(seed)
+        make_model().save(tmp_path / name)
+        Releases(tmp_path / "before").add(tmp_path / name, who="ann")
+    whole = Path(shutil.copytree(tmp_path / "before", tmp_path / "whole"))
+    steps = in_a_child(lambda: Releases(whole).roll_back(who="ann"), whole)
+    assert steps >= 3
+    for step in range(steps):
+        place = Releases(shutil.copytree(tmp_path / "before", tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda place=place: place.roll_back(who="ann"), place.folder, step) == -1
+        current = place.current()
+        assert current is not None and current.number in (1, 2)
+        if current.number == 2:
+            in_a_child(lambda place=place: place.roll_back(who="ann"), place.folder)
+        assert [one["number"] for one in place.history()] == [1, 2, 1], step

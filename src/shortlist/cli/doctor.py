@@ -10,7 +10,7 @@ __all__ = ["doctor"]
 
 def doctor(
     folders: Annotated[
-        list[Path], typer.Argument(help="Run folders, saved models, indexes of images, stores of feedback.")
+        list[Path], typer.Argument(help="Run folders, saved models, indexes, stores of feedback, releases.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:

@@ -51,12 +51,13 @@ def release(
     from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.compare.gate import METRICS, judge_release
     from shortlist.model import Model
-    from shortlist.releases import Releases
+    from shortlist.releases import Judged, Releases
     from shortlist.serve.card import model_version
 
     place = Releases(to)
     current = place.current()
     old = against if against is not None else None if current is None else place.model_path(current)
+    judged = Judged(model_version(new), None if current is None else current.number)
     with warnings_as_lines():
         before = None if old is None else Model.load(old)
         metrics = tuple(metric) if metric else METRICS
@@ -66,6 +67,7 @@ def release(
         released = place.add(
             new,
             who=who,
+            judged=judged,
             data=trained_on,
             frozen=str(data.resolve()),
             against="" if old is None else model_version(old),
@@ -111,6 +113,8 @@ def releases(
     if back:
         place.roll_back(who=who)
     current, every = place.current(), place.all()
+    for path in place.missing():
+        typer.echo(f"{path} is missing: this list is of another folder, or the model was removed", err=True)
     if as_json:
         listed = [asdict(one) for one in every]
         number = None if current is None else current.number

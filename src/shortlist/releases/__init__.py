@@ -1,5 +1,5 @@
 """Releases: a list of models that were promoted, and which of them is served."""
 
-from shortlist.releases.releases import Release, Releases, ReleasesError, is_releases
+from shortlist.releases.releases import Judged, Release, Releases, ReleasesError, is_releases
 
-__all__ = ["Release", "Releases", "ReleasesError", "is_releases"]
+__all__ = ["Judged", "Release", "Releases", "ReleasesError", "is_releases"]

@@ -19,11 +19,12 @@ def examine_releases(folder: str | Path) -> list[Finding]:
     found = []
     if current is None:
         found.append(Finding(NAME, "names no current release", "release a model"))
-    for version in dict.fromkeys(one.version for one in every):
-        path = place.folder / "models" / version
-        name = f"models/{version}"
-        if not path.is_dir():
-            found.append(Finding(name, "is missing", "put it back from a copy, or release it again"))
+    for release in {one.version: one for one in every}.values():
+        name, back = f"models/{release.version}", "put it back from a copy, or release it again"
+        try:
+            path = place.model_path(release)
+        except ReleasesError as error:
+            found.append(Finding(f"{name}/model.json", str(error), back))
             continue
         found += [Finding(f"{name}/{one.file}", one.what, one.remedy) for one in examine(path)]
     # what is left over inside a model is named there already

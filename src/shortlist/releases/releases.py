@@ -5,22 +5,28 @@ The file is written under another name and renamed: whoever follows it sees one 
 
 import getpass
 import hashlib
+import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from shortlist._files import lock_folder, replacing_folder, sweep
+from shortlist._files import is_temporary, lock_folder, replacing_folder, sweep
 from shortlist._manifest import read_sealed, write_sealed
 from shortlist.model.files import model_folder
+from shortlist.runs.doctor import examine
 
-__all__ = ["NAME", "Release", "Releases", "ReleasesError", "is_releases"]
+__all__ = ["NAME", "Judged", "Release", "Releases", "ReleasesError", "is_releases"]
 
 NAME = "releases.json"
 FORMAT = "shortlist releases 1"
+_MODELS = "models"
+_STEPS = ("released", "rolled back")
+_VERSION = re.compile("[0-9a-f]{12}")
 
 
 class ReleasesError(ValueError):
@@ -56,6 +62,13 @@ class Release:
     checks: Mapping[str, str] = field(default_factory=dict)
 
 
+class Judged(NamedTuple):
+    """What a gate looked at: the version of the new model, and the number of the release that was current."""
+
+    version: str
+    current: int | None
+
+
 class Releases:
     """The releases of a folder.
 
@@ -73,32 +86,58 @@ class Releases:
     def current(self) -> Release | None:
         """Return the release that is served; ``None`` if there is none yet."""
         content = self._read()
-        return next((one for one in self.all() if one.number == content["current"]), None)
+        number = content["current"]
+        return None if number is None else Release(**content["releases"][number - 1])
 
     def history(self) -> list[dict[str, Any]]:
         """Return all that was done: which release became current, when and by whom."""
         return self._read()["history"]
 
     def model_path(self, release: Release) -> Path:
-        """Return the folder of the copy of a model."""
-        return self.folder / "models" / release.version
+        """Return the folder of the copy of a model.
 
-    def add(self, model: str | Path, *, who: str | None = None, **facts: Any) -> Release:
+        Raises:
+            ReleasesError: If another model is there, or none.
+        """
+        path = self.folder / _MODELS / release.version
+        if not (path / "model.json").is_file():
+            raise ReleasesError(f"{path / 'model.json'} is missing: put it back from a copy, or roll back")
+        if _version_of(path) != release.version:
+            raise ReleasesError(f"{path / 'model.json'} was changed: put it back from a copy, or roll back")
+        return path
+
+    def missing(self) -> list[Path]:
+        """Return the folders of models that the list names and that are not there."""
+        paths = dict.fromkeys(self.folder / _MODELS / one.version for one in self.all())
+        return [path for path in paths if not path.is_dir()]
+
+    def add(
+        self, model: str | Path, *, who: str | None = None, judged: Judged | None = None, **facts: Any
+    ) -> Release:
         """Copy a model here and make it the current one.
 
         Args:
             model: Folder of a saved model, or a run folder.
             who: Who promotes it; by default the name of the user of this machine.
+            judged: What a gate looked at, which must be the same still.
             **facts: ``data``, ``frozen``, ``against``, ``checks`` of :class:`Release`.
+
+        Raises:
+            ReleasesError: If another model is in the folder than the one that was judged, if another
+                release became current meanwhile, or if the copy is damaged.
         """
         source = model_folder(model)
-        version = hashlib.sha256((source / "model.json").read_bytes()).hexdigest()[:12]
         index = Path(model) / "index"
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._lock():
             content = self._read()
-            with suppress(FileExistsError), replacing_folder(self.folder / "models" / version) as temporary:
-                shutil.copytree(source, temporary, dirs_exist_ok=True)
+            if not (self.folder / NAME).exists():  # first, so that a list that is gone can be told
+                write_sealed(self.folder / NAME, content)
+            if judged is not None and judged.current != content["current"]:
+                raise ReleasesError(
+                    f"{self.folder} has another current release by now: judge the model again"
+                )
+            version = self._copy(source, judged)
             release = Release(
                 number=len(content["releases"]) + 1,
                 version=version,
@@ -113,20 +152,39 @@ class Releases:
         return release
 
     def roll_back(self, *, who: str | None = None) -> Release:
-        """Make the release current that was so before the current one.
+        """Make the release current that was so before the current one; one that was rolled back is not.
 
         Raises:
-            ReleasesError: If there was none before.
+            ReleasesError: If there was none before, or its copy is damaged.
         """
         with self._lock():
             content = self._read()
-            numbers = [
-                one["number"] for one in content["releases"] if one["number"] < (content["current"] or 0)
-            ]
-            if not numbers:
+            numbers = _standing(content["history"])
+            if len(numbers) < 2:
                 raise ReleasesError(f"{self.folder} has no release before the current one")
-            self._make_current(content, numbers[-1], who or _user(), "rolled back")
-            return self.all()[numbers[-1] - 1]
+            release = Release(**content["releases"][numbers[-2] - 1])
+            _check_whole(self.model_path(release), "put it back from a copy")
+            self._make_current(content, release.number, who or _user(), "rolled back")
+            return release
+
+    def _copy(self, source: Path, judged: Judged | None) -> str:
+        """Copy a model under its version, if it is not here yet; the copy is whole then."""
+        version = _version_of(source)
+        if judged is not None and version != judged.version:
+            raise ReleasesError(f"{source} was changed after it was judged: judge it again")
+        place = self.folder / _MODELS / version
+        if place.exists():
+            again = f"remove {place} and release the model again"
+            _check_whole(place, again)
+            if _version_of(place) != version:
+                raise ReleasesError(f"{place / 'model.json'} was changed: {again}")
+            return version
+        with replacing_folder(place) as temporary:
+            shutil.copytree(
+                source, temporary, dirs_exist_ok=True, copy_function=_copy_to_disk, ignore=_temporary_names
+            )
+            _check_whole(temporary, f"put the file back in {source}")
+        return version
 
     def _make_current(self, content: dict[str, Any], number: int, who: str, what: str) -> None:
         content["current"] = number
@@ -136,6 +194,8 @@ class Releases:
     def _read(self) -> dict[str, Any]:
         path = self.folder / NAME
         if not path.exists():
+            if is_releases(self.folder):
+                raise ReleasesError(f"{path} is missing, and there are models: put it back from a copy")
             return {"format": FORMAT, "current": None, "releases": [], "history": []}
         try:
             content = read_sealed(path)
@@ -143,6 +203,8 @@ class Releases:
             raise ReleasesError(str(error)) from error
         if content.get("format") != FORMAT:
             raise ReleasesError(f"{path} was written by another version: its format is not {FORMAT!r}")
+        if not _is_list_of_releases(content):
+            raise ReleasesError(f"{path} was written by something else: it is no list of releases")
         return content
 
     @contextmanager
@@ -150,12 +212,69 @@ class Releases:
         in_use = ReleasesError(f"{self.folder} is in use: another process writes to it")
         with lock_folder(self.folder, in_use):
             sweep(self.folder)
+            sweep(self.folder / _MODELS)
             yield
 
 
 def is_releases(folder: str | Path) -> bool:
-    """Whether a folder holds releases."""
-    return (Path(folder) / NAME).exists()
+    """Whether a folder holds releases, or held some and lost the list of them."""
+    folder = Path(folder)
+    models = folder / _MODELS
+    held = models.is_dir() and any(_VERSION.fullmatch(path.name) for path in models.iterdir())
+    return held or (folder / NAME).exists()
+
+
+def _is_list_of_releases(content: Mapping[str, Any]) -> bool:
+    """Whether the content is of the form that is written here; a folder may come from anywhere."""
+    entries, history = content.get("releases"), content.get("history")
+    if not isinstance(entries, list) or not isinstance(history, list):
+        return False
+    names = {one.name for one in fields(Release)}
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or entry.keys() != names or entry["number"] != number:
+            return False
+        words = names - {"number", "checks"}
+        if not all(isinstance(entry[name], str) for name in words) or not isinstance(entry["checks"], dict):
+            return False
+        if not _VERSION.fullmatch(entry["version"]):  # it is the name of a folder
+            return False
+    numbers = range(1, len(entries) + 1)
+    for step in history:
+        if not isinstance(step, dict) or step.get("number") not in numbers or step.get("what") not in _STEPS:
+            return False
+    return content.get("current") == next(reversed(_standing(history)), None)
+
+
+def _version_of(model: Path) -> str:
+    return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()[:12]
+
+
+def _standing(history: list[dict[str, Any]]) -> list[int]:
+    """Return the releases that were not rolled back, the current one last."""
+    found: list[int] = []
+    for step in history:
+        if step["what"] == "released":
+            found.append(step["number"])
+        else:
+            del found[-1:]
+    return found
+
+
+def _check_whole(folder: Path, remedy: str) -> None:
+    """Refuse a copy of a model that is not as its manifest says."""
+    for found in examine(folder):
+        raise ReleasesError(f"{folder / found.file} {found.what}: {remedy}")
+
+
+def _copy_to_disk(source: str, goal: str) -> None:
+    """Copy a file; it is on disk before the list names it."""
+    shutil.copyfile(source, goal)
+    with open(goal, "rb") as written:
+        os.fsync(written.fileno())
+
+
+def _temporary_names(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if is_temporary(name)]
 
 
 def _now() -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shortlist._messages import one_line
 from shortlist.serve.service import Service
 
 __all__ = ["Following", "Served"]
@@ -87,7 +88,7 @@ class Following:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _watch(self) -> None:
-        refused = ""
+        refused, said = "", ""
         while True:
             await asyncio.sleep(self._every)
             try:
@@ -95,8 +96,11 @@ class Following:
                 if version not in (self._current.version, refused):
                     refused = version
                     await self._change(version)
-            except (OSError, ValueError, ImportError) as error:
-                _LOG.error("the release cannot be served, the one before goes on: %s", error)
+                said = ""
+            except Exception as error:  # whatever it is, the next release is looked for
+                if str(error) != said:  # once, and not each second
+                    said = str(error)
+                    _LOG.error("the release cannot be served, the one before goes on: %s", one_line(error))
 
     async def _change(self, version: str) -> None:
         served = await asyncio.to_thread(self._make)
