@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.compare.frozen import look_at, read_frozen_images
+from shortlist.compare.frozen import FrozenImages, look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
+from shortlist.curation.build import build_benchmark
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import Conformal
 from shortlist.releases import Releases, ReleasesError
@@ -21,9 +22,9 @@ COUNTS = (200,) * 8 + (5,) * 4
 PREPARE = Preprocessing(height=4, width=4, resize=4, mean=(0.0,), std=(1.0,), color="L")
 
 
-def make_model(*, wrong: tuple[int, ...] = (), shift: float = 0.0) -> Model:
+def make_model(*, wrong: tuple[int, ...] = (), shift: float = 0.0, names: str = "c") -> Model:
     """A model that reads the class from the first 12 pixels; some classes it never finds."""
-    table = ClassTable(tuple(f"c{i:02d}" for i in range(C)), counts=COUNTS)
+    table = ClassTable(tuple(f"{names[i % len(names)]}{i:02d}" for i in range(C)), counts=COUNTS)
     spec = NetworkSpec(name="linear", num_classes=C, input_shape=(1, 4, 4))
     network = build_network(spec)
     parameters = {tuple(one.shape): one for one in network.parameters()}
@@ -137,6 +138,58 @@ def test_release_list_and_roll_back_by_command(frozen, tmp_path):
     assert run("doctor", place)[0] == 1
     with pytest.raises(ReleasesError, match=r"releases.json"):
         Releases(place).current()
+
+
+def test_a_class_that_the_new_model_lost_is_named_though_no_image_shows_it(frozen, tmp_path):
+    images = read_frozen_images(frozen)
+    some = [row for row, name in enumerate(images.classes) if int(name[1:]) % 2 == 0]
+    seen = FrozenImages([images.paths[row] for row in some], [images.classes[row] for row in some])
+    found = checks(judge_release(make_model(names="cd"), make_model(), seen))
+    assert (
+        not found["classes"].passed and "6 of the old model are missing: c01, c03" in found["classes"].words
+    )
+    assert checks(judge_release(make_model(), make_model(), seen))["classes"].passed
+
+
+def test_models_of_three_classes_are_compared_by_what_they_have(tmp_path):
+    """Five classes are more than there are: by default what there is counts."""
+    table = ClassTable(("c00", "c01", "c02"), counts=(9, 9, 9))
+    spec = NetworkSpec(name="linear", num_classes=3, input_shape=(1, 4, 4))
+    score_map = ScoreMap(3, contains=PriorRecord.training(table.class_counts))
+    model = Model.from_parts(
+        build_network(spec), table, preprocessing=PREPARE, score_map=score_map, spec=spec
+    )
+    for name in table.names:
+        (tmp_path / name).mkdir()
+        Image.new("L", (4, 4), 9).save(tmp_path / name / "1.png")
+    verdict = judge_release(model, model, tmp_path)
+    assert [check.name for check in verdict.checks] == ["classes", "top1.micro"] and verdict.passed
+
+
+@pytest.mark.errors
+def test_frozen_test_images_of_a_benchmark_are_as_they_were(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        for number in range(9):
+            Image.new("L", (4, 4), 9 * number).save(tmp_path / "all" / name / f"{number}.png")
+    data = tmp_path / "data"
+    build_benchmark(tmp_path / "all", data, genus_fraction=1.0, min_images=3, held_out=0.3)
+    images = read_frozen_images(data)
+    assert len(images.paths) == 6
+    Image.new("L", (4, 4), 250).save(data / "test" / "a" / "more.png")
+    with pytest.raises(ValueError, match=r"more.png is no frozen test image"):
+        read_frozen_images(data)
+    (data / "test" / "a" / "more.png").unlink()
+    content = Path(images.paths[0]).read_bytes()
+    Path(images.paths[0]).unlink()
+    with pytest.raises(ValueError, match="it is missing or changed"):
+        read_frozen_images(data)
+    Path(images.paths[0]).write_bytes(content + b"0")
+    with pytest.raises(ValueError, match="it is missing or changed"):
+        read_frozen_images(data)
+    (data / "metadata.json").write_text("{")
+    with pytest.raises(ValueError, match=r"metadata.json is not JSON"):
+        read_frozen_images(data)
 
 
 @pytest.mark.errors

@@ -49,7 +49,7 @@ def release(
     from dataclasses import asdict
 
     from shortlist.cli._console import print_json, warnings_as_lines
-    from shortlist.compare.gate import METRICS, judge_release
+    from shortlist.compare.gate import judge_release
     from shortlist.model import Model
     from shortlist.releases import Judged, Releases
     from shortlist.serve.card import model_version
@@ -60,8 +60,7 @@ def release(
     judged = Judged(model_version(new), None if current is None else current.number)
     with warnings_as_lines():
         before = None if old is None else Model.load(old)
-        metrics = tuple(metric) if metric else METRICS
-        verdict = judge_release(Model.load(new), before, data, metrics=metrics, tolerance=tolerance)
+        verdict = judge_release(Model.load(new), before, data, metrics=metric or None, tolerance=tolerance)
     released = None
     if verdict.passed:
         released = place.add(

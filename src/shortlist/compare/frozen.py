@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist.curation.parts import is_benchmark, read_frozen
 from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.lists import read_columns
 from shortlist.metrics import Results, evaluate
@@ -48,7 +49,11 @@ class FrozenRows:
 def read_frozen_images(path: str | Path) -> FrozenImages:
     """Read test images: ``PATH/test/CLASS/*``, ``PATH/CLASS/*``, or a list with the columns path and label.
 
-    Of a list with a column split, the rows with ``test`` count.
+    Of a list with a column split, the rows with ``test`` count. The test images of a benchmark that
+    ``shortlist data build`` made must be as they were then.
+
+    Raises:
+        ValueError: If there are none; or, of such a benchmark, if one is missing, changed or new.
     """
     path = Path(path)
     paths: list[str] = []
@@ -68,6 +73,11 @@ def read_frozen_images(path: str | Path) -> FrozenImages:
                 classes.append(str(label))
     if not paths:
         raise ValueError(f"{path} has no test images")
+    if path.is_dir() and is_benchmark(path):
+        frozen = {str(Path(row.path).absolute()) for row in read_frozen(path).test}
+        for image in paths:
+            if str(Path(image).absolute()) not in frozen:
+                raise ValueError(f"{image} is no frozen test image: metadata.json of {path} does not list it")
     return FrozenImages(paths, classes)
 
 

@@ -67,7 +67,7 @@ def judge_release(
     old: Model | None,
     data: str | Path | FrozenImages,
     *,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] | None = None,
     tolerance: float = 0.0,
 ) -> Verdict:
     """Judge whether a new model may take the place of an old one.
@@ -83,7 +83,8 @@ def judge_release(
         metrics: What must not get worse: ``top1`` or ``top5``, or ``sets.NAME`` for the coverage of a
             predictor that both have, each with ``.micro`` (rows), ``.macro`` (classes) or ``.rare`` (classes
             with fewer than 20 training examples in the old model or, if there are none among the test
-            images, the quarter with the fewest).
+            images, the quarter with the fewest). By default :data:`METRICS`, as far as both models have
+            that many classes.
         tolerance: How much worse a metric may be, as a share.
     """
     check_number("tolerance", tolerance, low=0.0, below=1.0)
@@ -92,14 +93,26 @@ def judge_release(
     checks = [_promise(name, sets.promise) for name, sets in rows.results.sets.items() if sets.promise]
     if rows.unknown:
         words = f"the new model does not know the classes of {rows.unknown} of {len(images.paths)} images"
-        checks.append(Check("classes", old is None or rows.unknown <= _unknown(old, images), words))
+        checks.append(
+            Check("images of known classes", old is None or rows.unknown <= _unknown(old, images), words)
+        )
     if old is not None:
+        checks.append(_same_classes(new, old))
         checks += _compare(rows, look_at(old, images), old, images, metrics, tolerance)
     return Verdict(tuple(check for check in checks if check is not None), len(images.paths))
 
 
 def _unknown(model: Model, images: FrozenImages) -> int:
     return int((class_numbers(model, images.classes) < 0).sum())
+
+
+def _same_classes(new: Model, old: Model) -> Check:
+    """Check that the new model knows all classes of the old one, by their ids."""
+    known = set(new.classes.ids)
+    lost = [name for name in old.classes.ids if name not in known]
+    some = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
+    words = f"{len(lost)} of the old model are missing: {some}" if lost else "all of the old model are known"
+    return Check("classes", not lost, words)
 
 
 def _promise(name: str, promise: object) -> Check | None:
@@ -116,9 +129,11 @@ def _compare(
     old: FrozenRows,
     table_of: Model,
     images: FrozenImages,
-    metrics: Sequence[str],
+    metrics: Sequence[str] | None,
     tolerance: float,
 ) -> list[Check]:
+    if metrics is None:
+        metrics = [one for one in METRICS if all(one.split(".")[0] in side.hits for side in (new, old))]
     names = sorted(set(images.classes))
     number = {name: i for i, name in enumerate(names)}
     target = torch.tensor([number[name] for name in images.classes])

@@ -13,8 +13,8 @@ import torch
 from shortlist._checks import check_choice, check_count, check_number
 from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
-from shortlist.curation._parts import FORMAT, Frozen, hash_place, part_by_hash, read_frozen, sha256_of
 from shortlist.curation.labeled import LabeledImage, read_labeled
+from shortlist.curation.parts import FORMAT, Frozen, hash_place, part_by_hash, read_frozen, sha256_of
 from shortlist.datasets.folders import PARTS
 from shortlist.datasets.partition import proportional_split, share_of
 

@@ -11,7 +11,7 @@ from typing import Any
 from shortlist._json import read_json
 from shortlist.curation.labeled import ABOUT, LabeledImage
 
-__all__ = ["FORMAT", "Frozen", "hash_place", "part_by_hash", "read_frozen", "sha256_of"]
+__all__ = ["FORMAT", "Frozen", "hash_place", "is_benchmark", "part_by_hash", "read_frozen", "sha256_of"]
 
 FORMAT = "shortlist benchmark 2"
 
@@ -69,6 +69,17 @@ class Frozen:
                 continue
             placed.append((row, part))
         return placed
+
+
+def is_benchmark(folder: str | Path) -> bool:
+    """Whether a folder is a benchmark, by its ``metadata.json``.
+
+    Raises:
+        ValueError: If that file is there and cannot be read.
+    """
+    path = Path(folder) / "metadata.json"
+    content = read_json(path) if path.exists() else None
+    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def read_frozen(path: str | Path) -> Frozen:
