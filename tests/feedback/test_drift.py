@@ -21,7 +21,7 @@ def make_events(
         first = float(np.clip(rng.normal(top, 0.1), 0.05, 0.95))
         shown = (Shown("oak", first, True), Shown("ash", 1 - first, False))
         common = {"images": (hashlib.sha256(f"{seed} {place}".encode()).hexdigest(),), "shown": shown}
-        common |= {"model": "m1", "choice": {"coverage": 0.9}, "audit": audited, "person": "p"}
+        common |= {"model": "m1", "choice": {"promised": 0.9}, "audit": audited, "person": "p"}
         if hit:
             found.append(Event("confirm", f"{seed}-{place}", label="oak", **common))
         elif audited:
@@ -57,3 +57,34 @@ def test_scores_that_shift_are_noticed_and_models_told_apart():
     other = Event("confirm", "x", label="oak", images=("0" * 64,), shown=events[0].shown, model="m2")
     assert [one.model for one in find_drift([*events, other])] == ["m1", "m2"]
     assert find_drift([Event("do_not_know", "y", images=("0" * 64,))]) == []
+
+
+def answer_to_audit(place: int, verb: str, *, person: str = "p", promised: float | None = 0.9) -> Event:
+    shown = (Shown("oak", 0.7, True), Shown("ash", 0.3, False))
+    label = {"confirm": "oak", "other_class": "ash"}.get(verb, "")
+    choice = {} if promised is None else {"promised": promised}
+    images = (hashlib.sha256(f"{place}".encode()).hexdigest(),)
+    told = {"images": images, "shown": shown, "choice": choice, "person": person, "model": "m", "audit": True}
+    return Event(verb, f"{place} {person} {verb}", label=label, **told)
+
+
+def test_none_of_these_is_a_miss_of_the_audit():
+    """Otherwise the audit would count only those lists whose class somebody could name."""
+    events = [answer_to_audit(place, "none_of_these" if place < 4 else "confirm") for place in range(10)]
+    (found,) = find_drift([*events, answer_to_audit(99, "do_not_know")])
+    assert (found.audited, found.coverage) == (10, 0.6)
+
+
+def test_one_list_is_one_trial_and_its_last_answer_counts():
+    events = [answer_to_audit(0, "confirm", person=f"p{who}") for who in range(30)]
+    events += [answer_to_audit(1, "confirm"), answer_to_audit(0, "other_class", person="expert")]
+    (found,) = find_drift(events)
+    assert (found.audited, found.coverage) == (2, 0.5)
+
+
+def test_the_promise_is_the_mean_of_what_each_audited_list_promised():
+    levels = (0.5, 0.9, 0.95, 0.8)
+    events = [answer_to_audit(place, "confirm", promised=level) for place, level in enumerate(levels)]
+    assert find_drift(events)[0].promised == pytest.approx(0.7875)
+    (found,) = find_drift([*events, answer_to_audit(7, "confirm", promised=None)])
+    assert found.promised is None and find_drift(events, promised=0.6)[0].promised == 0.6

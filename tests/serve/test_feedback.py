@@ -40,7 +40,7 @@ def test_an_answer_is_recorded_with_the_list_that_was_shown(client):
     assert (event.verb, event.label, event.person, event.images) == ("confirm", best["id"], "p1", (SHA,))
     expected = [(one["id"], round(one["probability"], 6), one["in_set"]) for one in answer["candidates"]]
     assert [tuple(one) for one in event.shown] == expected and isinstance(event.shown[0], Shown)
-    assert event.choice == {"coverage": 0.9} and event.model == client.service.version
+    assert event.choice == {"coverage": 0.9, "promised": 0.9} and event.model == client.service.version
     assert event.item == "o1" and event.about == {"organ": "leaf"} and event.status == answer["status"]
     assert client.service.feedback.store.copy_of(SHA) is None
 
@@ -171,6 +171,20 @@ def test_a_share_of_requests_is_drawn_for_the_audit_with_a_wide_list(model, tmp_
             assert client.post("/v1/feedback", json=said).status_code == 201
         told = client.get("/v1/model").json()["feedback"]
         assert f"of {len(drawn)} audited lists hold the class" in told["words"] and not told["is_below"]
+        assert (told["audited"], told["coverage"], told["promised"]) == (len(drawn), 1.0, None)
+
+
+def test_the_receipt_says_what_was_promised_about_this_list(client):
+    """By a predictor as by a number; nothing of sets by size, nor of several photos taken together."""
+
+    def promised(seed: int, **choice) -> float | None:
+        said = {"verb": "do_not_know", "receipt": listed(client, seed=seed, **choice)["receipt"]}
+        assert client.post("/v1/feedback", json=said).status_code == 201
+        return list(client.service.feedback.store.events())[-1].choice.get("promised")
+
+    assert promised(1, coverage=0.8) == 0.8 and promised(2, top=2) is None
+    names = {name: one.level for name, one in client.service.model.promises.items() if one.about == "rows"}
+    assert names and {name: promised(3, predictor=name) for name in names} == names
 
 
 def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rate(tmp_path):

@@ -139,6 +139,27 @@ def test_photos_are_compared_and_corrected(view, server):
     assert list(server[1].glob(f"images/*/{kept.images[0]}"))
 
 
+def test_the_audit_stands_beside_the_promise(view):
+    """A line about the model: what people who know found, and what was promised."""
+    told = {"lists": 90, "audited": 40, "coverage": 0.7, "low": 0.5347, "high": 0.8344, "promised": 0.9}
+
+    def line(**found) -> str:
+        content = json.dumps({"feedback": told | {"is_below": False, "has_shifted": False} | found})
+        view.route("**/v1/model", lambda route: route.fulfill(body=content, content_type="application/json"))
+        view.reload(wait_until="networkidle")
+        return view.locator("#audit").inner_text()
+
+    checked = "People who know checked 40 lists of this model: 70 of 100 held the right name (53.5 to 83.4,"
+    assert line().startswith(checked) and line().endswith("95 % confidence). 90 were promised.")
+    assert line(is_below=True, has_shifted=True).endswith(
+        "The promise is broken. Recent photos are not like those of before."
+    )
+    assert (
+        line(audited=0, coverage=None, low=None, high=None) == "Nobody has checked lists of this model yet."
+    )
+    view.unroute("**/v1/model")
+
+
 def test_groups_of_names_are_said_in_words(view):
     """The answer of a taxonomy predictor, as /v1/identify gives it."""
     say = """async (found) => {

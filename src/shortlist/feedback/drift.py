@@ -6,6 +6,7 @@ share of requests that is drawn at random, and that somebody who knows answers.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 
 import torch
 
@@ -28,11 +29,12 @@ class Drift:
         lists: Number of observations with a list and an answer.
         replies: Number of answers that say whether the class was listed.
         listed: Share of these for which it was. It flatters: who does not see the class often says nothing.
-        audited: Number of answers to audited lists that name a class.
+        audited: Number of audited lists with an answer that says whether the class was listed; of several
+            answers about an observation the last counts, since one list is one trial.
         coverage: Share of these whose list held the class; ``None`` without any.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        promised: Coverage that was promised, if all lists had the same.
+        promised: Coverage that was promised: the mean over the audited lists, if each had a promise.
         scores: Test whether the probabilities of the first classes of recent lists are like those of the
             first lists; ``None`` if there are too few.
     """
@@ -101,10 +103,12 @@ def _of_model(model: str, events: list[Event], promised: float | None, reference
         lists.setdefault(event.item, max(one.probability for one in event.shown))
     replies = [event for event in events if event.verb in (*LABELED, "none_of_these")]
     hits = [_is_hit(event) for event in replies]
-    audited = [_is_hit(event) for event in replies if event.audit and event.label]
-    levels = {event.choice.get("coverage") for event in events}
-    if promised is None and len(levels) == 1:
-        promised = levels.pop()
+    # "none of these" is a miss too: without it, the audit would be as censored as confirmations are
+    trials = {event.item: event for event in replies if event.audit}
+    audited = [_is_hit(event) for event in trials.values()]
+    levels = [event.choice.get("promised") for event in trials.values()]
+    if promised is None and levels and None not in levels:
+        promised = fsum(levels) / len(levels)
     low, high = clopper_pearson(sum(audited), len(audited)) if audited else (None, None)
     return Drift(
         model=model,

@@ -71,7 +71,8 @@ class FeedbackDesk:
         own = next((one for one in found if one.model == model), None)
         if own is None:
             return None
-        return {"words": own.words(), "is_below": own.is_below, "has_shifted": own.has_shifted}
+        names = ("lists", "audited", "coverage", "low", "high", "promised", "is_below", "has_shifted")
+        return {"words": own.words(), **{name: getattr(own, name) for name in names}}
 
     def close(self) -> None:
         """Write what waits, and close the store."""

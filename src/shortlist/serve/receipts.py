@@ -21,11 +21,17 @@ _SIGNATURE = 32
 
 
 def receipt_of(answer: Answer, images: Sequence[str], *, model: str, audit: bool = False) -> dict[str, Any]:
-    """Return what a receipt says: photos, list, choice, status and model."""
+    """Return what a receipt says: photos, list, choice, status and model.
+
+    The choice has what was ``promised`` over all rows together, if the promise is about this list.
+    """
+    choice = {name: value for name, value in vars(answer.choice).items() if value not in (None, False)}
+    if answer.promise["holds"] and answer.promise["about"] == "rows":
+        choice["promised"] = answer.promise["level"]
     return {
         "images": list(images),
         "shown": [[one.id, round(one.probability, 6), one.in_set] for one in answer.candidates],
-        "choice": {name: value for name, value in vars(answer.choice).items() if value not in (None, False)},
+        "choice": choice,
         "model": model,
         "status": answer.status,
         "audit": audit,

@@ -65,3 +65,15 @@ export function settingWords(step, words) {
   const share = Math.round(1000 * step.coverage) / 10;
   return say(words.at_coverage, { share, size: names(step.size, words) });
 }
+
+/** What the audit of this model's lists found, beside what was promised, and whether photos have changed. */
+export function auditWords(found, words) {
+  const share = (value) => Math.round(1000 * value) / 10;
+  const said = found.audited
+    ? [say(words.audit, { count: found.audited, share: share(found.coverage), low: share(found.low), high: share(found.high) })]
+    : [words.audit_none];
+  if (found.audited && found.promised !== null) said.push(say(words.audit_promised, { share: share(found.promised) }));
+  if (found.is_below) said.push(words.audit_below);
+  if (found.has_shifted) said.push(words.shifted);
+  return said.join(" ");
+}

@@ -1,7 +1,7 @@
 // The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
 
 import { drawable } from "./draw.js";
-import { firstStep, isIn, nodesWords, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
+import { auditWords, firstStep, isIn, nodesWords, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const words = facts.words;
@@ -292,6 +292,16 @@ function keepForLater() {
   at("history").hidden = false;
 }
 
+// What people's answers tell about the model
+
+async function showAudit() {
+  const key = at("key");
+  if (key && !key.value) return;
+  const model = await fetched("/v1/model").catch(() => null);
+  const found = model && model.feedback;
+  at("audit").textContent = found ? auditWords(found, words) : "";
+}
+
 // What people do
 
 const pad = at("canvas") && drawable(at("canvas"), drawn);
@@ -350,3 +360,5 @@ control.max = String(steps.length - 1);
 control.value = String(firstStep(steps));
 control.addEventListener("input", showList);
 showList();
+at("key")?.addEventListener("change", showAudit);
+showAudit();
