@@ -106,8 +106,8 @@ def _of_model(model: str, events: list[Event], promised: float | None, reference
     # "none of these" is a miss too: without it, the audit would be as censored as confirmations are
     trials = {event.item: event for event in replies if event.audit}
     audited = [_is_hit(event) for event in trials.values()]
-    levels = [event.choice.get("promised") for event in trials.values()]
-    if promised is None and levels and None not in levels:
+    levels = [event.choice["promised"] for event in trials.values() if "promised" in event.choice]
+    if promised is None and trials and len(levels) == len(trials):
         promised = fsum(levels) / len(levels)
     low, high = clopper_pearson(sum(audited), len(audited)) if audited else (None, None)
     return Drift(

@@ -22,7 +22,7 @@ _COLUMNS = {
     "license": ("license", "licence"),
     "source": ("source", "url", "references"),
     "date": ("date", "observed_on", "event_date"),
-    "organ": ("organ",),
+    "organ": ("organ", "view"),
     "observation": ("observation", "observation_id", "obs_id"),
 }
 _LONGEST = 500
@@ -65,11 +65,12 @@ def about_of_list(path: str | Path, *, root: str | Path | None = None, path_colu
     return about
 
 
-def about_of_data(name: str, options: Mapping[str, Any]) -> About:
-    """Return what the data set of a recipe knows about the images that it is trained on."""
+def about_of_data(name: str, options: Mapping[str, Any], *, part: str = "train") -> About:
+    """Return what the data set of a recipe knows about the images of a part."""
     if name in ("image_list", "image_lists"):
         columns = {key: options[key] for key in ("root", "path_column") if key in options}
-        return about_of_list(options["path" if name == "image_list" else "train"], **columns)
+        path = options["path"] if name == "image_list" else options.get(part) or options["train"]
+        return about_of_list(path, **columns)
     if name == "plantnet300k" and (Path(options["root"]) / METADATA_FILE).is_file():
         known = plantnet_metadata(options["root"])
         named = {"observation": "obs_id", "source": "url"}

@@ -36,6 +36,7 @@ from shortlist.report.sections.accuracy import measure_accuracy
 from shortlist.report.sections.beside_published import measure_beside_published
 from shortlist.report.sections.confused import measure_confused
 from shortlist.report.sections.frequency import measure_frequency
+from shortlist.report.sections.organs import measure_organs
 from shortlist.report.sections.recipes import measure_recipes
 from shortlist.report.sections.reliability import measure_reliability
 from shortlist.report.sections.sets import measure_sets
@@ -64,6 +65,7 @@ SECTIONS: Mapping[str, Callable[[ExperimentView], Any]] = {
 METHOD_SECTIONS: Mapping[str, Callable[[MethodView], Any]] = {
     "sizes": measure_sizes,
     "frequency": measure_frequency,
+    "organs": measure_organs,
     "reliability": measure_reliability,
     "confused": measure_confused,
     "short_lists": measure_short_lists,

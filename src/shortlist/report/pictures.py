@@ -1,9 +1,9 @@
-"""Make small pictures of rows that are embedded in the page."""
+"""Make small pictures of rows that are embedded in the page, with what is known about each."""
 
 import base64
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
+from shortlist.index.about import About, about_of_data
 from shortlist.preprocessing import read_image, to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
@@ -64,12 +65,14 @@ class Picture:
         alt: Text for people who cannot see the picture.
         side: Length of its sides on the page, in pixels.
         is_small: Whether it has so few pixels that each should be visible.
+        about: Organ or view, author, license and date, as far as they are known, in a line.
     """
 
     source: str
     alt: str
     side: int
     is_small: bool
+    about: str = ""
 
 
 class Pictures:
@@ -78,10 +81,14 @@ class Pictures:
     Args:
         data: The data set.
         budget: Largest number of bytes for all pictures.
+        about: By part (train, test), what is known about an image, given its file.
     """
 
-    def __init__(self, data: Splits, *, budget: int = BUDGET) -> None:
+    def __init__(
+        self, data: Splits, *, budget: int = BUDGET, about: Mapping[str, About] | None = None
+    ) -> None:
         self.data, self.left, self.refused = data, budget, 0
+        self._about = about or {}
         self._made: dict[tuple[str, int, int], tuple[str, bool] | None] = {}
         self._rows: dict[int, int] = {}
         for row, index in reversed(list(enumerate(data.train.targets.tolist()))):
@@ -94,6 +101,13 @@ class Pictures:
     def of_class(self, index: int, *, alt: str, side: int = 32) -> Picture | None:
         """Make the picture of the first training row of a class; None if there is none."""
         return self._picture("train", self._rows[index], alt, side) if index in self._rows else None
+
+    def about(self, part: str, row: int) -> Mapping[str, str]:
+        """Return what is known about a row of a part: author, license, source, date, organ, observation."""
+        split = getattr(self.data, part)
+        if part not in self._about or not isinstance(split, ImageFiles):
+            return {}
+        return self._about[part](split.paths[row])
 
     def _picture(self, part: str, row: int, alt: str, side: int) -> Picture | None:
         key = (part, row, side)
@@ -109,7 +123,7 @@ class Pictures:
             self.refused += 1
             return None
         self.left -= len(made[0])
-        return Picture(made[0], alt, side, is_small=made[1])
+        return Picture(made[0], alt, side, made[1], _credit(self.about(part, row)))
 
 
 def open_pictures(
@@ -148,4 +162,23 @@ def open_pictures(
         _image(data.test, 0)
     except (ValueError, OSError) as error:
         return None, f"the rows of {run.recipe.data.name} are not pictures: {error}"
-    return Pictures(data, budget=budget), None
+    return Pictures(data, budget=budget, about=_about_parts(run, place)), None
+
+
+def _about_parts(run: FinishedRun, place: str | Path | None) -> dict[str, About]:
+    """Return what the data set knows about its images, by part; nothing if it cannot be read."""
+    recipe = moved(run.recipe, place)
+    try:
+        return {
+            part: about_of_data(recipe.data.name, recipe.data.options, part=part)
+            for part in ("train", "test")
+        }
+    except (ValueError, OSError, KeyError):
+        return {}
+
+
+def _credit(about: Mapping[str, str]) -> str:
+    """Say what is known about a picture in a line, as credits are given."""
+    author = f"by {about['author']}" if "author" in about else ""
+    parts = (about.get("organ"), author, about.get("license"), about.get("date"))
+    return ", ".join(part for part in parts if part)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist.compare.rows import RowReader
+from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import RowNumbers
 from shortlist.predictors import SetPredictor
 from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
@@ -68,6 +69,8 @@ class MethodRows:
         lists: Short lists from easy to hard.
         predictors: Names of the predictors, in the order of the sizes and marks of the lists.
         target: Classes of the test rows of the first run (n,), to check that pictures belong to them.
+        counted: Indices of its rows that count (m,).
+        hits: By name, ``top-1``, ``top-5`` or a predictor, whether each of these rows is right.
     """
 
     histograms: Mapping[str, Mapping[str, Sequence[int]]]
@@ -76,6 +79,8 @@ class MethodRows:
     lists: Sequence[ShortList]
     predictors: Sequence[str]
     target: Tensor
+    counted: Tensor
+    hits: Mapping[str, Tensor]
 
 
 @torch.inference_mode()
@@ -100,7 +105,15 @@ def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
         lists=_short_lists(run, chosen.tolist(), scores.rows(chosen.tolist()), every),
         predictors=names,
         target=every,
+        counted=rows,
+        hits=_hits(first, len(table)),
     )
+
+
+def _hits(found: RowNumbers, num_classes: int) -> dict[str, Tensor]:
+    ks = [k for k in (1, 5) if k < num_classes]
+    top = topk_hits(found.ranks, ks, ties="against")
+    return {f"top-{k}": top[:, i] for i, k in enumerate(ks)} | dict(found.hits)
 
 
 def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) -> list[ShortList]:
