@@ -68,6 +68,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/model.py
 	$(BIN)/python benchmarks/index.py --rows 100000
 	$(BIN)/python benchmarks/growth.py --rows 1000 --spreads 3
+	$(BIN)/python benchmarks/votes.py
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/score.py --ray
 	$(BIN)/python benchmarks/large_runs.py --rows 5000 --classes 5000

@@ -174,6 +174,12 @@ def test_bad_votes_are_named(tmp_path):
     (tmp_path / "votes.csv").write_text("item,user\n1,2\n")
     with pytest.raises(ValueError, match=r"votes.csv has no column 'label'; its columns are item, user"):
         read_votes(tmp_path / "votes.csv")
+    (tmp_path / "votes.csv").write_text("item,user,label\n1,a,oak\n1,b,  \n")
+    with pytest.raises(ValueError, match=r"votes.csv has 1 empty fields in column 'label'"):
+        read_votes(tmp_path / "votes.csv")
+    (tmp_path / "votes.csv").write_text("item,user,label,user\n1,a,oak,b\n")
+    with pytest.raises(ValueError, match=r"votes.csv has the column 'user' more than once"):
+        read_votes(tmp_path / "votes.csv")
 
 
 def test_three_newcomers_or_one_user_of_eight_species_are_enough_by_default():

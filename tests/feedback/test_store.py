@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shortlist.curation.votes import MACHINE, aggregate_votes
+from shortlist.datasets.lists import read_columns
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.event import observation_of
@@ -272,3 +273,31 @@ def test_what_cannot_be_decided_is_reviewed_most_informative_first():
     assert queue[0].information == pytest.approx(1.5 * math.log(2)) and queue[0].undecided == 1
     assert queue[0].candidates == (("?", 0.5), ("elm", 0.25), ("oak", 0.25)) and queue[0].label == "elm"
     assert queue[1].information == pytest.approx(math.log(2)) and queue[2].information == 0
+
+
+def test_names_that_people_chose_run_in_no_spreadsheet_and_still_belong_together(tmp_path):
+    """Items and users as other tables have them; labels are the model's, and stay as they are."""
+    image = IMAGES[0]
+    told = {
+        "images": (image,),
+        "observation": "=1+1",
+        "person": "@SUM(1)",
+        "about": {"author": "=HYPERLINK(1)"},
+    }
+    said = Event("confirm", "r", label="-1", consent=True, **told)
+    with FeedbackStore(tmp_path / "store") as store:
+        store.add(said, [PHOTOS[0]])
+        found = collect_votes(store.events())
+    for suffix in (".csv", ".parquet"):
+        write_votes(tmp_path / f"votes{suffix}", found.votes)
+        write_photos(tmp_path / f"photos{suffix}", found.photos, tmp_path / "store")
+        votes = read_columns(tmp_path / f"votes{suffix}", ["item", "user", "label", "author"])
+        photos = read_columns(tmp_path / f"photos{suffix}", ["item", "author"])
+        assert [str(votes[name][0]) for name in votes] == ["'=1+1", "'@SUM(1)", "-1", "'@SUM(1)"]
+        assert [str(photos[name][0]) for name in photos] == ["'=1+1", "'=HYPERLINK(1)"]
+
+
+@pytest.mark.errors
+def test_nobody_can_call_himself_the_machine():
+    with pytest.raises(ValueError, match="person must not begin with '!'"):
+        Event("confirm", "r", person="!machine", label="oak", images=("0" * 64,))

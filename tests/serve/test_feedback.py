@@ -105,7 +105,8 @@ def test_bad_feedback_is_not_kept(client, body, kind, status):
 @pytest.mark.errors
 def test_a_receipt_cannot_be_made_up_nor_changed(client):
     receipt = listed(client)["receipt"]
-    for wrong in (receipt[:-4], "A" + receipt[1:], receipt[:100] + "AAAA" + receipt[104:], ""):
+    other = "B" if receipt[0] == "A" else "A"
+    for wrong in (receipt[:-4], other + receipt[1:], receipt[:100] + "AAAA" + receipt[104:], ""):
         said = {"verb": "none_of_these", "receipt": wrong}
         assert client.post("/v1/feedback", json=said).status_code == 422
     said = {"verb": "confirm", "class_id": "q1", "receipt": receipt, "shown": ["q1", "no class"]}
@@ -146,6 +147,12 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
         assert client.delete(f"/v1/feedback/images/{image}", headers=key).json() == {"events": 1, "copies": 1}
         stats = client.get("/v1/feedback/stats").json()
         assert (stats["events"], stats["deletions"], stats["erased_events"], stats["copies"]) == (0, 2, 3, 0)
+
+
+def test_nobody_can_vote_as_the_machine(client):
+    said = {"verb": "do_not_know", "person": "!machine", "images": ["0" * 64]}
+    refused = client.post("/v1/feedback", json=said)
+    assert refused.status_code == 422 and "person must not begin with" in refused.json()["error"]["message"]
 
 
 def test_without_admin_keys_nothing_can_be_deleted_over_http(client):

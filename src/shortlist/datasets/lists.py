@@ -15,7 +15,15 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.splits import Splits
 
-__all__ = ["image_list", "image_lists", "read_columns", "read_text_list", "tidy_column", "write_columns"]
+__all__ = [
+    "image_list",
+    "image_lists",
+    "read_columns",
+    "read_text_list",
+    "safe_cell",
+    "tidy_column",
+    "write_columns",
+]
 
 MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices
 NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
@@ -29,12 +37,13 @@ LAYOUT = (
 def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
     """Read columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; ``optional`` ones may be missing.
 
-    Empty fields are missing. A column of a ``.csv`` file is text, or whole numbers if all its fields are
+    Blank fields are missing. A column of a ``.csv`` file is text, or whole numbers if all its fields are
     such, written as usual: 007 stays 007.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It cannot be read as its suffix says, or lacks a wanted column or a field of one.
+        ValueError: It cannot be read as its suffix says, has a column twice, or lacks a wanted one or a
+            field of it.
     """
     import pyarrow
     from pyarrow import csv, parquet
@@ -53,6 +62,8 @@ def read_columns(path: str | Path, wanted: Sequence[str], *, optional: Sequence[
                 f"{path} has no column {lacking[0]!r}; its columns are {', '.join(map(str, names))}"
             )
         chosen = [*wanted, *(name for name in optional if name in names)]
+        if twice := [name for name in chosen if names.count(name) > 1]:
+            raise ValueError(f"{path} has the column {twice[0]!r} more than once: which one counts?")
         if path.suffix.lower() == ".parquet":
             table = parquet.read_table(path, columns=chosen)
         else:
@@ -85,8 +96,24 @@ def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:
         (parquet.write_table if suffix == ".parquet" else csv.write_csv)(table, temporary)
 
 
+def safe_cell(text: str) -> str:
+    """Put a quote before text that a spreadsheet would run as a formula.
+
+    Example:
+        >>> safe_cell("=HYPERLINK(1)"), safe_cell("oak"), safe_cell("-2.5")
+        ("'=HYPERLINK(1)", 'oak', '-2.5')
+    """
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text  # a number
+
+
 def tidy_column(column: Any) -> Any:
-    """Clean an Arrow column: empty text and NaN become missing, floating whole numbers become integers.
+    """Clean an Arrow column: blank text and NaN become missing, floating whole numbers become integers.
 
     Floating is what pandas makes of whole numbers with gaps.
     """
@@ -97,7 +124,7 @@ def tidy_column(column: Any) -> Any:
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
-        return compute.if_else(compute.equal(column, ""), None, column)
+        return compute.if_else(compute.equal(compute.utf8_trim_whitespace(column), ""), None, column)
     if pyarrow.types.is_floating(column.type):
         column = compute.if_else(compute.is_nan(column), None, column)
         try:

@@ -80,6 +80,8 @@ class Event:
         _check_text("request", self.request, shortest=1)
         for name in ("person", "label", "observation", "model", "status"):
             _check_text(name, getattr(self, name))
+        if self.person.startswith("!"):  # names of ours, such as !machine
+            raise ValueError(f"person must not begin with '!', got {self.person[:80]!r}")
         if wrong := [image for image in self.images if not _SHA256.fullmatch(image)]:
             raise ValueError(f"images must be SHA-256 in 64 hexadecimal digits, got {wrong[0][:80]!r}")
         if not self.images:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TextIO
 
 from shortlist._files import replacing
 from shortlist._messages import one_line
+from shortlist.datasets.lists import safe_cell
 from shortlist.predictors import Candidate
 
 __all__ = ["Batch", "Counts", "Form", "check_suffix", "print_lists", "write_lists"]
@@ -109,22 +110,6 @@ class ListWriter(ABC):
         """Add one item that has no candidates, since it could not be read."""
 
 
-def _safe_cell(text: str) -> str:
-    """Put a quote before text that a spreadsheet would run as a formula.
-
-    Example:
-        >>> _safe_cell("=HYPERLINK(1)"), _safe_cell("oak"), _safe_cell("-2.5")
-        ("'=HYPERLINK(1)", 'oak', '-2.5')
-    """
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text  # a number
-
-
 class _CsvWriter(ListWriter):
     def __init__(self, file: TextIO, with_nodes: bool) -> None:
         self._lines, self._with_nodes = csv.writer(file, lineterminator="\n"), with_nodes
@@ -132,20 +117,20 @@ class _CsvWriter(ListWriter):
 
     def add(self, item: str, candidates: Sequence[Candidate]) -> None:
         for rank, c in enumerate(candidates, start=1):
-            texts = [_safe_cell(text) for text in (item, c.id, c.name)]
+            texts = [safe_cell(text) for text in (item, c.id, c.name)]
             line = [texts[0], rank, c.index, *texts[1:], _number(c.probability), int(c.in_set)]
             if self._with_nodes:
                 node = c.node
                 line += (
                     [""] * len(NODE_COLUMNS)
                     if node is None
-                    else [_safe_cell(node.name), _safe_cell(node.level), _number(node.mass), node.size]
+                    else [safe_cell(node.name), safe_cell(node.level), _number(node.mass), node.size]
                 )
             self._lines.writerow(line)
 
     def add_unreadable(self, item: str, reason: str) -> None:
         empty = len(COLUMNS + NODE_COLUMNS * self._with_nodes) - 1
-        self._lines.writerow([_safe_cell(item), *[""] * empty])
+        self._lines.writerow([safe_cell(item), *[""] * empty])
 
 
 def _number(value: float | None) -> str:

@@ -224,21 +224,25 @@ def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: An
     if copies and not said.consent:
         raise _bad("consent must be true if photos are sent to be kept.")
     about = said.about.model_dump(exclude={"observation"}) | {"note": said.note or ""}
-    return Event(
-        said.verb,
-        said.id or secrets.token_hex(16),
-        person=said.person or "",
-        label=said.class_id or "",
-        images=images,
-        observation=said.about.observation,
-        consent=said.consent,
-        shown=_shown(said, [Shown(*one) for one in listed["shown"]]),
-        choice=listed["choice"],
-        model=listed["model"],
-        status=listed["status"],
-        audit=bool(listed.get("audit")),
-        about=about,
-    )
+    shown = _shown(said, [Shown(*one) for one in listed["shown"]])
+    try:
+        return Event(
+            said.verb,
+            said.id or secrets.token_hex(16),
+            person=said.person or "",
+            label=said.class_id or "",
+            images=images,
+            observation=said.about.observation,
+            consent=said.consent,
+            shown=shown,
+            choice=listed["choice"],
+            model=listed["model"],
+            status=listed["status"],
+            audit=bool(listed.get("audit")),
+            about=about,
+        )
+    except ValueError as error:
+        raise _bad(f"{error}.") from None
 
 
 def _shown(said: schemas.Feedback, listed: list[Shown]) -> tuple[Shown, ...]:
