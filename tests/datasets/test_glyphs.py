@@ -420,3 +420,28 @@ def test_bad_folders_and_groups(tmp_path):
         contact_sheet(split, table, level="family")
     with pytest.raises(ValueError, match=r"a picture of shape \(1 or 3, h, w\), got \(8,\)"):
         contact_sheet(TensorSplit(torch.zeros(2, 8), torch.tensor([0, 1])), table)
+
+
+def test_an_older_matplotlib_has_one_face_less(tmp_path, monkeypatch):
+    import matplotlib
+
+    everything, held_out = matplotlib_faces()
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    old = tmp_path / "fonts" / "ttf"
+    old.mkdir(parents=True)
+    for font in fonts.glob("*.ttf"):
+        if font.stem != "cmti10":
+            (old / font.name).symlink_to(font)
+    monkeypatch.setattr(matplotlib, "get_data_path", lambda: str(tmp_path))
+    with pytest.warns(UserWarning, match=r"matplotlib .* lacks the font cmti10"):
+        found, found_held_out = matplotlib_faces()
+    assert len(found) == len(everything) - 1 == 20 and sum(found_held_out) == sum(held_out) == 5
+    kept = [
+        (face.name, held)
+        for face, held in zip(everything, held_out, strict=True)
+        if face.path.stem != "cmti10"
+    ]
+    assert [(face.name, held) for face, held in zip(found, found_held_out, strict=True)] == kept
+    (old / "cmr10.ttf").unlink()
+    with pytest.raises(ValueError, match=r"needs cmr10\.ttf"):
+        matplotlib_faces()

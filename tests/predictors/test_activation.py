@@ -27,6 +27,7 @@ def rows(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
     return logits, target
 
 
+@pytest.mark.errors  # the line that is blamed is another one if shapes are checked at run time
 @pytest.mark.parametrize("name", MAKERS)
 def test_probabilities_under_softmax_are_warned_of_once(name):
     logits, target = rows()
@@ -72,6 +73,7 @@ def test_a_class_can_be_ruled_out_without_activation():
         assert not predictor.calibrate(probabilities, target)(probabilities)[:, 5].any()
 
 
+@pytest.mark.errors
 def test_evaluate_warns_of_probabilities_too():
     logits, target = rows()
     probabilities = logits.softmax(1)

@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -32,6 +32,7 @@ from shortlist.predictors._activation import (
     class_weights,
     prior_conversion,
 )
+from shortlist.predictors._chunks import chunk_rows, sets_in_chunks
 from shortlist.predictors._compare import where_at_least
 from shortlist.predictors._kept_rules import KeptRule
 from shortlist.predictors._pending import KeepsPending
@@ -43,8 +44,6 @@ __all__ = [
     "Classes",
     "Rows",
     "SetPredictor",
-    "chunk_rows",
-    "sets_in_chunks",
 ]
 
 P = TypeVar("P", bound="SetPredictor")
@@ -93,31 +92,6 @@ class CalibrationReport:
         """Make the report that :meth:`to_dict` described."""
         tuples = {name: tuple(content[name]) for name in ("fallback_classes", "class_rows")}
         return CalibrationReport(**{**content, **tuples})
-
-
-def chunk_rows(num_classes: int) -> int:
-    """Return how many rows to treat at once, so that their values stay in the cache."""
-    return max(1, 2**18 // max(num_classes, 1))
-
-
-def sets_in_chunks(scores: Tensor, make_sets: Callable[..., Tensor], *by_row: Tensor | None) -> Tensor:
-    """Return sets (n, c) of scores (n, c), made from a few rows at a time to use the cache.
-
-    Args:
-        scores: Scores (n, c).
-        make_sets: Function that makes sets from some rows of the scores and of ``by_row``.
-        by_row: Other tensors with one entry per row, (n, ...) each.
-    """
-    if not can_read_values(scores):
-        return make_sets(scores, *by_row)
-    # with some rows at a time that are longer than the cache, what is done once for all of them counts less
-    step, sets = max(2 * chunk_rows(scores.shape[1]), 32), torch.empty(scores.shape, dtype=torch.bool)
-    for start in range(0, len(scores), step):
-        some = slice(start, start + step)
-        sets[some] = make_sets(
-            scores[some], *(None if numbers is None else numbers[some] for numbers in by_row)
-        )
-    return sets
 
 
 class SetPredictor(KeepsPending, ABC):

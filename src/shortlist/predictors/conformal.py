@@ -19,8 +19,8 @@ from shortlist.predictors._base import (
     Classes,
     Rows,
     SetPredictor,
-    sets_in_chunks,
 )
+from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._exact import exact_sum, from_units
 from shortlist.predictors._kept_rules import KeptAbove
 from shortlist.predictors._scored_rows import ScoredRows

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist._checks import check_number, check_scores, check_target
 from shortlist.predictors._activation import check_finite, class_values, class_weights, prior_conversion
-from shortlist.predictors._base import chunk_rows
+from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
 from shortlist.predictors.coverage_law import conformal_rank

@@ -17,8 +17,8 @@ from shortlist.predictors._base import (
     Classes,
     Rows,
     SetPredictor,
-    sets_in_chunks,
 )
+from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._exact import exact_sum, first_reaching, from_units, to_units
 from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
 from shortlist.predictors._order import Places, prefix_sets

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_scores, promote
 from shortlist.predictors._activation import check_finite
-from shortlist.predictors._base import chunk_rows
+from shortlist.predictors._chunks import chunk_rows
 
 __all__ = ["STRANGENESS", "distance_strangeness", "energy_strangeness", "probability_strangeness"]
 

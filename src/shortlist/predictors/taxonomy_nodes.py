@@ -12,7 +12,8 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_count, check_number
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, SetPredictor, sets_in_chunks
+from shortlist.predictors._base import CalibrationReport, SetPredictor
+from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._few_nodes import grow
 from shortlist.predictors._scored_rows import ScoredRows
 from shortlist.predictors._tree import Tree, climb, first_largest, nodes_hold, tensors_of

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import re
 import unicodedata
+import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
@@ -39,6 +40,8 @@ MATPLOTLIB_HELD_OUT = (
     "STIXGeneralBolIta",
     "cmtt10",
 )
+
+NEW_IN_MATPLOTLIB_3_11 = ("cmti10",)
 
 # words of a family name that say how it is drawn, not whose design it is
 STYLE_WORDS = frozenset(
@@ -157,19 +160,29 @@ def read_face(path: Path) -> Face:
 def matplotlib_faces() -> tuple[list[Face], list[bool]]:
     """Return the text faces that come with matplotlib, and whether each is held out from training.
 
+    ``cmti10`` is left out, with a warning, where matplotlib is older than 3.11, which needs Python 3.11.
+
     Raises:
-        ValueError: If matplotlib's folder lacks one of them.
+        ValueError: If matplotlib's folder lacks another one of them.
     """
     import matplotlib
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    faces = []
+    faces, held_out = [], []
     for name in (*MATPLOTLIB_TRAIN, *MATPLOTLIB_HELD_OUT):
         if not (folder / f"{name}.ttf").is_file():
+            if name in NEW_IN_MATPLOTLIB_3_11:
+                warnings.warn(
+                    f"matplotlib {matplotlib.__version__} lacks the font {name}: glyphs are drawn without it "
+                    "and numbers differ a little from those with matplotlib 3.11",
+                    stacklevel=2,
+                )
+                continue
             raise ValueError(f"the glyph set needs {name}.ttf among matplotlib's fonts, {folder} lacks it")
         face = read_face(folder / f"{name}.ttf")
         if name.startswith("cm"):  # beyond ASCII, these keep Greek letters and accents in others' places
             ascii_only = frozenset(character for character in face.characters if character < 128)
             face = replace(face, characters=ascii_only, license=BAKOMA)
         faces.append(face)
-    return faces, [False] * len(MATPLOTLIB_TRAIN) + [True] * len(MATPLOTLIB_HELD_OUT)
+        held_out.append(name in MATPLOTLIB_HELD_OUT)
+    return faces, held_out
