@@ -217,8 +217,8 @@ def node_lines(results: Results) -> list[str]:
 
 
 def _caption(results: Results) -> str:
-    parts = [f"Percent of {results.rows} rows with {100 * results.level:g} % intervals"]
-    parts.append("micro: over rows, macro: over classes")
+    parts = [f"Percent of {results.rows} rows, ± half the {100 * results.level:g} % interval over rows"]
+    parts.append("micro: over rows (exact interval), macro: over classes (interval by resampling)")
     parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
     if results.groups:
         parts.append("few: below 20 training rows, many: above 100")
