@@ -12,6 +12,7 @@ from shortlist.recipes.code import check_code
 from shortlist.recipes.parts import Parts, build_parts
 from shortlist.recipes.places import moved
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.kept_epoch import find_kept_epoch
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import make_model, score_run
@@ -99,7 +100,7 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
-            run.set_state("trained")
+            run.set_state("trained", kept_epoch=find_kept_epoch(run, recipe).to_dict())
         _finish(run, recipe, parts.data, progress, test)
     return run
 
