@@ -50,6 +50,8 @@ def train(
     check_code(recipe, allow_code=allow_code)
     if not is_first_process():
         return _proceed(Run(folder), recipe, progress, test)
+    if Path(folder).exists():
+        _check_data(recipe, folder, progress)
     run = Run.create(folder, recipe)
     try:
         return _proceed(run, recipe, progress, test)
@@ -77,6 +79,19 @@ def resume(
     recipe = moved(run.recipe, data)
     check_code(recipe, allow_code=allow_code)
     return _proceed(run, recipe, progress, test)
+
+
+def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -> None:
+    """Look at the data of a run whose folder exists, so that its user mends both at once.
+
+    Raises:
+        ValueError: If there is something wrong with the data too.
+    """
+    try:
+        build_parts(recipe, pretrained=False, progress=_plain(progress))
+    except (ValueError, OSError) as error:
+        both = f"{str(error).rstrip('.')}. Besides, {folder} exists: choose another --out"
+        raise ValueError(both) from error
 
 
 def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
