@@ -29,6 +29,7 @@ __all__ = [
     "print_json",
     "progress_report",
     "promise_lines",
+    "replacing_words",
     "use_one_thread",
     "warnings_as_lines",
 ]
@@ -158,6 +159,11 @@ def warnings_as_lines() -> Iterator[None]:
             warnings.simplefilter("ignore", kind)  # for programmers
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def replacing_words(path: Path | None) -> str:
+    """Say that a file will take the place of another, if it will; to be asked before it is written."""
+    return " (in place of the file that was there)" if path is not None and path.exists() else ""
 
 
 def use_one_thread() -> None:
