@@ -112,7 +112,7 @@ def build(
     split: Annotated[
         Splitting,
         typer.Option(
-            help="share draws exact shares of each class; hash is for data that grow: the part of an image "
+            help="share draws exact shares of each class; hash is for data that grow: the split of an image "
             "depends on its observation alone."
         ),
     ] = Splitting.share,
