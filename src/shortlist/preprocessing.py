@@ -211,7 +211,7 @@ class Preprocessing:
         method = Image.Resampling[(self.interpolation or usual).upper()]
         if self.resize is None:
             return image.resize(size, method)
-        # the wanted part in the image's own pixels: one resampling does both the scaling and the cut
+        # the wanted part in the image's own pixels: one resampling does both the scaling and the crop
         width, height = (min(image.size) * side / self.resize for side in size)
         left, top = (image.width - width) / 2, (image.height - height) / 2
         box = (left, top, left + width, top + height)

@@ -203,3 +203,47 @@ def test_an_empty_list_is_a_list(tmp_path, of_embeddings):
     Model.from_parts(model.network, model.classes, **parts).save(tmp_path / "model")
     np.savez(tmp_path / "rows.npz", scores=np.zeros((2, 4), dtype="float32"))
     assert "rows.npz:1: 0 classes" in predict(tmp_path / "model", tmp_path / "rows.npz").stdout
+
+
+def test_without_a_name_the_predictor_with_a_promise_is_used_and_named(tmp_path):
+    table, scores = ClassTable(names=NAMES, counts=(6, 3, 1, 2)), torch.randn(60, 4)
+    score_map = ScoreMap(4, contains=PriorRecord.training(table.class_counts))
+    target = scores.argmax(1)
+    saved = {"average2": AverageK(2).calibrate(scores), "lac": Conformal(0.9).calibrate(scores, target)}
+    saved["top2"] = TopK(2)
+    with pytest.warns(UserWarning, match="needs at least 9 calibration rows, got 5"):
+        idle = Conformal(0.9).calibrate(scores[:5], target[:5])
+    spec = NetworkSpec(name="linear", num_classes=4, input_shape=(6,))
+    network = build_network(spec)
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32))
+    wanted = {
+        "lac": (saved, "it is the first one that promises something about the true class"),
+        # from 5 rows, 90 % are promised only by lists of all classes
+        "average2": (saved | {"lac": idle}, "no predictor has a useful promise about the true class"),
+    }
+    for name, (predictors, why) in wanted.items():
+        parts = {"spec": spec, "score_map": score_map, "predictors": predictors}
+        model = Model.from_parts(network, table, **parts)
+        model.save(tmp_path / name)
+        said = predict(tmp_path / name, tmp_path / "rows.npy").stdout
+        named = predict(tmp_path / name, tmp_path / "rows.npy", "--predictor", name).stdout
+        others = ", ".join(other for other in predictors if other != name)
+        last = said.splitlines()[-1]
+        assert last.startswith(f"{name} was used: ") and why in last
+        assert last.endswith(f"The others (--predictor NAME): {others}.")
+        assert said.splitlines()[:-1] == named.splitlines()
+        rows = torch.from_numpy(np.load(tmp_path / "rows.npy"))
+        assert model.short_lists(rows) == model.short_lists(rows, name)
+        lines = predict(tmp_path / name, tmp_path / "rows.npy", "--json").stdout.splitlines()
+        assert [json.loads(line)["promise"]["predictor"] for line in lines] == [name] * 3
+
+
+def test_a_file_that_is_replaced_is_named(of_embeddings, tmp_path):
+    np.save(tmp_path / "rows.npy", torch.randn(2, 6).numpy())
+    out = tmp_path / "lists.csv"
+    words = (of_embeddings, tmp_path / "rows.npy", "-o", out)
+    replaced = f"{out} (in place of the file that was there)"
+    assert replaced not in predict(*words).stdout
+    first = out.read_text()
+    out.write_text("other")
+    assert replaced in predict(*words).stdout and out.read_text() == first

@@ -63,6 +63,7 @@ def test_from_a_file_to_metrics_in_a_real_shell(tmp_path):
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert printed["results"]["rows"] == 300
+    assert (printed["kept_epoch"]["epoch"], printed["kept_epoch"]["epochs"]) == (1, 1)
     assert Run.open(tmp_path / "run").recipe.loss.k == 3
     assert "training: 100 %" in done.stderr
     again = shell("train", recipe, "--out", tmp_path / "run")

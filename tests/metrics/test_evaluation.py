@@ -147,7 +147,6 @@ def test_intervals_are_percentiles_of_rows_drawn_again():
         s, t = scores[rows], target[rows]
         sets = PREDICTORS["tight"](s)
         metrics = {
-            "top3.micro": topk_accuracy(s, t, k=3),
             "top3.macro": topk_accuracy(s, t, k=3, average="macro"),
             "top3.few": topk_accuracy(s, t, k=3, average="group", groups=groups)[0],
             "balanced_error": balanced_error(s, t),
@@ -155,7 +154,7 @@ def test_intervals_are_percentiles_of_rows_drawn_again():
             "nll": cross_entropy(s, t),
             "sets.tight.coverage.macro": set_coverage(sets, t, average="macro"),
             "sets.tight.size.many": set_size(sets, t, average="group", groups=groups)[2],
-            "sets.tight.empty_share": (~sets.any(1)).double().mean(),
+            "sets.tight.size.micro": set_size(sets, t),
         }
         for name, value in metrics.items():
             again.setdefault(name, []).append(float(value))
@@ -169,21 +168,43 @@ def test_intervals_are_percentiles_of_rows_drawn_again():
     assert same == evaluate(scores, target, PREDICTORS, TABLE, num_resamples=50)
 
 
+def test_intervals_of_shares_of_rows_are_exact_and_those_of_the_promises():
+    scores, target = rows_of(40)
+    results = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=20)
+    shares = {
+        "top1.micro": float(topk_accuracy(scores, target, k=1)),
+        "top3.micro": float(topk_accuracy(scores, target, k=3)),
+        "sets.loose.coverage.micro": float(set_coverage(PREDICTORS["loose"](scores), target)),
+        "sets.tight.empty_share": float((~PREDICTORS["tight"](scores).any(1)).double().mean()),
+    }
+    for name, share in shares.items():
+        want = stats.binomtest(round(40 * share), 40).proportion_ci(0.95, method="exact")
+        metric = results.metrics()[name]
+        assert 0 < share < 1
+        assert (metric.value, metric.low, metric.high) == pytest.approx(
+            (share, want.low, want.high), abs=1e-9
+        ), name
+    told, shown = results.sets["loose"].promise.measured, results.sets["loose"].coverage.micro
+    assert (told.coverage, told.low, told.high) == (shown.value, shown.low, shown.high)
+    none = evaluate(scores, target, PREDICTORS, TABLE, num_resamples=0).metrics()["top1.micro"]
+    assert none == Estimate(shares["top1.micro"])  # asked for without intervals
+
+
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    inside, trials = 0, 250
+    inside, exact, trials = 0, 0, 250
     for seed in range(trials):
         generator = torch.Generator().manual_seed(seed)
         right = torch.rand(200, generator=generator) < 0.7
         scores = torch.stack([right.float(), 1 - right.float()], dim=1).mul(2)
         table = ClassTable(names="ab")
         target = torch.zeros(200, dtype=torch.int64)
-        metric = (
-            evaluate(scores, target, {}, table, num_resamples=400, generator=generator).scores.topk[1].micro
-        )
-        inside += metric.low <= 0.7 <= metric.high
+        found = evaluate(scores, target, {}, table, num_resamples=400, generator=generator).scores.topk[1]
+        inside += found.macro.low <= 0.7 <= found.macro.high
+        exact += found.micro.low <= 0.7 <= found.micro.high
     # 0.95 within 4 standard errors, 0.014 each, and a little less for the percentile method at 200 rows
     assert 0.90 <= inside / trials <= 0.99
+    assert exact / trials >= 0.93
 
 
 def test_blocks_of_any_size_find_the_same(monkeypatch):

@@ -168,7 +168,8 @@ def test_features_of_two_threads_do_not_mix():
 def test_sets_are_those_of_the_predictor_of_that_name():
     model = trained()
     scores = model.scores(torch.randn(20, 1, 16, 16))
-    assert torch.equal(model.sets(scores), model.predictors["average2"](scores))
+    assert torch.equal(model.sets(scores), model.predictors["lac"](scores))  # the one with a promise
+    assert torch.equal(model.sets(scores, "average2"), model.predictors["average2"](scores))
     assert torch.equal(model.sets(scores, "lac"), model.predictors["lac"](scores))
     assert model.sets(scores, "top2").sum(1).tolist() == [2] * 20
     assert not torch.equal(model.sets(scores), model.sets(scores, "top2"))

@@ -31,6 +31,7 @@ from shortlist.report.sections.beside_published import published_table
 from shortlist.report.sections.summary import compare_sentence, set_sentences
 from shortlist.runs.experiments import Experiment, group_by_data
 from shortlist.runs.groups import Group, group_runs, read_runs
+from shortlist.runs.kept_epoch import KeptEpoch
 from shortlist.runs.run import Run
 from tests.run_factory import finished_run, seal
 
@@ -56,7 +57,8 @@ def make_run(
         scores = torch.randn(len(target), len(table), generator=generator)
         scores[torch.arange(len(target)), target] += skill
         made[part] = (2 * scores, target)
-    run = finished_run(path, recipe, made, table, **info)
+    kept = KeptEpoch(3, 3, "top1", 0.2).to_dict()
+    run = finished_run(path, recipe, made, table, **{"kept_epoch": kept, **info})
     lines = [f"{e},0.1,{0.1 * e},{3 - e}" for e in range(3)]
     (run.path / "epochs.csv").write_text("\n".join(["epoch,lr,val_top1,train_loss", *lines]) + "\n")
     seal(run)
@@ -128,6 +130,13 @@ class Checker(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+
+def test_the_page_says_which_epoch_was_kept_and_why(page):
+    caption = "The epoch that was kept of each run"
+    table = page[page.index(f"<caption><span>{caption}") :].partition("</table>")[0]
+    row = '<tr><th scope="row">cross_entropy-0</th><td class="n">3</td><td class="n">3</td>'
+    assert row in table and table.count("it has the best top1 on the validation rows, 20.0 %") == 4
 
 
 def test_the_page_is_whole_and_loads_nothing(page):

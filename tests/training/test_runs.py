@@ -172,6 +172,9 @@ def test_two_processes_train_as_one(tmp_path):
 def test_folders_are_not_shared_by_accident(finished, tmp_path):
     with pytest.raises(RunError, match=r"finished exists: choose another --out, continue that run"):
         train(small(), finished.path, progress=silent)
+    with pytest.raises(ValueError, match=r"top9.k must be <= .*Besides, .*finished exists: choose"):
+        train(small("predictors={top9: {name: topk, k: 99}}"), finished.path, progress=silent)
+    assert finished.state == "finished"
     with finished.locked(), pytest.raises(RunError, match="in use: another process is working in it"):
         resume(finished.path, progress=silent)
     with pytest.raises(RunError, match="no such folder"):

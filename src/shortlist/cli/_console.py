@@ -29,6 +29,7 @@ __all__ = [
     "print_json",
     "progress_report",
     "promise_lines",
+    "replacing_words",
     "use_one_thread",
     "warnings_as_lines",
 ]
@@ -160,6 +161,11 @@ def warnings_as_lines() -> Iterator[None]:
         yield
 
 
+def replacing_words(path: Path | None) -> str:
+    """Say that a file will take the place of another, if it will; to be asked before it is written."""
+    return " (in place of the file that was there)" if path is not None and path.exists() else ""
+
+
 def use_one_thread() -> None:
     """Look at scores on one thread: of blocks of rows, which are small, threads mostly wait for each other.
 
@@ -217,8 +223,8 @@ def node_lines(results: Results) -> list[str]:
 
 
 def _caption(results: Results) -> str:
-    parts = [f"Percent of {results.rows} rows with {100 * results.level:g} % intervals"]
-    parts.append("micro: over rows, macro: over classes")
+    parts = [f"Percent of {results.rows} rows, ± half the {100 * results.level:g} % interval over rows"]
+    parts.append("micro: over rows (exact interval), macro: over classes (interval by resampling)")
     parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
     if results.groups:
         parts.append("few: below 20 training rows, many: above 100")

@@ -112,7 +112,7 @@ def build(
     split: Annotated[
         Splitting,
         typer.Option(
-            help="share draws exact shares of each class; hash is for data that grow: the part of an image "
+            help="share draws exact shares of each class; hash is for data that grow: the split of an image "
             "depends on its observation alone."
         ),
     ] = Splitting.share,
@@ -227,6 +227,7 @@ def votes(
     command computes both in turn until nothing changes. The column author says who made the item; it may be
     missing or have gaps.
     """
+    from shortlist.cli._console import replacing_words
     from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
 
     for option, path in (("--out", out), ("--users", users)):
@@ -234,6 +235,7 @@ def votes(
             raise ValueError(f"{option} must end in .csv or .parquet, got {path}")
         if path is not None and path.resolve() == file.resolve():
             raise ValueError(f"{option} must not be the file of votes itself, got {path}")
+    places = [f"{path}{replacing_words(path)}" for path in (out, users) if path is not None]
     with _waiting("reading votes"):
         columns = read_votes(file)
     options: dict[str, Any] = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement}
@@ -245,10 +247,11 @@ def votes(
             save_consensus(out, found)
         if users is not None:
             save_users(users, found)
-    _print_votes(file, out, len(columns["item"]), found, as_json)
+    title = f"Labels of {file}" + (f" in {' and '.join(places)}" if places else "")
+    _print_votes(title, len(columns["item"]), found, as_json)
 
 
-def _print_votes(file: Path, out: Path | None, number: int, found: Any, as_json: bool) -> None:
+def _print_votes(title: str, number: int, found: Any, as_json: bool) -> None:
     rows = {
         "votes": number,
         "users": len(found.users),
@@ -263,7 +266,7 @@ def _print_votes(file: Path, out: Path | None, number: int, found: Any, as_json:
         _print_json(rows)
     else:
         rows["converged"] = "yes" if found.converged else "no: the last state is given"
-        _print_table(f"Labels of {file}" + (f" in {out}" if out else ""), rows)
+        _print_table(title, rows)
 
 
 @app.command()

@@ -40,7 +40,7 @@ def embed(
     resize: Annotated[
         int | None,
         typer.Option(
-            help="Length of the shorter side before the center is cut out; 8/7 of --size by default.",
+            help="Length of the shorter side before the center crop; 8/7 of --size by default.",
             show_default=False,
         ),
     ] = None,

@@ -35,13 +35,18 @@ def predict(
         typer.Option(
             "--out",
             "-o",
-            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. Without it, the "
-            "lists are printed for people.",
+            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. A file that is "
+            "there is replaced. Without this option, the lists are printed for people.",
             show_default=False,
         ),
     ] = None,
     predictor: Annotated[
-        str | None, typer.Option(help="Name of one of the model's predictors; the first one by default.")
+        str | None,
+        typer.Option(
+            help="Name of one of the model's predictors. The default is the first one that promises "
+            "something about the true class, such as conformal90, or else the first one.",
+            show_default=False,
+        ),
     ] = None,
     top: Annotated[
         int | None,
@@ -73,13 +78,14 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.cli._console import own_network, progress_report, warnings_as_lines
+    from shortlist.cli._console import own_network, progress_report, replacing_words, warnings_as_lines
     from shortlist.model import Model
 
     piped = out == Path("-")
     if as_json and out is not None and not piped:
         raise ValueError(f"--json writes to a pipe: leave --out out, got {out}")
     to_file = None if piped else out
+    where = "" if to_file is None else f": {to_file}{replacing_words(to_file)}"
     # lists that are printed as they come are progress enough
     with nullcontext(None) if to_file is None else progress_report() as report, warnings_as_lines():
         loaded = Model.load(model, network=own_network(model, network))
@@ -98,15 +104,31 @@ def predict(
     if to_file is None and for_people:
         typer.echo("")
     unreadable = f"; {counts.unreadable} could not be read" if counts.unreadable else ""
-    where = "" if to_file is None else f": {to_file}"
     items = f"{counts.items} item{'' if counts.items == 1 else 's'}"
     words = f"{items}, {counts.average_size:.2f} classes in a set on average{unreadable}{where}"
     typer.echo(words, err=not for_people)
-    name = predictor or next(iter(loaded.predictors))
-    typer.echo(f"{name}: {loaded.promises[name].words()}", err=not for_people)
+    for line in _words_of_sets(loaded, predictor):
+        typer.echo(line, err=not for_people)
     if counts.unreadable:
         _name_unreadable(counts)
         raise typer.Exit(1)
+
+
+def _words_of_sets(model: "Model", predictor: str | None) -> list[str]:
+    """Say what the lists promise, and if nobody named their predictor, which it is and why."""
+    from shortlist.predictors import default_predictor
+
+    name = default_predictor(model.promises) if predictor is None else predictor
+    lines = [f"{name}: {model.promises[name].words()}"]
+    others = [other for other in model.predictors if other != name]
+    if predictor is None and others:
+        why = (
+            "it is the first one, and no predictor has a useful promise about the true class"
+            if model.promises[name].level is None or model.promises[name].has_too_few_rows
+            else "it is the first one that promises something about the true class"
+        )
+        lines.append(f"{name} was used: {why}. The others (--predictor NAME): {', '.join(others)}.")
+    return lines
 
 
 def _name_unreadable(counts: "Counts") -> None:
@@ -137,6 +159,7 @@ def predict_files(
     Without ``out`` they are written to stdout, in the given form.
     """
     from shortlist._checks import check_count
+    from shortlist.predictors import default_predictor
     from shortlist.runs.list_writers import check_suffix, print_lists, write_lists
 
     if top is not None:
@@ -152,7 +175,7 @@ def predict_files(
         raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
     at_least = (0 if out is None and form == "text" else 5) if top is None else top
     lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
-    chosen = next(iter(model.predictors)) if predictor is None else predictor
+    chosen = default_predictor(model.promises) if predictor is None else predictor
     with_nodes = model.predictors[chosen].takes_taxonomy
     promise = {"predictor": chosen, **model.promises[chosen].numbers()}
     if out is None:

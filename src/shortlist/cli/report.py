@@ -15,7 +15,9 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write (.html).")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Page to write (.html). A page that is there is replaced.")
+    ] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     pictures: Annotated[
         bool, typer.Option(help="Open the data sets to show images of confused classes and of short lists.")
@@ -30,12 +32,13 @@ def report(
     """
     from rich.console import Console
 
-    from shortlist.cli._console import use_one_thread
+    from shortlist.cli._console import replacing_words, use_one_thread
     from shortlist.report.page import write_page
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {out}")
     check_place(out)
+    place = f"{out}{replacing_words(out)}"
     use_one_thread()
     console = Console(stderr=True)
     with console.status("reading runs") as status:
@@ -51,4 +54,4 @@ def report(
         typer.echo(f"shortlist: left out {reason}", err=True)
     for remark in found.remarks:
         typer.echo(f"shortlist: {remark}", err=True)
-    typer.echo(f"{out}: {found.runs} run{'' if found.runs == 1 else 's'}, {out.stat().st_size:,} bytes")
+    typer.echo(f"{place}: {found.runs} run{'' if found.runs == 1 else 's'}, {out.stat().st_size:,} bytes")

@@ -133,14 +133,18 @@ def train(
 
 def _print_results(run: "Run", *, as_json: bool) -> None:
     from shortlist.cli._console import metrics_table, node_lines, print_json, promise_lines
+    from shortlist.runs.kept_epoch import kept_epoch_of
 
-    results, words = run.results(), run.score_map.words()
+    results, words, kept = run.results(), run.score_map.words(), kept_epoch_of(run.info())
     if as_json:
-        print_json({"run": str(run.path), "scores": words, "results": json.loads(results.to_json())})
+        content = {"run": str(run.path), "kept_epoch": None if kept is None else kept.to_dict()}
+        print_json(content | {"scores": words, "results": json.loads(results.to_json())})
         return
     Console().print(metrics_table(results, f"Test rows of {run.path}"))
     for line in [*promise_lines(results), *node_lines(results)]:
         Console().print(line, soft_wrap=True, highlight=False)
+    if kept is not None:
+        Console().print(kept.words(), soft_wrap=True, highlight=False)
     Console().print(words, soft_wrap=True)
     Console().print(f"Run folder: {run.path}", soft_wrap=True)
 

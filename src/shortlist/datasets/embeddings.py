@@ -204,11 +204,11 @@ def embeddings(
         root: Folder of the files.
         input_key: Name of the array of embeddings.
         target_key: Name of the array of class indices.
-        val_fraction: Share of each class in each part that has to be drawn; with 0 and one held-out file,
-            that is both validation and test part.
-        long_tail: Kind of long-tailed part of the training rows to keep, ``"exp"`` or ``"step"``; see
+        val_fraction: Share of each class in each split that has to be drawn; with 0 and one held-out file,
+            that is both the validation and the test split.
+        long_tail: Kind of long-tailed sample of the training rows to keep, ``"exp"`` or ``"step"``; see
             :func:`~shortlist.datasets.longtail.long_tailed_counts`. The first class keeps as many rows as the
-            smallest class has; validation and test parts stay as they are.
+            smallest class has; validation and test splits stay as they are.
         rho: Imbalance of the long tail: the largest class count over the smallest.
         seed: Seed of the draws.
 

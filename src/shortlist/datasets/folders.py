@@ -155,27 +155,27 @@ def image_folder(
 
     On disk: ``<root>/<class>/**/*.jpg`` (or another image format), or the same below ``<root>/train``,
     ``<root>/val`` and ``<root>/test`` (also ``Train``, ``training``, ``validation`` and the like). Classes
-    are the folders of all parts, sorted as text; if there is a ``<root>/class_table.json`` (as
+    are the folders of all splits, sorted as text; if there is a ``<root>/class_table.json`` (as
     :func:`shortlist.curation.build.build_benchmark` writes), its names, order and parents are used. Without
     ``test`` (or without ``val``) the other held-out split is the test split and the validation split is drawn
     from the training split, by class; without both, both are drawn.
 
     Args:
         root: Folder of the data set.
-        val_fraction: Share of each class in each part that has to be drawn, rounded up; with 0 and one
-            held-out folder, that folder is both validation and test part.
+        val_fraction: Share of each class in each split that has to be drawn, rounded up; with 0 and one
+            held-out folder, that folder is both the validation and the test split.
         seed: Seed of the draw.
         image_size: Side of the images for the model, used by the default transforms.
         train_transform: Function from a Pillow image of the training split to a tensor; a
             :class:`~shortlist.datasets.transforms.TrainTransform` if left out.
-        eval_transform: Function from a Pillow image of the other parts to a tensor; an
+        eval_transform: Function from a Pillow image of the other splits to a tensor; an
             :class:`~shortlist.datasets.transforms.EvalTransform` if left out.
         on_error: What to do with unreadable files; see :mod:`shortlist.datasets.images`.
         verify: Whether to read every file now, and leave unreadable ones out (or raise, by ``on_error``).
 
     Raises:
-        FileNotFoundError: The folder is missing, or has held-out parts only.
-        ValueError: It, or a part of it, holds no class folders, or they hold no images.
+        FileNotFoundError: The folder is missing, or has held-out splits only.
+        ValueError: It, or a split of it, holds no class folders, or they hold no images.
     """
     root = Path(root)
     if not root.is_dir():

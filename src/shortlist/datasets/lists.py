@@ -268,7 +268,7 @@ def image_list(
             classes are refused, since they are ids.
         split_column: Name of the column of parts; it may be missing.
         class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere.
-        val_fraction: Share of each class in each part that has to be drawn.
+        val_fraction: Share of each class in each split that has to be drawn.
         seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as
             for :func:`~shortlist.datasets.folders.image_folder`.

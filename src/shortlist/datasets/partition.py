@@ -79,14 +79,14 @@ def share_of(fraction: float, count: int) -> int:
 def proportional_split(
     targets: Tensor, *, fraction: float = 0.1, parts: int = 2, generator: torch.Generator | None = None
 ) -> tuple[Tensor, ...]:
-    r"""Split rows into training and held-out parts, each with :math:`\lceil f n_c \rceil` rows of a class.
+    r"""Split rows into training and held-out splits, each with :math:`\lceil f n_c \rceil` rows of a class.
 
     A class that would be left without a training row goes to the training split whole.
 
     Args:
         targets: Class index of each row (n,).
         fraction: Share of each class in each held-out split, in [0, 1).
-        parts: Number of held-out parts: 2 for validation and test, 1 for validation only.
+        parts: Number of held-out splits: 2 for validation and test, 1 for validation only.
         generator: Random generator of the draw.
 
     Returns:

@@ -16,7 +16,7 @@ _COLORS = {1: "L", 3: "RGB"}
 
 
 def preprocessing_of(split: Any) -> Preprocessing | None:
-    """Return the preprocessing that a validation or test part applies to its images.
+    """Return the preprocessing that a validation or test split applies to its images.
 
     Args:
         split: A part of a data set without augmentation. Image files have a preprocessing if they go through

@@ -26,7 +26,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Splits:
-    """The training, validation and test parts of a data set, and its class table.
+    """The training, validation and test splits of a data set, and its class table.
 
     ``calibration`` has validation rows that were kept apart to calibrate predictors, if there are any.
     """

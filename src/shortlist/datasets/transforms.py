@@ -56,8 +56,8 @@ def random_crop_and_flip(
     top, left = torch.randint(2 * padding + 1, (2, n), generator=generator)
     columns = torch.arange(width).expand(n, width)
     if flip:
-        mirrored = torch.rand(n, generator=generator) < 0.5
-        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+        flipped = torch.rand(n, generator=generator) < 0.5
+        columns = torch.where(flipped[:, None], columns.flip(1), columns)
     rows = (top[:, None] + torch.arange(height))[:, None, :, None]
     columns = (left[:, None] + columns)[:, None, None, :]
     return padded[torch.arange(n)[:, None, None, None], torch.arange(channels)[:, None, None], rows, columns]
@@ -177,7 +177,7 @@ class TrainTransform:
         from PIL import Image
 
         part = self._part(*image.size)
-        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=part)
+        crop = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=part)
         if self.flip and torch.rand(()) < 0.5:
-            cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return image_to_tensor(cut, self.mean, self.std)
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return image_to_tensor(crop, self.mean, self.std)

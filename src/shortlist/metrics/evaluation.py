@@ -67,12 +67,13 @@ def evaluate(
     ignore_index: int = -100,
     shown: Shown | None = None,
 ) -> Results:
-    """Compute the metrics of scores and of predicted sets, with 95 % bootstrap intervals.
+    """Compute the metrics of scores and of predicted sets, with 95 % intervals.
 
     The scores are looked at in blocks of rows, so that little memory is needed beside them: a predictor is
-    called on some rows at a time. Intervals are percentiles over resamples of the rows, the same for all
-    metrics; a class that a resample lacks has no part in its macro means. A share that no resample changes,
-    such as 5 hits in 5 rows, has the interval of Clopper and Pearson instead.
+    called on some rows at a time. The interval of a share of rows (accuracy, coverage, empty sets) is the
+    exact one of Clopper and Pearson. All other intervals are percentiles over resamples of the rows, which
+    are the same for all metrics; a class that a resample lacks has no part in its macro means. A mean over
+    classes that no resample changes has the exact interval of as many rows as tell as much about it.
 
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -49,7 +49,11 @@ def tabulate(
     num_resamples: int,
     generator: torch.Generator,
 ) -> Table:
-    """Compute the averages of all columns (n,), and their intervals."""
+    """Compute the averages of all columns (n,), and their intervals.
+
+    A share of rows has the exact interval of Clopper and Pearson, wherever it is told. Means over classes and
+    means of other numbers have percentiles over resamples of the rows.
+    """
     values = torch.stack([column.double() for column in columns.values()], dim=1)
     sums = values.new_zeros(classes.number, values.shape[1]).index_add_(0, target, values).T
     counts = torch.bincount(target, minlength=classes.number)
@@ -72,6 +76,10 @@ def tabulate(
         means += [Resamples(*(end[side] for end in ends)) for side in (0, 1)]
         draws = dict(zip(columns, found.micro.T, strict=True))
     averages = {name: _averages(means, i, name, counts, groups, names) for i, name in enumerate(columns)}
+    if num_resamples:
+        for i, (name, column) in enumerate(columns.items()):
+            if column.dtype == torch.bool and _is_share(name):
+                averages[name] = replace(averages[name], micro=_share_of_rows(sums[i], counts))
     hits = [(i, name) for i, name in enumerate(columns) if name.startswith("hit ")]
     by_parent = {name: _by_parent(means, i, counts, classes.parents) for i, name in hits}
     return Table(counts, dict(zip(columns, sums, strict=True)), averages, by_parent, draws)
@@ -95,7 +103,7 @@ def _averages(
 ) -> Averages:
     present = (counts > 0).double()
     weights = [counts.double(), present, *(present * (groups == number) for number in range(len(names)))]
-    rows = [(counts, weight) if name.split()[0] in _SHARES else None for weight in weights]
+    rows = [(counts, weight) if _is_share(name) else None for weight in weights]
     return Averages(
         estimate(*(part.micro[i] for part in means), rows=rows[0]),
         estimate(*(part.macro[i] for part in means), rows=rows[1]),
@@ -104,6 +112,16 @@ def _averages(
             for g, group in enumerate(names)
         },
     )
+
+
+def _is_share(name: str) -> bool:
+    return name.split()[0] in _SHARES
+
+
+def _share_of_rows(hits: Tensor, counts: Tensor) -> Estimate:
+    """Return the share of rows that are hits, with its exact interval, the same as promises have."""
+    number, rows = float(hits.sum()), int(counts.sum())
+    return Estimate(number / rows, *clopper_pearson(number, rows, level=LEVEL))
 
 
 def _by_parent(

@@ -32,6 +32,7 @@ from shortlist.predictors import (
     Promise,
     SetPredictor,
     TaxonomyNodes,
+    default_predictor,
     to_lists,
 )
 from shortlist.preprocessing import Preprocessing
@@ -52,7 +53,7 @@ class Model:
         classes: Names, ids, parents and training counts of the c classes.
         preprocessing: Rule from an image to an input; ``None`` if the inputs are not images.
         score_map: Map from the network's output to log-posteriors.
-        predictors: Predictors by name; the first one is used if none is named.
+        predictors: Predictors by name; ``shortlist.predictors.default_predictor`` chooses if none is named.
         promises: By name of the predictor, what its lists promise, and what was measured on held-out rows, if
             that was done; ``promises[name].words()`` says it in sentences.
         novelty: Detector of inputs that belong to none of the classes; ``None`` if there is none.
@@ -224,7 +225,7 @@ class Model:
             return self._mapped(found[0]), promote(found[1])
 
     def sets(self, scores: Rows, predictor: str | None = None) -> Bool[Tensor, "n c"]:
-        """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (the first by default)."""
+        """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (see ``predictors``)."""
         with torch.inference_mode():
             return self._predictor(predictor)(tensor_on(self.device, scores))
 
@@ -254,7 +255,7 @@ class Model:
         Args:
             images: Paths, Pillow images, pictures as NumPy arrays of uint8 (h, w, 3), prepared tensors or
                 arrays, or one batch (n, ...) of prepared inputs, such as embeddings.
-            predictor: Name of the predictor whose sets are listed; the first one if ``None``.
+            predictor: Name of the predictor whose sets are listed; see ``predictors`` for ``None``.
             at_least: Number of best classes that are listed in any case, in the set or not.
             batch_size: Number of images that go through the network at a time.
 
@@ -391,7 +392,7 @@ class Model:
 
     def _predictor(self, name: str | None) -> SetPredictor:
         if name is None and self.predictors:
-            return next(iter(self.predictors.values()))
+            name = default_predictor(self.promises)
         if name not in self.predictors:
             known = f"one of {', '.join(self.predictors)}"
             known = known if self.predictors else "given to the model: it has none"

@@ -13,7 +13,7 @@ from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.promise import Measured, Promise
+from shortlist.predictors.promise import Measured, Promise, default_predictor
 from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, save_novelty
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
@@ -43,6 +43,7 @@ __all__ = [
     "TopK",
     "conformity",
     "coverage_range",
+    "default_predictor",
     "load",
     "load_novelty",
     "make",

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from shortlist.predictors.coverage_law import conformal_rank, coverage_range
 
-__all__ = ["About", "Measured", "Promise"]
+__all__ = ["About", "Measured", "Promise", "default_predictor"]
 
 About = Literal[
     "rows",
@@ -132,6 +132,13 @@ class Promise:
         if self._by_unit:
             return None if self.class_rows is None else self.class_rows[0]
         return self.rows
+
+    @property
+    def has_too_few_rows(self) -> bool:
+        """Whether it is kept only by lists of all classes, since its calibration rows are too few."""
+        if self.level is None or self.rows is None:
+            return False
+        return self.class_rows is None if self._by_unit else conformal_rank(self.rows, self.level) > self.rows
 
     @property
     def is_below(self) -> bool:
@@ -295,6 +302,23 @@ class Promise:
         if values.get("measured") is not None:
             values["measured"] = Measured(**values["measured"])
         return Promise(**values)
+
+
+def default_predictor(promises: Mapping[str, Promise]) -> str:
+    """Return the name of the predictor to use if none is named.
+
+    It is the first one that promises something about the true class. If there is none, or only such as need
+    more calibration rows, it is the first of all.
+
+    Args:
+        promises: By name, the promise of each predictor; at least one.
+
+    Example:
+        >>> default_predictor({"top5": Promise("size", size=5), "lac": Promise("rows", level=0.9, rows=99)})
+        'lac'
+    """
+    useful = [name for name, one in promises.items() if one.level is not None and not one.has_too_few_rows]
+    return (useful or list(promises))[0]
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:

@@ -41,7 +41,7 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
     """Build the data set, with the recipe's changes to its training split.
 
     Raises:
-        ValueError: If a part has no rows, or there is only one class.
+        ValueError: If a split has no rows, or there is only one class.
     """
     info, section = DATASETS[recipe.data.name], recipe.data
     options = dict(section.options)

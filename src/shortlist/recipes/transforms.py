@@ -54,15 +54,15 @@ class RandomCrop:
         """Transform one RGB image."""
         from PIL import Image
 
-        # the wanted square in the image's own pixels: one resampling does both the scaling and the cut
+        # the wanted square in the image's own pixels: one resampling does both the scaling and the crop
         side = min(image.size) * self.size / self.resize
         across, down = torch.rand(2, dtype=torch.float64).tolist()
         left, top = across * (image.width - side), down * (image.height - side)
         box = (left, top, left + side, top + side)
-        cut = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+        crop = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
         if self.flip and torch.rand(()) < 0.5:
-            cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return image_to_tensor(cut, self.mean, self.std)
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return image_to_tensor(crop, self.mean, self.std)
 
 
 TRANSFORMS: dict[str, Callable[..., Callable]] = {

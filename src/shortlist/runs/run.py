@@ -184,7 +184,7 @@ class Run(RunFolder):
         target: Tensor,
         norms: Mapping[str, tuple[Tensor, Tensor] | None] | None = None,
     ) -> None:
-        """Save the scores (n, c) of each head and the targets (n,) of a part of the data.
+        """Save the scores (n, c) of each head and the targets (n,) of a split of the data.
 
         ``norms`` are, by head, those of the class weights (c,) and the offsets (c,) that the scores were made
         with; ``None`` where these are not of a linear classifier.

@@ -1,4 +1,4 @@
-"""Score whole parts of the data, and make the score map, predictors and results from the scores."""
+"""Score whole splits of the data, and make the score map, predictors and results from the scores."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -239,7 +239,7 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
-    """Compute the metrics of a run on a part of the data; those of the test split go to ``results.json``.
+    """Compute the metrics of a run on a split of the data; those of the test split go to ``results.json``.
 
     What came of the promises on the test rows goes to the finished model too. On validation rows nothing
     comes of them: these rows calibrated, or chose.
@@ -253,7 +253,7 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
 
 
 def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> Results:
-    """Compute the metrics of a calibration on a part of the data, with what came of its promises there."""
+    """Compute the metrics of a calibration on a split of the data, with what came of its promises there."""
     scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
     predictors = dict(sorted(calibration.predictors.items()))
     if run.info().get("tuned") and recipe.calibration.rows == "shared":

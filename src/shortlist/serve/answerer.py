@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.model import Model
-from shortlist.predictors import Ladder, TaxonomyNodes, TopK, to_nodes
+from shortlist.predictors import Ladder, TaxonomyNodes, TopK, default_predictor, to_nodes
 from shortlist.scores import PriorRecord
 from shortlist.serve.exchange import Answer, Choice, Listed, NodesAnswer, Query, RelatedImage
 from shortlist.serve.lineage import Lineage
@@ -80,7 +80,7 @@ class Answerer:
                 f"at most one of predictor, top, average and coverage must be given, got {given}"
             )
         if not given and not choice.macro and self.model.predictors:
-            choice = replace(choice, predictor=next(iter(self.model.predictors)))
+            choice = replace(choice, predictor=default_predictor(self.model.promises))
         elif not given:
             choice = replace(choice, top=min(5, len(self.model.classes)))
         if choice.predictor is not None:

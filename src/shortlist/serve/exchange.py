@@ -31,7 +31,7 @@ class Choice:
     """A choice of what makes the set: at most one of ``predictor``, ``top``, ``average`` and ``coverage``.
 
     Args:
-        predictor: Name of one of the model's predictors; its first one if nothing is chosen.
+        predictor: Name of one of the model's predictors; its first one with a promise if nothing is chosen.
         top: Number of classes in each set.
         average: Number of classes in a set on average.
         coverage: Promised share of sets that hold the true class.

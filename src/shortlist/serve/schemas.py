@@ -33,7 +33,7 @@ class BatchOptions(BaseModel):
     predictor: str | None = Field(
         default=None,
         max_length=200,
-        description="Name of one of the model's predictors; its first one by default.",
+        description="Name of one of the model's predictors; by default its first one with a promise.",
     )
     top: int | None = Field(default=None, ge=1, le=100_000, description="Number of classes in each set.")
     average: float | None = Field(

@@ -12,6 +12,7 @@ from shortlist.recipes.code import check_code
 from shortlist.recipes.parts import Parts, build_parts
 from shortlist.recipes.places import moved
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.kept_epoch import find_kept_epoch
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import make_model, score_run
@@ -49,6 +50,8 @@ def train(
     check_code(recipe, allow_code=allow_code)
     if not is_first_process():
         return _proceed(Run(folder), recipe, progress, test)
+    if Path(folder).exists():
+        _check_data(recipe, folder, progress)
     run = Run.create(folder, recipe)
     try:
         return _proceed(run, recipe, progress, test)
@@ -78,6 +81,19 @@ def resume(
     return _proceed(run, recipe, progress, test)
 
 
+def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -> None:
+    """Look at the data of a run whose folder exists, so that its user mends both at once.
+
+    Raises:
+        ValueError: If there is something wrong with the data too.
+    """
+    try:
+        build_parts(recipe, pretrained=False, progress=_plain(progress))
+    except (ValueError, OSError) as error:
+        both = f"{str(error).rstrip('.')}. Besides, {folder} exists: choose another --out"
+        raise ValueError(both) from error
+
+
 def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
     """Do what is left of a run whose recipe names no code, or such as may be run."""
     if not is_first_process():
@@ -99,7 +115,7 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
-            run.set_state("trained")
+            run.set_state("trained", kept_epoch=find_kept_epoch(run, recipe).to_dict())
         _finish(run, recipe, parts.data, progress, test)
     return run
 

@@ -16,6 +16,7 @@ from shortlist._named_code import find_code
 from shortlist.datasets import Splits
 from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.kept_epoch import watched_metric
 from shortlist.runs.network import read_checkpoint
 from shortlist.runs.run import Run
 from shortlist.training.callbacks import (
@@ -110,10 +111,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None) -> list[pl.Callback]:
-    metric = recipe.selection.metric
-    monitor, mode = ("train_loss", "min") if metric == "loss" else (f"val_{metric}", "max")
-    if metric == "last":  # every epoch is better than the one before
-        monitor = "epoch"
+    monitor, mode = watched_metric(recipe.selection.metric)
     checkpoints = run.path / stage.folder
     callbacks: list[pl.Callback] = [
         ValidationEpochs(recipe.validate_every),

@@ -31,7 +31,7 @@ class GlyphSplits(Splits):
         test: Test part.
         class_table: Unicode names and code points; ``genus`` is the group of look-alikes, ``superclass`` the
             script.
-        faces: For each part, the face of each image (n,), an index into ``report["faces"]``.
+        faces: For each split, the face of each image (n,), an index into ``report["faces"]``.
         report: Numbers of the build: what was drawn and what was dropped, fonts and their licenses.
     """
 
@@ -112,7 +112,7 @@ def glyphs_full(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> GlyphSplits:
-    """Make a glyph set from all fonts in some folders, with different designs in each part.
+    """Make a glyph set from all fonts in some folders, with different designs in each split.
 
     Fonts of one family, and families that descend from one design, are all in one part. Families of symbols,
     copies, and fonts whose name table does not state an open license are skipped; ``report["skipped"]`` lists

@@ -104,8 +104,8 @@ def _style_order(face: Face) -> tuple[int, str, str]:
 def deal_lineages(faces: Sequence[Face], *, most_per_split: Sequence[int] = (3, 1, 1)) -> list[int]:
     """Assign each face to a part (0 train, 1 val, 2 test), the same for all faces of one lineage.
 
-    Lineages are dealt in rounds, those that hold most characters first, so that each part gets some of the
-    fonts with wide coverage; ``most_per_split`` lineages go to each part in a round.
+    Lineages are dealt in rounds, those that hold most characters first, so that each split gets some of the
+    fonts with wide coverage; ``most_per_split`` lineages go to each split in a round.
     """
     coverage: dict[str, set[int]] = defaultdict(set)
     for face in faces:

@@ -74,7 +74,8 @@ def interval_sentence(experiment: Experiment) -> str:
         parts.append("for methods with several runs it is of their mean over seeds (Student's t)")
     if single:
         parts.append(
-            "for methods with one run it comes from resampled test rows and says nothing of other seeds"
+            "for methods with one run it is over test rows (exact for shares of rows, by resampling for "
+            "means over classes) and says nothing about other seeds"
         )
     text = f"Brackets hold {level} intervals: {'; '.join(parts)}."
     if any(len(method.runs) == 2 for method in experiment.methods):

@@ -1,12 +1,13 @@
-"""Learning curves: every metric of every run, by epoch."""
+"""Learning curves: every metric of every run, by epoch; and which epoch was kept."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shortlist.report.drawings import Plot, Series, describe, line_plot
-from shortlist.report.parts import Drawing, Sign, Table
+from shortlist.report.parts import Cell, Drawing, Sign, Table
 from shortlist.report.views import ExperimentView
 from shortlist.runs.finished import FinishedRun
+from shortlist.runs.kept_epoch import kept_epoch_of
 
 __all__ = ["Training", "measure_training"]
 
@@ -15,9 +16,10 @@ _MOST_ROWS = 25  # of a run's table
 
 @dataclass(frozen=True)
 class Training:
-    """The learning curves; None if no run has any."""
+    """The learning curves, and which epoch of each run was kept; None if no run has any."""
 
     drawing: Drawing | None
+    kept: Table | None
 
 
 def measure_training(view: ExperimentView) -> Training:
@@ -29,7 +31,7 @@ def measure_training(view: ExperimentView) -> Training:
         (key for key in columns if key not in ("epoch", "lr")), key=lambda key: key != "train_loss"
     )
     if not shown:
-        return Training(None)
+        return Training(None, None)
     note = "One line for each run, in the color of its method. Losses of different methods do not compare."
     if any(run.recipe.second_stage is not None for _, run in curves):
         note += " The epochs of a second stage follow those of the first."
@@ -41,7 +43,21 @@ def measure_training(view: ExperimentView) -> Training:
         signs=[Sign(method.label, style) for style, method in enumerate(methods)],
         tables=[_epoch_table(run, [key for key in columns if key != "epoch"]) for _, run in curves],
     )
-    return Training(drawing)
+    return Training(drawing, _kept_table([run for _, run in curves]))
+
+
+def _kept_table(runs: Sequence[FinishedRun]) -> Table | None:
+    """Say which epoch is the model of each run, and why."""
+    found = [(run.name, kept_epoch_of(run.info)) for run in runs]
+    rows = [
+        [name, kept.epoch, kept.epochs, Cell(kept.reason(), style="long")]
+        for name, kept in found
+        if kept is not None
+    ]
+    caption = "The epoch that was kept of each run, whose network all metrics are of"
+    if any(kept is not None and kept.second_stage for _, kept in found):
+        caption += "; where there is a second stage, among the epochs of that stage"
+    return Table(caption, ["run", "epoch", "of", "because"], rows, words=(0, 3)) if rows else None
 
 
 def _panel(key: str, curves: Sequence[tuple[int, FinishedRun]]) -> Plot:
