@@ -138,7 +138,8 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run.path), "scores": words, "results": json.loads(results.to_json())})
         return
-    Console().print(metrics_table(results, f"Test rows of {run.path}"))
+    groups = run.recipe.evaluation.group_words
+    Console().print(metrics_table(results, f"Test rows of {run.path}", group_words=groups))
     for line in [*promise_lines(results), *node_lines(results)]:
         Console().print(line, soft_wrap=True, highlight=False)
     Console().print(words, soft_wrap=True)
@@ -210,7 +211,9 @@ def calibrate(
     recipe = make_recipe(before.model_dump(), override or [])
     trained = {*CALIBRATED_KEYS, "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
-        raise ValueError("--set may change adjust, predictors and novelty only: the rest needs a new run")
+        raise ValueError(
+            "--set may change adjust, predictors, novelty and evaluation only: the rest needs a new run"
+        )
     own = own_network(run.model_path, network)
     own = None if own is None else load_network(run, network=own)
     with warnings_as_lines():
@@ -290,6 +293,7 @@ def evaluate(
     if as_json:
         print(results.to_json())
     else:
-        Console().print(metrics_table(results, f"{split} rows of {run_folder}"))
+        groups = run.recipe.evaluation.group_words
+        Console().print(metrics_table(results, f"{split} rows of {run_folder}", group_words=groups))
         for line in [*promise_lines(results), *node_lines(results)]:
             Console().print(line, soft_wrap=True, highlight=False)
