@@ -1,0 +1,88 @@
+"""The suites of published experiments: each parses, and they make every number that a run can have."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shortlist.report.find_published import find_published
+from shortlist.report.published import PublishedTable, load_published
+from shortlist.suites.plan import Cell, plan_suite, resolve, source_cell
+from shortlist.suites.suite import Suite, SuiteError, load_suite
+
+FOLDER = Path(__file__).parents[2] / "recipes" / "published"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+PLANS: dict[str, tuple[Suite, list[Cell]]] = {}
+
+
+def plan(name: str) -> tuple[Suite, list[Cell]]:
+    if name not in PLANS:
+        suite = load_suite(FOLDER / f"{name}.yaml")
+        PLANS[name] = suite, plan_suite(suite)
+    return PLANS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_suite_parses_and_says_how_many_runs_it_trains(name):
+    suite, cells = plan(name)
+    trained = sum(len(cell.points) * len(suite.seeds) for cell in cells if cell.method.trains)
+    assert suite.name == name
+    assert re.findall(r"\b(\d+) (?:trained )?runs\b", suite.about) == [str(trained)]
+    assert f"shortlist suite run recipes/published/{name}.yaml" in (FOLDER / f"{name}.yaml").read_text()
+
+
+def numbers_of(table: PublishedTable) -> set[tuple[str, str, str]]:
+    """Row, column and metric of every number."""
+    return {
+        (row.method, column.name, number.metric)
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        for number in cell
+    }
+
+
+def numbers_made(name: str, tables: list[PublishedTable]) -> set[tuple[str, str, str, str]]:
+    """Table, row, column and metric of every number that a run of the suite has, with no departure."""
+    suite, cells = plan(name)
+    made = set()
+    for cell in cells:
+        source = source_cell(cell, cells)
+        first = None if source is None else (source, source.points[0])
+        recipe = resolve(suite, cell, cell.points[0], 0, first).model_dump(mode="json")
+        for value in find_published(recipe, every=True):
+            if value.table in tables and not set(value.departures) - {value.number.remark} - ALLOWED:
+                made.add((value.table.name, value.method, value.column, value.metric))
+    return made
+
+
+# rows to fit tau on are taken from the training rows here, and are the test rows there
+ALLOWED = {"data.val_size 1000, there 0", "data.val_fraction 0.05, there 0.0"}
+
+
+@pytest.mark.parametrize("name", sorted({t.suite for t in load_published() if t.compared}))
+def test_the_suite_of_a_table_makes_every_number_of_it(name):
+    tables = [t for t in load_published() if t.suite == name]
+    made = numbers_made(name, tables)
+    for table in tables:
+        wanted = {(table.name, *key) for key in numbers_of(table)}
+        assert wanted - made == set()
+
+
+def test_a_variant_needs_a_base_that_is_a_file(tmp_path):
+    (tmp_path / "suite.yaml").write_text("name: s\nbase: {epochs: 1}\nmethods: {a: {variant: smooth}}\n")
+    with pytest.raises(SuiteError, match=r"methods\.a\.variant needs a base that is a file"):
+        load_suite(tmp_path / "suite.yaml")
+    base = FOLDER.parent / "cifar100_top5_noise.yaml"
+    (tmp_path / "suite.yaml").write_text(f"name: s\nbase: {base}\nmethods: {{a: {{variant: smoth}}}}\n")
+    with pytest.raises(SuiteError, match="did you mean 'smooth'"):
+        load_suite(tmp_path / "suite.yaml")
+
+
+def test_overrides_of_a_suite_come_last():
+    suite = load_suite(FOLDER / "menon2021_cifar_lt.yaml", ["data.root=here", "epochs=3"])
+    roots = {
+        (cell.axes["set"], resolve(suite, cell, cell.points[0], 0).data.options["root"])
+        for cell in plan_suite(suite)
+        if cell.method.trains
+    }
+    assert roots == {("cifar10_lt", "here"), ("cifar100_lt", "here")}
