@@ -86,3 +86,44 @@ def test_overrides_of_a_suite_come_last():
         if cell.method.trains
     }
     assert roots == {("cifar10_lt", "here"), ("cifar100_lt", "here")}
+
+
+DOCS = FOLDER.parents[1] / "docs"
+
+
+def test_the_page_of_papers_names_every_suite_and_every_table():
+    text = (DOCS / "papers.md").read_text()
+    assert {name for name in NAMES if f"`{name}`" not in text} == set()
+    of_paper = dict(re.findall(r"^## (\w+ et al\., \w* ?\d{4}).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    parts = {
+        "garcin2022": of_paper["Garcin et al., ICML 2022"],
+        "garcin2023": of_paper["Garcin et al., 2023"],
+        "garcin2021": of_paper["Garcin et al., NeurIPS 2021"],
+        "petersen2022": of_paper["Petersen et al., ICML 2022"],
+        "menon2021": of_paper["Menon et al., ICLR 2021"],
+    }
+    for table in load_published():
+        lines = [line for line in parts[table.paper].splitlines() if f"`{table.suite}`" in line]
+        number = table.table.removeprefix("thesis ")
+        if not table.suite:
+            lines = parts[table.paper].splitlines()
+        places = [line.split("|")[1] for line in lines if line.startswith("|")]
+        assert any(re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", place) for place in places), (
+            table.name
+        )
+
+
+def trained_runs(path: Path) -> int:
+    suite = load_suite(path)
+    tune, count = set(suite.tune.seeds), 0
+    for cell in plan_suite(suite):
+        if cell.method.trains:
+            chosen = len(cell.points) * len(tune) + len(set(suite.seeds) - tune)
+            count += chosen if len(cell.points) > 1 else len(suite.seeds)
+    return count
+
+
+def test_the_page_of_suites_counts_their_runs():
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", (DOCS / "suites.md").read_text(), re.M))
+    files = {path.stem: path for path in (FOLDER.parent / "cpu").glob("*.yaml")}
+    assert rows == {name: str(trained_runs(path)) for name, path in files.items()}

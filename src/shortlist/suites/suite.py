@@ -135,7 +135,8 @@ def load_suite(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
     path = Path(path)
     try:
         content = dict(read_mapping(path))
-        content["methods"] = _with_variants(path, content)
+        if "methods" in content:
+            content["methods"] = _with_variants(path, content)
         if isinstance(content.get("base"), str):
             content["base"] = read_mapping(path.parent / content["base"])
         content["overrides"] = [*content.get("overrides", ()), *overrides]
