@@ -4,11 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from shortlist.datasets.embeddings import save_embeddings
 from shortlist.report.find_published import find_published
 from shortlist.report.published import PublishedTable, load_published
+from shortlist.report.sections.beside_published import published_table
+from shortlist.runs.experiments import Experiment
+from shortlist.runs.groups import group_runs, read_runs
 from shortlist.suites.plan import Cell, plan_suite, resolve, source_cell
+from shortlist.suites.run import run_suite
 from shortlist.suites.suite import Suite, SuiteError, load_suite
+from tests.datasets import trees
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "published"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -127,3 +134,83 @@ def test_the_page_of_suites_counts_their_runs():
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", (DOCS / "suites.md").read_text(), re.M))
     files = {path.stem: path for path in (FOLDER.parent / "cpu").glob("*.yaml")}
     assert rows == {name: str(trained_runs(path)) for name, path in files.items()}
+
+
+# Short trainings of each kind of suite, on small data in the layouts of the real sets.
+
+SHORT = [
+    "batch_size=8",
+    "optimizer.lr=1.0e-4",
+    "schedule.warm_up=0",
+    "workers=0",
+    "accelerator=cpu",
+    "loggers=[]",
+]
+CNN = ["model=small_cnn", *SHORT]
+
+
+def short_suite(name: str, methods: list[str], overrides: list[str], **changes) -> Suite:
+    suite = load_suite(FOLDER / f"{name}.yaml", overrides)
+    kept = {method: suite.methods[method] for method in methods}
+    return suite.model_copy(update={"seeds": [0], "methods": kept, "baseline": None, **changes})
+
+
+def rows_beside(folder: Path) -> set[tuple[str, str]]:
+    """Metric and published number of the rows that the page would show."""
+    groups, left_out = group_runs(read_runs([folder])[0])
+    assert not left_out
+    tables = [published_table(Experiment("one", [group])) for group in groups]
+    return {(row[1], row[2].text) for table in tables if table is not None for row in table.table.rows}
+
+
+@pytest.mark.slow
+def test_a_short_run_of_long_tails_by_steps(tmp_path):
+    trees.cifar10(tmp_path / "data", per_class=100)
+    methods = [
+        "cross_entropy",
+        "weight_normalization",
+        "post_hoc",
+        "post_hoc_fitted",
+        "adaptive",
+        "logit_adjusted",
+    ]
+    overrides = [f"data.root={tmp_path / 'data'}", "steps=3", *CNN, "batch_size=64"]
+    suite = short_suite(
+        "menon2021_cifar_step", methods, overrides, vary={"set": {"cifar10_lt": ["data.profile=step"]}}
+    )
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed and not state.undecided
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {"36.54", "30.86", "34.61", "28.66", "27.57"} <= {number for _, number in shown}
+
+
+@pytest.mark.slow
+def test_a_short_run_of_the_noise(tmp_path):
+    trees.cifar100(tmp_path / "data", per_class=30, classes=10)
+    overrides = [
+        f"data.root={tmp_path / 'data'}",
+        "data.val_size=20",
+        "epochs=1",
+        *CNN,
+    ]
+    overrides += ["schedule=constant"]
+    suite = short_suite("garcin2022_noise", ["noised"], overrides, vary={"loss.noise_std": [0.0, 1.0]})
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {("validation.top5", "19.38"), ("validation.top5", "94.24")} <= shown
+
+
+@pytest.mark.slow
+def test_a_short_run_of_lists_of_twenty(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    for part, count in {"train": 180, "test": 60}.items():
+        rows = torch.randn(count, 8, generator=generator)
+        save_embeddings(tmp_path / "data" / f"{part}.safetensors", rows, torch.arange(count) % 60)
+    methods = ["cross_entropy", "networks_k20_5050", "sinkhorn_k10_1090"]
+    overrides = [f"data.root={tmp_path / 'data'}", "data.val_fraction=0.3", "epochs=1", *SHORT]
+    suite = short_suite("petersen2022_imagenet21kp", methods, overrides)
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {("top20.micro", "85.49"), ("top10.micro", "79.33"), ("top20.micro", "85.33")} <= shown
