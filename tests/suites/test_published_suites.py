@@ -165,15 +165,8 @@ def rows_beside(folder: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_a_short_run_of_long_tails_by_steps(tmp_path):
-    trees.cifar10(tmp_path / "data", per_class=100)
-    methods = [
-        "cross_entropy",
-        "weight_normalization",
-        "post_hoc",
-        "post_hoc_fitted",
-        "adaptive",
-        "logit_adjusted",
-    ]
+    trees.cifar10(tmp_path / "data", per_class=40)
+    methods = ["cross_entropy", "weight_normalization", "post_hoc", "logit_adjusted"]
     overrides = [f"data.root={tmp_path / 'data'}", "steps=3", *CNN, "batch_size=64"]
     suite = short_suite(
         "menon2021_cifar_step", methods, overrides, vary={"set": {"cifar10_lt": ["data.profile=step"]}}
@@ -181,7 +174,7 @@ def test_a_short_run_of_long_tails_by_steps(tmp_path):
     state = run_suite(suite, tmp_path / "runs")
     assert not state.failed and not state.undecided
     shown = rows_beside(tmp_path / "runs" / suite.name)
-    assert {"36.54", "30.86", "34.61", "28.66", "27.57"} <= {number for _, number in shown}
+    assert {"36.54", "30.86", "28.66", "27.57"} <= {number for _, number in shown}
 
 
 @pytest.mark.slow
