@@ -93,7 +93,9 @@ def test_the_wheel_has_all_files_of_the_package(wheel):
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert "shortlist/serve/templates/page.html" in there and "shortlist/report/published.json" in there
+    assert (
+        "shortlist/serve/templates/page.html" in there and "shortlist/report/papers/menon2021.yaml" in there
+    )
     assert there <= packed
     assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
 

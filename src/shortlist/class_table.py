@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -11,10 +12,22 @@ from torch import Tensor
 from shortlist._files import write_text
 from shortlist._json import read_json
 
-__all__ = ["GROUPS", "ClassTable"]
+__all__ = ["GROUPS", "ClassTable", "group_names"]
 
 GROUPS = ("few", "medium", "many")
 """Groups of classes by their number of training examples."""
+
+
+def group_names(count_bins: Sequence[int] = ()) -> tuple[str, ...]:
+    """Return the names of the groups of classes: ``GROUPS``, or those of bins of training counts.
+
+    Example:
+        >>> group_names([10, 50])
+        ('up_to_10', 'up_to_50', 'over_50')
+    """
+    if not count_bins:
+        return GROUPS
+    return (*(f"up_to_{bound}" for bound in count_bins), f"over_{count_bins[-1]}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,11 +93,27 @@ class ClassTable:
             raise ValueError("the class table has no training counts: counts is empty")
         return torch.tensor(self.counts, dtype=torch.int64)
 
-    def groups(self, *, few_below: int = 20, many_above: int = 100) -> Tensor:
-        """Return each class's group by training count (c,): 0 few, 1 medium, 2 many (see ``GROUPS``)."""
+    def groups(self, *, few_below: int = 20, many_above: int = 100, count_bins: Sequence[int] = ()) -> Tensor:
+        """Return each class's group by training count (c,): 0 few, 1 medium, 2 many (see ``GROUPS``).
+
+        Args:
+            few_below: Classes with fewer training examples are in group 0.
+            many_above: Classes with more training examples are in group 2.
+            count_bins: In place of these three, the largest count of each group but the last (see
+                :func:`group_names`).
+
+        Example:
+            >>> table = ClassTable(names=("oak", "beech", "birch"), counts=(51, 50, 3))
+            >>> table.groups(count_bins=[10, 50]).tolist()
+            [2, 1, 0]
+        """
         if not 0 <= few_below <= many_above + 1:
             raise ValueError(f"few_below must be in [0, many_above + 1 = {many_above + 1}], got {few_below}")
+        if any(low >= high for low, high in pairwise(count_bins)):
+            raise ValueError(f"count_bins must rise, got {list(count_bins)}")
         counts = self.class_counts
+        if count_bins:
+            return torch.bucketize(counts, torch.tensor(list(count_bins)))
         return (counts >= few_below).long() + (counts > many_above).long()
 
     def parent_index(self, level: str) -> tuple[Tensor, tuple[str, ...]]:

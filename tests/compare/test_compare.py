@@ -441,6 +441,20 @@ def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
     assert found.best["top1.macro"].significant
 
 
+def test_groups_of_a_run_are_those_of_its_recipe(tmp_path):
+    bins = ("evaluation.count_bins=[10, 150]", "evaluation.ks=[1, 4]")
+    make_run(tmp_path / "plain", overrides=("name=plain", *bins))
+    make_run(tmp_path / "better", skill=2.0, overrides=("name=better", "loss=focal", *bins))
+    found = compare_runs([tmp_path], ["top1.up_to_10", "top4.micro", "sets.two.coverage.over_150"])
+    scores, target = Run(tmp_path / "better").load_scores("test")
+    small = [c for c, count in enumerate(TABLE.counts) if count <= 10]
+    means = [float((scores.argmax(1) == c)[target == c].double().mean()) for c in small]
+    (better,) = [row for row in found.rows if row.label == "better"]
+    assert better.metrics["top1.up_to_10"].value == pytest.approx(sum(means) / len(means))
+    assert found.best["top1.up_to_10"].test.startswith("bootstrap")
+    assert found.best["sets.two.coverage.over_150"].test.startswith("bootstrap")
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [

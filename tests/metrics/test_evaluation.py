@@ -67,6 +67,26 @@ def close(metric, value):
     return metric.value == pytest.approx(float(value), abs=1e-12)
 
 
+@pytest.mark.parametrize("num_resamples", [0, 50])
+def test_bins_of_training_counts_take_the_place_of_the_three_groups(num_resamples):
+    scores, target = rows_of()
+    bins = {"up_to_3": "hi", "up_to_20": "fg", "up_to_300": "bcde", "up_to_1000": "a", "over_1000": ""}
+    options = {"count_bins": [3, 20, 300, 1000], "ks": (2,), "num_resamples": num_resamples}
+    results = evaluate(scores, target, PREDICTORS, TABLE, **options)
+    assert list(results.groups) == list(bins)
+    assert [group.classes for group in results.groups.values()] == [len(names) for names in bins.values()]
+    hits = (scores.argsort(1, descending=True)[:, :2] == target[:, None]).any(1)
+    for name, members in bins.items():
+        means = [float(hits[target == TABLE.names.index(m)].double().mean()) for m in members if m != "i"]
+        metric = results.metrics()[f"top2.{name}"]
+        assert metric.value == (pytest.approx(sum(means) / len(means)) if means else None)
+        assert (metric.low is None) == (num_resamples == 0 or not means)
+    assert set(results.scores.topk) == {2}
+    assert Results.from_json(results.to_json()) == results
+    with pytest.raises(ValueError, match=r"count_bins must rise, got \[5, 5\]"):
+        evaluate(scores, target, PREDICTORS, TABLE, count_bins=[5, 5])
+
+
 @pytest.mark.parametrize("ties", ["against", "expected"])
 def test_values_are_those_of_the_functions(ties):
     scores, target = rows_of()

@@ -218,6 +218,16 @@ def test_about_states_command_cost_and_metrics(name):
     assert re.search(r"^Cost: ", about, re.M) and re.search(r"^Expected", about, re.M)
 
 
+@each_recipe
+def test_options_that_follow_the_authors_code_are_there(name):
+    named = re.findall(r"--set ([\w.]+=[\w.\[\],]+)", published(name).about)
+    named = [text.rstrip(".") for text in named if not re.search(r"=(DIR|LISTS|\.\.\.)", text)]
+    for text in named:
+        assert load_recipe(FOLDER / f"{name}.yaml", [text]) is not None, text
+    if "authors' code" in published(name).about and "differs" in published(name).about:
+        assert named
+
+
 # Data in the layouts on disk, small enough for a step.
 
 WNIDS = [f"n{1440764 + i:08d}" for i in range(12)]

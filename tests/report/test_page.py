@@ -5,6 +5,7 @@ from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -413,13 +414,44 @@ def test_published_metrics_stand_beside_ours(tmp_path):
     found = published_table(experiment)
     markup, sources = render("beside_published.html", section=found), found.sources
     ours = 100 * experiment.methods[0].metrics["top5.micro"].value
-    assert ">94.40<" in markup
+    assert ">94.4<" in markup and "± 0.1" in markup
+    assert "yes: outside of the published interval" in markup
     assert f">{ours - 94.4:+.1f}<" in markup
     assert "model.name small_cnn, there densenet40_40" in markup
     assert "ICML 2022" in sources[0]
     assert "Beside published results" in make_page([tmp_path / "a"], pictures=False)[0]
     simple_run(tmp_path / "b", {"data": {"name": "glyphs"}})
     assert "Beside published results" not in make_page([tmp_path / "b"], pictures=False)[0]
+
+
+def compared(values: list[float], published: dict) -> list[str]:
+    """Whether runs with these top-5 accuracies are told apart from each published number."""
+    recipe = make_recipe({"data": {"name": "cifar100", "root": "."}, **published})
+    results = [
+        SimpleNamespace(metrics=lambda value=value: {"top5.micro": Estimate(value)}) for value in values
+    ]
+    epochs = [{"val_top5": 0.5}, {"val_top5": 0.9446}, {"val_top1": 0.3}]
+    runs = [SimpleNamespace(recipe=recipe, results=one, epochs=epochs, is_limit=False) for one in results]
+    group = method("ours", runs, **{"top5.micro": Estimate(sum(values) / len(values))})
+    found = published_table(Experiment("cifar100", [group]))
+    return [f"{row[1]}: {row[3].text}: {row[5].text}" for row in found.table.rows]
+
+
+def test_published_intervals_and_tests_tell_apart():
+    noised = {"loss": {"name": "noised_topk", "k": 5, "noise_std": 0.2}, "model": {"name": "densenet40_40"}}
+    lines = compared([0.9434], noised)  # published 94.4 +- 0.1
+    assert "top5.micro: 94.3: no: inside the published interval" in lines
+    assert "top1.micro: -: the run has no top1.micro" in lines
+    assert "epoch_seconds: -: a run keeps no times: python -m papers epoch_time measures them" in lines
+    assert "top5.micro: 94.6: yes: outside of the published interval" in compared([0.9456], noised)
+    draws = {**noised, "loss": noised["loss"] | {"num_samples": 5}}
+    assert "validation.top5: 94.5: no interval published" in compared([0.9], draws)
+    softmax = {"model": {"name": "torchvision:resnet18"}}  # published 85.31, no interval, a t-test at 0.01
+    (line,) = [line for line in compared([0.8631, 0.8431, 0.8531], softmax) if "top5" in line]
+    assert line == "top5.micro: 85.3: no: p = 1, t-test of 3 runs at 0.01, as the paper's"
+    (line,) = [line for line in compared([0.90, 0.901, 0.899], softmax) if "top5" in line]
+    # t = (0.90 - 0.8531) / (0.001 / sqrt(3)) = 81.2 with 2 degrees of freedom: p = 0.00015
+    assert line == "top5.micro: 90.0: yes: p = 0.00015, t-test of 3 runs at 0.01, as the paper's"
 
 
 def method(label: str, runs=(), **metrics: Estimate) -> Group:

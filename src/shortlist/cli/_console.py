@@ -183,12 +183,19 @@ def _values(averages: Averages) -> list[str]:
     return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
 
 
-def metrics_table(results: Results, title: str) -> Table:
-    """Return a table of accuracies and coverages: over rows, over classes and by group of classes."""
+def metrics_table(
+    results: Results, title: str, *, group_words: str = "few: below 20, many: above 100"
+) -> Table:
+    """Return a table of accuracies and coverages: over rows, over classes and by group of classes.
+
+    Args:
+        results: The results.
+        title: Title of the table.
+        group_words: What the groups of classes are by training rows.
+    """
     groups = list(results.groups)
-    table = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", caption=_caption(results), caption_justify="left"
-    )
+    caption = _caption(results, group_words)
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", caption=caption, caption_justify="left")
     table.add_column("accuracy, coverage", overflow="fold")  # in a narrow window names wrap, numbers never
     for name in ("micro", "macro", *groups, "size"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -222,12 +229,12 @@ def node_lines(results: Results) -> list[str]:
     ]
 
 
-def _caption(results: Results) -> str:
+def _caption(results: Results, group_words: str) -> str:
     parts = [f"Percent of {results.rows} rows, ± half the {100 * results.level:g} % interval over rows"]
     parts.append("micro: over rows (exact interval), macro: over classes (interval by resampling)")
     parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
     if results.groups:
-        parts.append("few: below 20 training rows, many: above 100")
+        parts.append(f"groups by training rows ({group_words})")
     if results.absent_classes:
         parts.append(f"{results.absent_classes} classes have no rows and no part in macro metrics")
     return "; ".join(parts) + "."

@@ -23,6 +23,12 @@ File = Annotated[Path, typer.Argument(help="Suite file (YAML).", exists=True, di
 Out = Annotated[
     Path, typer.Option(help="Folder for the runs. They go to OUT/NAME, where NAME is the name of the suite.")
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change a key of every run: --set data.root=DIR. Can be repeated.", show_default=False
+    ),
+]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables in Markdown.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -30,6 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 @suite_app.command()
 def run(
     file: File,
+    override: Set = None,
     out: Out = Path("runs"),
     jobs: Annotated[int, typer.Option(help="Number of runs at the same time. They share the threads.")] = 1,
     allow_code: AllowCode = False,
@@ -46,7 +53,7 @@ def run(
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite
 
-    suite = load_suite(file)
+    suite = load_suite(file, override or [])
     if allow_code:
         look_here_for_code()
     with _watching(suite.name) as watch:
@@ -57,13 +64,17 @@ def run(
 
 @suite_app.command()
 def status(
-    file: File, out: Out = Path("runs"), markdown: AsMarkdown = False, as_json: AsJson = False
+    file: File,
+    override: Set = None,
+    out: Out = Path("runs"),
+    markdown: AsMarkdown = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
     from shortlist.suites.state import SuiteState
     from shortlist.suites.suite import load_suite
 
-    suite = load_suite(file)
+    suite = load_suite(file, override or [])
     if markdown and as_json:
         raise ValueError("only one of --markdown and --json can be given")
     state = SuiteState(suite, out.absolute() / suite.name)

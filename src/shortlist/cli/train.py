@@ -140,7 +140,8 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
         content = {"run": str(run.path), "kept_epoch": None if kept is None else kept.to_dict()}
         print_json(content | {"scores": words, "results": json.loads(results.to_json())})
         return
-    Console().print(metrics_table(results, f"Test rows of {run.path}"))
+    groups = run.recipe.evaluation.group_words
+    Console().print(metrics_table(results, f"Test rows of {run.path}", group_words=groups))
     for line in [*promise_lines(results), *node_lines(results)]:
         Console().print(line, soft_wrap=True, highlight=False)
     if kept is not None:
@@ -214,7 +215,9 @@ def calibrate(
     recipe = make_recipe(before.model_dump(), override or [])
     trained = {*CALIBRATED_KEYS, "name", "about"}
     if recipe.model_dump(exclude=trained) != before.model_dump(exclude=trained):
-        raise ValueError("--set may change adjust, predictors and novelty only: the rest needs a new run")
+        raise ValueError(
+            "--set may change adjust, predictors, novelty and evaluation only: the rest needs a new run"
+        )
     own = own_network(run.model_path, network)
     own = None if own is None else load_network(run, network=own)
     with warnings_as_lines():
@@ -294,6 +297,7 @@ def evaluate(
     if as_json:
         print(results.to_json())
     else:
-        Console().print(metrics_table(results, f"{split} rows of {run_folder}"))
+        groups = run.recipe.evaluation.group_words
+        Console().print(metrics_table(results, f"{split} rows of {run_folder}", group_words=groups))
         for line in [*promise_lines(results), *node_lines(results)]:
             Console().print(line, soft_wrap=True, highlight=False)

@@ -2,30 +2,37 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shortlist.class_table import GROUPS, ClassTable
+from shortlist.class_table import group_names
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
 from shortlist.metrics.names import predictor_of
 from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import RowNumbers, measure_rows
 from shortlist.runs.run import Run
 
-__all__ = ["RowQuestion", "RowReader", "compare_over_rows"]
+__all__ = ["RowQuestion", "RowReader", "RunClasses", "compare_over_rows"]
+
+
+class RunClasses(NamedTuple):
+    """How many classes a run has, and by name of a group which of them are in it, bool (c,)."""
+
+    number: int
+    groups: Mapping[str, Tensor]
 
 
 class RowReader:
     """A reader of test rows that reads each run only once, for any number of metrics."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[RowNumbers, ClassTable]] = {}
+        self._known: dict[Path, tuple[RowNumbers, RunClasses]] = {}
 
-    def __call__(self, path: Path) -> tuple[RowNumbers, ClassTable]:
+    def __call__(self, path: Path) -> tuple[RowNumbers, RunClasses]:
         """Return the numbers of a run's test rows, and its classes."""
         if path not in self._known:
             self._known[path] = _look(path)
@@ -72,21 +79,25 @@ def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _
         columns = [[_column(name, rows) for rows, _ in side] for side in sides]
     except Exception as error:  # any file of a run may be amiss, in any way
         return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
-    (rows, table), average = sides[0][0], name.rpartition(".")[2]
+    (rows, classes), average = sides[0][0], name.rpartition(".")[2]
     every = [one for side in sides for one in side]
     if any(not torch.equal(other.target, rows.target) for other, _ in every):
         return "no test: not the same test rows"
-    if average in GROUPS and any(not torch.equal(other.groups(), table.groups()) for _, other in every):
+    if average in classes.groups and not all(_same_group(average, classes, other) for _, other in every):
         return f"no test: not the same classes are {average}"
     if any(column is None for side in columns for column in side):
         return "no test: not a mean over test rows"
     values = [torch.stack([column for column in side if column is not None]) for side in columns]
-    if values[0].dtype == torch.bool and average not in ("macro", "balanced_error", *GROUPS):
+    if values[0].dtype == torch.bool and average not in ("macro", "balanced_error", *classes.groups):
         if len(values[0]) == len(values[1]) == 1:
             return mcnemar_test(values[0][0], values[1][0])
     first, second = (side.double().mean(0) for side in values)
-    pair = Pair(first, second, _classes(average, table))
-    return _Bootstrap(pair, rows.target, len(table), -1 if name == "balanced_error" else 1)
+    pair = Pair(first, second, _classes(average, classes))
+    return _Bootstrap(pair, rows.target, classes.number, -1 if name == "balanced_error" else 1)
+
+
+def _same_group(name: str, first: RunClasses, second: RunClasses) -> bool:
+    return name in second.groups and torch.equal(first.groups[name], second.groups[name])
 
 
 def _run_bootstraps(waiting: Sequence[_Bootstrap]) -> list[PairedTest | str]:
@@ -109,7 +120,7 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
     return first.num_classes == second.num_classes and torch.equal(first.target, second.target)
 
 
-def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
+def _look(path: Path) -> tuple[RowNumbers, RunClasses]:
     run = Run(path)
     (scores, target), table = run.score_blocks("test"), run.class_table
     predictors: dict[str, Any] = dict(run.predictors())
@@ -123,7 +134,11 @@ def _look(path: Path) -> tuple[RowNumbers, ClassTable]:
         ignore_index=-100,
         shown=run.shown(),
     )
-    return rows, table
+    names, groups = group_names(run.recipe.evaluation.count_bins), {}
+    if table.counts:
+        own = table.groups(**run.recipe.evaluation.groups)
+        groups = {name: own == number for number, name in enumerate(names)}
+    return rows, RunClasses(len(table), groups)
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
@@ -145,8 +160,8 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
     return rows.hits[predictor] if name.startswith(f"sets.{predictor}.coverage.") else None
 
 
-def _classes(average: str, table: ClassTable) -> Tensor | None:
+def _classes(average: str, classes: RunClasses) -> Tensor | None:
     """Return the classes whose means are averaged; None for a mean over rows."""
     if average in ("macro", "balanced_error"):
-        return torch.ones(len(table), dtype=torch.bool)
-    return table.groups() == GROUPS.index(average) if average in GROUPS else None
+        return torch.ones(classes.number, dtype=torch.bool)
+    return classes.groups.get(average)

@@ -191,6 +191,8 @@ def embeddings(
     long_tail: Profile | None = None,
     rho: float = 100.0,
     seed: int = 0,
+    images: str | None = None,
+    encoder: str | None = None,
 ) -> Splits:
     """Open a data set of embeddings that a frozen network made of it, held in memory.
 
@@ -211,11 +213,15 @@ def embeddings(
             smallest class has; validation and test splits stay as they are.
         rho: Imbalance of the long tail: the largest class count over the smallest.
         seed: Seed of the draws.
+        images: Name of the images, such as ``"imagenet"``: the files do not say it, and published numbers are
+            found by it. It changes nothing else.
+        encoder: Name of the network that made the embeddings, for the same use.
 
     Raises:
         FileNotFoundError: There is no training file.
         ValueError: A file is broken, lacks an array, or has a class that the class table lacks.
     """
+    del images, encoder  # for those who read the recipe
     root = Path(root)
     paths = embedding_files(root)
     if "train" not in paths:

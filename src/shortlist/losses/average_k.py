@@ -84,7 +84,7 @@ def average_k_loss(
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "A Two-Head Loss Function for Deep Average-K
-        Classification", 2023.
+        Classification", 2023, equation 15.
     """
     _check_heads(set_logits, proposal_logits)
     refuse_transforms("average_k_loss", set_logits, proposal_logits)

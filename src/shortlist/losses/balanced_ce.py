@@ -55,7 +55,7 @@ def balanced_ce_loss(
 
     References:
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
-        adjustment", ICLR 2021, equation 2.
+        adjustment", ICLR 2021, equation 4.
     """
     counts = counts_of(logits, class_counts, zero_counts)
     margins = Margins(factors=counts.sum() / counts)

@@ -60,7 +60,7 @@ def equalized_loss(
 
     References:
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
-        adjustment", ICLR 2021, equation 4. J. Tan et al., "Equalization Loss for Long-Tailed Object
+        adjustment", ICLR 2021, equation 6. J. Tan et al., "Equalization Loss for Long-Tailed Object
         Recognition", CVPR 2020.
     """
     _check_options(tau)

@@ -63,7 +63,7 @@ def logit_adjusted_adaptive_loss(
 
     References:
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
-        adjustment", ICLR 2021, equation 11 and section 5.
+        adjustment", ICLR 2021, equation 11 and section 6.2.
     """
     _check_options(tau, margin)
     counts = counts_of(logits, class_counts, zero_counts)

@@ -51,8 +51,8 @@ def noised_topk_loss(
         target: Class indices (n,), or class probabilities (n, c) over which the loss is averaged.
         k: Size of the short list, ``1 <= k < c``.
         noise_std: Standard deviation of the noise (epsilon in the paper), >= 0.
-        num_samples: Draws of the noise (M in the paper), or ``None`` for the exact expectation; see
-            :func:`shortlist.ops.perturbed_topk` for its error bound.
+        num_samples: Draws of the noise (B in the paper, M in the thesis), or ``None`` for the exact
+            expectation; see :func:`shortlist.ops.perturbed_topk` for its error bound.
         margin: By how much the true score must lead; a tensor (c,) for one margin per class.
         scale: Factor of the loss; for scores in [-1, 1] see ``imbalanced_noised_topk_loss``.
         noise: Standard normal noise (m, n, c) to use instead of fresh draws; a module uses it for each batch.
@@ -76,7 +76,8 @@ def noised_topk_loss(
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
-        for deep imbalanced classification", ICML 2022, equation 11 (balanced) and 12 (with margins).
+        for deep imbalanced classification", ICML 2022, equations 8 (the expectation), 10
+        (by draws) and 13 (with margins).
     """
     list_size = {"k": k, "num_classes": logits.shape[-1]}
     check_options(**list_size, noise_std=noise_std, num_samples=num_samples, margin=margin, scale=scale)

@@ -93,7 +93,7 @@ def ranked_topk_loss(
 
     References:
         F. Petersen, H. Kuehne, C. Borgelt, O. Deussen, "Differentiable Top-k Classification Learning", ICML
-        2022, equation 5 and section 4.
+        2022, equations 2 and 4, section 3.
     """
     _check_options(candidates, top1, method, steepness, comparator, art_lambda, wiring)
     chances = _check_distribution(distribution, per, logits)

@@ -61,7 +61,7 @@ def two_parameter_margin_loss(
 
     References:
         A. Menon, S. Jayasumana, A. Rawat, H. Jain, A. Veit, S. Kumar, "Long-tail learning via logit
-        adjustment", ICLR 2021, equation 12.
+        adjustment", ICLR 2021, section 5.3.
     """
     _check_options(tau_true, tau_others)
     counts = counts_of(logits, class_counts, zero_counts)

@@ -17,7 +17,7 @@ from shortlist._checks import (
     tensor_of,
     warn_of_probabilities,
 )
-from shortlist.class_table import GROUPS, ClassTable
+from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
 from shortlist.metrics.class_means import (
@@ -30,7 +30,6 @@ from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of,
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
 from shortlist.metrics.results import (
     Estimate,
-    GroupRows,
     ReliabilityBins,
     Results,
     ScoreResults,
@@ -39,7 +38,7 @@ from shortlist.metrics.results import (
 from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
-from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, tabulate
+from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import Promise, SetPredictor
 
 __all__ = ["evaluate", "results_of_rows"]
@@ -59,6 +58,7 @@ def evaluate(
     ties: Ties = "against",
     few_below: int = 20,
     many_above: int = 100,
+    count_bins: Sequence[int] = (),
     bins: int = 15,
     curve_max: int = 100,
     num_worst: int = 10,
@@ -93,6 +93,8 @@ def evaluate(
         ties: See :func:`topk_accuracy`.
         few_below: Classes with fewer training examples are in the group "few".
         many_above: Classes with more training examples are in the group "many".
+        count_bins: In place of these groups, the largest number of training examples of each group but the
+            last: ``[10, 50]`` gives "up_to_10", "up_to_50" and "over_50".
         bins: Number of bins of the calibration error.
         curve_max: Largest K of the top-K curve that is listed; its area is always over K = 1, ..., c.
         num_worst: Number of classes with the lowest coverage to list.
@@ -144,6 +146,7 @@ def evaluate(
         ties=ties,
         few_below=few_below,
         many_above=many_above,
+        count_bins=count_bins,
         **options,
         num_resamples=num_resamples,
         generator=generator,
@@ -162,6 +165,7 @@ def results_of_rows(
     ties: Ties = "against",
     few_below: int = 20,
     many_above: int = 100,
+    count_bins: Sequence[int] = (),
     bins: int = 15,
     curve_max: int = 100,
     num_worst: int = 10,
@@ -180,6 +184,8 @@ def results_of_rows(
         ties: The rule for ties that the rows were measured by.
         few_below: Classes with fewer training examples are in the group "few".
         many_above: Classes with more training examples are in the group "many".
+        count_bins: In place of these groups, the largest number of training examples of each group but the
+            last: ``[10, 50]`` gives "up_to_10", "up_to_50" and "over_50".
         bins: Number of bins of the calibration error.
         curve_max: Largest K of the top-K curve that is listed.
         num_worst: Number of classes with the lowest coverage to list.
@@ -191,10 +197,12 @@ def results_of_rows(
     ks = _check_options(
         c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
     )
-    groups = class_table.groups(few_below=few_below, many_above=many_above) if class_table.counts else None
+    names, groups = group_names(count_bins), None
+    if class_table.counts:
+        groups = class_table.groups(few_below=few_below, many_above=many_above, count_bins=count_bins)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     parents = {level: class_table.parent_index(level)[0] for level in class_table.parents}
-    columns, classes = _columns(rows, ks, ties, c), Classes(c, groups, parents)
+    columns, classes = _columns(rows, ks, ties, c), Classes(c, groups, parents, names)
     table = tabulate(columns, rows.target, classes, num_resamples=num_resamples, generator=generator)
     return Results(
         rows=len(rows.target),
@@ -206,11 +214,11 @@ def results_of_rows(
         activation=activation,
         level=LEVEL,
         num_resamples=num_resamples,
-        groups=_group_rows(groups, table.counts),
+        groups=group_rows(classes, table.counts),
         class_rows=tuple(table.counts.tolist()),
         scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
         sets={
-            name: _set_results(rows, table, name, groups, predictor, num_worst)
+            name: _set_results(rows, table, name, classes, predictor, num_worst)
             for name, predictor in predictors.items()
         },
     )
@@ -275,16 +283,6 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
     return columns
 
 
-def _group_rows(groups: Tensor | None, counts: Tensor) -> dict[str, GroupRows]:
-    """Count the classes, the classes with rows, and the rows of each group."""
-    if groups is None:
-        return {}
-    members = {name: counts[groups == number] for number, name in enumerate(GROUPS)}
-    return {
-        name: GroupRows(len(rows), int((rows > 0).sum()), int(rows.sum())) for name, rows in members.items()
-    }
-
-
 def _score_results(
     rows: RowNumbers, table: Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
 ) -> ScoreResults:
@@ -328,7 +326,7 @@ def _set_results(
     rows: RowNumbers,
     table: Table,
     name: str,
-    groups: Tensor | None,
+    classes: Classes,
     predictor: Predictor,
     num_worst: int,
 ) -> SetResults:
@@ -336,7 +334,10 @@ def _set_results(
     coverage, size = table.averages[f"hit {name}"], table.averages[f"size {name}"]
     promise = _measured_promise(table, name, predictor)
     asked = None if promise is None else promise.asked
-    by_group = {} if groups is None else {g: sizes[groups[rows.target] == i] for i, g in enumerate(GROUPS)}
+    by_group = {}
+    if classes.groups is not None:
+        own = classes.groups[rows.target]
+        by_group = {group: sizes[own == number] for number, group in enumerate(classes.group_names)}
     worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
     below = (None, None)
     if asked is not None:

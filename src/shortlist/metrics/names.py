@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 _AVERAGES = ("micro", "macro", "few", "medium", "many")
+_BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bounds
 _PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
 _OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall", "mean_level")
 _BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
@@ -36,8 +37,9 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
-    by_level = re.fullmatch(rf"sets\.(.+)\.{_BY_LEVEL}", name)
-    if name not in known and (by_level is None or by_level[1] not in predictors):
+    any_k = re.fullmatch(rf"top[1-9]\d*\.(?:{'|'.join(_AVERAGES)}|{_BINS})", name)
+    of_sets = re.fullmatch(rf"sets\.(.+)\.(?:{_BY_LEVEL}|(?:coverage|size)\.{_BINS})", name)
+    if name not in known and any_k is None and (of_sets is None or of_sets[1] not in predictors):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(

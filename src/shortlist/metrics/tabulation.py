@@ -10,10 +10,10 @@ from torch import Tensor
 from shortlist.class_table import GROUPS
 from shortlist.metrics.bootstrap import Resamples, interval, parent_weights, resample
 from shortlist.metrics.class_means import average_classes
-from shortlist.metrics.results import Averages, Estimate
+from shortlist.metrics.results import Averages, Estimate, GroupRows
 from shortlist.metrics.shares import clopper_pearson, effective_rows
 
-__all__ = ["LEVEL", "Classes", "Table", "estimate", "tabulate"]
+__all__ = ["LEVEL", "Classes", "Table", "estimate", "group_rows", "tabulate"]
 
 LEVEL = 0.95
 """Level of all intervals."""
@@ -28,6 +28,7 @@ class Classes:
     number: int
     groups: Tensor | None
     parents: Mapping[str, Tensor]
+    group_names: Sequence[str] = GROUPS
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ def tabulate(
     values = torch.stack([column.double() for column in columns.values()], dim=1)
     sums = values.new_zeros(classes.number, values.shape[1]).index_add_(0, target, values).T
     counts = torch.bincount(target, minlength=classes.number)
-    names = () if classes.groups is None else GROUPS
+    names = () if classes.groups is None else classes.group_names
     groups = torch.full((classes.number,), len(GROUPS)) if classes.groups is None else classes.groups
     parents = list(classes.parents.values())
-    means, draws = [_means(sums, counts, groups, parents)], {}
+    means, draws = [_means(sums, counts, groups, parents, len(names))], {}
     if num_resamples:
         found = resample(
             values,
@@ -85,9 +86,23 @@ def tabulate(
     return Table(counts, dict(zip(columns, sums, strict=True)), averages, by_parent, draws)
 
 
-def _means(sums: Tensor, counts: Tensor, groups: Tensor, parents: Sequence[Tensor]) -> Resamples:
+def group_rows(classes: Classes, counts: Tensor) -> dict[str, GroupRows]:
+    """Count the classes, the classes with rows, and the rows of each group."""
+    if classes.groups is None:
+        return {}
+    members = {name: counts[classes.groups == number] for number, name in enumerate(classes.group_names)}
+    return {
+        name: GroupRows(len(rows), int((rows > 0).sum()), int(rows.sum())) for name, rows in members.items()
+    }
+
+
+def _means(
+    sums: Tensor, counts: Tensor, groups: Tensor, parents: Sequence[Tensor], num_groups: int
+) -> Resamples:
     """Return the means of the rows as they are, in the form of a resample."""
     by_group = average_classes(sums, counts, average="group", groups=groups)
+    without_classes = max(0, num_groups - by_group.shape[-1])
+    by_group = torch.nn.functional.pad(by_group, (0, without_classes), value=math.nan)
     own, present = sums / counts.clamp_min(1), (counts > 0).double()
     by_level = [own @ parent_weights(present, parent) for parent in parents]
     return Resamples(

@@ -51,7 +51,7 @@ def perturbed_topk(
         k: Rank, ``1 <= k <= c``.
         noise_std: Standard deviation of the noise (epsilon in the paper); 0 gives the plain k-th largest
             score.
-        num_samples: Number of draws (M in the paper, 3 to 10 is usual), or ``None`` for the exact
+        num_samples: Number of draws (B in the paper, 3 to 10 is usual), or ``None`` for the exact
             expectation.
         noise: Standard normal noise (m, n, c) to use in place of m fresh draws.
         generator: Random generator of the draws, to repeat them.

@@ -21,7 +21,7 @@ __all__ = [
 
 RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices")
 """Keys of a recipe that do not change what a run computes."""
-CALIBRATED_KEYS = ("adjust", "predictors", "novelty")
+CALIBRATED_KEYS = ("adjust", "predictors", "novelty", "evaluation")
 """Keys of a recipe that are used after the training only."""
 
 

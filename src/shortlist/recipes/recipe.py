@@ -61,6 +61,7 @@ class Recipe(s.Section):
         None, description="left out: those of recipes.default_sets, once the number of classes is known"
     )
     novelty: s.NoveltySection | None = None
+    evaluation: s.EvaluationSection = s.EvaluationSection()
     epochs: s.Count = 10
     steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
     validate_every: s.Count = 1  # epochs; the last one always is

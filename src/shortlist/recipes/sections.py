@@ -23,6 +23,7 @@ __all__ = [
     "AdjustSection",
     "CalibrationSection",
     "DataSection",
+    "EvaluationSection",
     "HeadSection",
     "ModelSection",
     "NamedSection",
@@ -281,6 +282,40 @@ class NoveltySection(Section):
         if self.delta is not None and self.rule != "pooled":
             raise ValueError(f"delta goes with rule: pooled, got rule: {self.rule}")
         return self
+
+
+class EvaluationSection(Section):
+    """The metrics of the results: the K of top-K accuracies, and the groups of classes by training rows.
+
+    ``count_bins`` takes the place of the groups few, medium and many: the largest number of training rows of
+    each group but the last, so that ``[10, 50]`` gives ``top1.up_to_10``, ``top1.up_to_50`` and
+    ``top1.over_50``.
+    """
+
+    ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10]
+    few_below: Annotated[int, Field(ge=0, strict=True)] = 20
+    many_above: Annotated[int, Field(ge=0, strict=True)] = 100
+    count_bins: list[Count] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> "EvaluationSection":
+        if self.few_below > self.many_above + 1:
+            top = self.many_above + 1
+            raise ValueError(f"few_below must be at most many_above + 1 = {top}, got {self.few_below}")
+        if sorted(set(self.count_bins)) != self.count_bins:
+            raise ValueError(f"count_bins must rise, got {self.count_bins}")
+        return self
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Options of ``ClassTable.groups``."""
+        return self.model_dump(include={"few_below", "many_above", "count_bins"})
+
+    @property
+    def group_words(self) -> str:
+        """What the groups are, in words; the names of bins say it themselves."""
+        by_name = f"few: below {self.few_below}, many: above {self.many_above}"
+        return "by their number" if self.count_bins else by_name
 
 
 _PROVIDED = frozenset(

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.class_table import GROUPS, ClassTable
+from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics import ReliabilityBins
 
 __all__ = [
@@ -89,18 +90,21 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
     return found
 
 
-def size_histograms(sizes: Tensor, target: Tensor, class_table: ClassTable) -> dict[str, list[int]]:
+def size_histograms(
+    sizes: Tensor, target: Tensor, class_table: ClassTable, **bounds: Any
+) -> dict[str, list[int]]:
     """Count the sets with 0, 1, 2, ... classes, for the rows of each group of classes that has any.
 
-    All lists go up to the largest size. Without training counts there is one group, "all".
+    All lists go up to the largest size. Without training counts there is one group, "all". ``bounds`` are
+    options of ``ClassTable.groups``.
     """
     length = int(sizes.max()) + 1 if len(sizes) else 1
     if not class_table.counts:
         return {"all": sizes.bincount(minlength=length).tolist()}
-    group = class_table.groups()[target]
+    group = class_table.groups(**bounds)[target]
     return {
         name: sizes[group == number].bincount(minlength=length).tolist()
-        for number, name in enumerate(GROUPS)
+        for number, name in enumerate(group_names(bounds.get("count_bins", ())))
         if (group == number).any()
     }
 

@@ -95,8 +95,9 @@ def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
     guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
     pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
     sizes = {name: torch.cat([p.sizes[name] for p in passes]) for name in names}
+    bounds = method.runs[0].recipe.evaluation.groups
     return MethodRows(
-        histograms={name: size_histograms(sizes[name], target, table) for name in names},
+        histograms={name: size_histograms(sizes[name], target, table, **bounds) for name in names},
         pairs=pairs,
         pair_rows=[
             (_rows_taken_for(first, rows, *pair.classes), _rows_taken_for(first, rows, *pair.classes[::-1]))

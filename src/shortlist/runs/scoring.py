@@ -259,7 +259,8 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     if run.info().get("tuned") and recipe.calibration.rows == "shared":
         _note_choice(predictors)
     shown = run.shown(calibration.score_map)
-    results = evaluate(scores, target, predictors, run.class_table, shown=shown)
+    options = recipe.evaluation.model_dump()
+    results = evaluate(scores, target, predictors, run.class_table, shown=shown, **options)
     held_out = part == "test" and not validation_is_test(recipe)
     return results if held_out else without_measured(results)
 

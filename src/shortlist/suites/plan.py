@@ -211,7 +211,8 @@ def resolve(
     if not isinstance(suite.base, dict):
         raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)
-    overrides = [*cell.axis_overrides, *inherited, *cell.method.overrides, *point.overrides]
+    own = (*cell.method.overrides, *point.overrides, *suite.overrides)
+    overrides = [*cell.axis_overrides, *inherited, *own]
     for override in overrides:
         if override.partition("=")[0].strip() in ("seed", "name"):
             raise SuiteError(

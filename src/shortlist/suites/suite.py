@@ -1,6 +1,6 @@
 """The suite: methods, their grids and seeds on varied data, in one typed object and one YAML file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from shortlist._yaml import read_mapping
 from shortlist.metrics.names import default_metrics
+from shortlist.recipes.recipe import load_variant
 
 __all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
 
@@ -77,6 +78,7 @@ class Suite(_Part):
     grid: Grid = Field(default_factory=dict, description="of every method that trains, before its own")
     vary: dict[Name, list[Any] | dict[Name, list[str]]] = Field(default_factory=dict)
     methods: Annotated[dict[Name, Method], Field(min_length=1)]
+    overrides: list[str] = Field(default_factory=list, description="of every run, after all others")
     metrics: list[str] = Field(default_factory=default_metrics)
     baseline: Name | None = Field(None, description="the method that every other is tested against")
 
@@ -119,17 +121,25 @@ def _check_source(name: str, method: Method, methods: Mapping[str, Method]) -> N
         )
 
 
-def load_suite(path: str | Path) -> Suite:
+def load_suite(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
     """Read a suite from YAML; the base recipe may be in another file beside it.
+
+    Args:
+        path: Path of the suite. A method may name a ``variant`` of a base recipe in a file (see
+            :func:`~shortlist.recipes.recipe.load_variant`), whose overrides then come first.
+        overrides: Changes to every run, such as ``"data.root=data"``.
 
     Raises:
         SuiteError: With one line for each fault.
     """
     path = Path(path)
     try:
-        content = read_mapping(path)
+        content = dict(read_mapping(path))
+        if "methods" in content:
+            content["methods"] = _with_variants(path, content)
         if isinstance(content.get("base"), str):
             content["base"] = read_mapping(path.parent / content["base"])
+        content["overrides"] = [*content.get("overrides", ()), *overrides]
     except ValueError as error:
         raise SuiteError(str(error)) from error
     try:
@@ -137,6 +147,23 @@ def load_suite(path: str | Path) -> Suite:
     except ValidationError as error:
         lines = (_line(fault) for fault in error.errors())
         raise SuiteError(f"{path}: " + "\n".join(lines)) from error
+
+
+def _with_variants(path: Path, content: Mapping[str, Any]) -> Any:
+    """Return the methods with the overrides of the variants that they name."""
+    methods, base = content.get("methods"), content.get("base")
+    if not isinstance(methods, Mapping):
+        return methods  # a fault that is named later
+    found = {}
+    for name, method in methods.items():
+        if isinstance(method, Mapping) and "variant" in method:
+            if not isinstance(base, str):
+                raise SuiteError(f"{path}: methods.{name}.variant needs a base that is a file, got {base!r}")
+            first = load_variant(path.parent / base, str(method["variant"]))
+            rest = {key: value for key, value in method.items() if key != "variant"}
+            method = rest | {"overrides": [*first, *(rest.get("overrides") or ())]}
+        found[name] = method
+    return found
 
 
 def _line(fault: Any) -> str:

@@ -187,7 +187,8 @@ def validation_results(run: Run) -> Results:
             return run.results("val")
         (scores, target), predictors, table = run.score_blocks("val"), run.predictors(), run.class_table
         # nobody looks at intervals here
-        results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown())
+        options = run.recipe.evaluation.model_dump()
+        results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
         results = without_measured(results)
         run.save_results(results, "val")
         return results

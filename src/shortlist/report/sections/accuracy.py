@@ -36,8 +36,8 @@ def measure_accuracy(view: ExperimentView) -> Accuracy:
     tables = [method_table(caption, experiment.methods, score_columns(experiment), leaders)]
     columns = group_columns(experiment)
     if columns:
-        caption = "Macro accuracy in percent by training rows of the class: "
-        caption += "few below 20, medium to 100, many above."
+        words = experiment.first.recipe.evaluation.group_words
+        caption = f"Macro accuracy in percent by training rows of the class ({words})"
         tables.append(method_table(caption, experiment.methods, columns, leaders))
     drawing = _draw_curves(f"accuracy-{view.number}", experiment)
     return Accuracy(tables, _tests_table(leaders) if leaders else None, drawing)

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics.names import format_percent, format_points
+from shortlist.compare.significance import paired_t_test
+from shortlist.metrics import Estimate
+from shortlist.metrics.aggregation import mean_with_interval
+from shortlist.metrics.names import format_points
+from shortlist.report.find_published import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
-from shortlist.report.published import PublishedValue, find_published
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
+from shortlist.runs.finished import FinishedRun
 from shortlist.runs.groups import Group
 
 __all__ = ["BesidePublished", "measure_beside_published", "published_table"]
@@ -32,34 +36,96 @@ def published_table(experiment: Experiment) -> BesidePublished | None:
     for method in experiment.methods:
         recipe = method.runs[0].recipe.model_dump(mode="json")
         for value in [] if method.is_limit else find_published(recipe):
-            own = method.metrics.get(value.name)
-            if own is not None and own.value is not None:
-                source = _source(value)
-                if source not in sources:
-                    sources.append(source)
-                rows.append(_row(method, value, sources.index(source) + 1))
+            source = _source(value)
+            if source not in sources:
+                sources.append(source)
+            rows.append(_row(method, value, sources.index(source) + 1))
     if not rows:
         return None
-    heads = ["method", "metric", "published", "ours", "difference", "called there", "what is not the same"]
+    heads = ["method", "metric", "published", "ours", "difference", "told apart", "called there"]
     caption = "Published results and ours, in percent; the difference is ours less theirs, in points"
     if any(row[1] == "balanced_error" for row in rows):
         caption += " (of an error, less is better)"
-    return BesidePublished(Table(caption, heads, rows, words=(0, 1, 5, 6)), sources)
+    return BesidePublished(
+        Table(caption, [*heads, "what is not the same"], rows, words=(0, 1, 5, 6, 7)), sources
+    )
 
 
 def _source(value: PublishedValue) -> str:
-    note = f" ({value.experiment.note})" if value.experiment.note else ""
-    return f"{value.experiment.name}: {value.experiment.source}{note}"
+    table = value.table
+    number = f"table {table.table}" if table.table[0].isdigit() else table.table
+    note = f" ({table.note})" if table.note else ""
+    runs = f", mean of {table.runs} runs" if table.runs else ""
+    return f"{table.name}: {table.source}, {number}{runs}{note}"
 
 
 def _row(method: Group, value: PublishedValue, number: int) -> list[object]:
-    own = method.metrics[value.name]
+    numbers = _own_numbers(method, value.name)
+    own = _estimate(method, value.name, numbers)
+    share = value.table.unit == "%"
+    difference = "-"
+    if own is not None and own.value is not None:
+        gap = own.value - value.value
+        difference = format_points(gap) if share else f"{gap:+.1f} {value.table.unit}"
     return [
         f"{method.label} [{number}]",
         value.metric,
-        format_percent(value.value, 2),
-        metric_cell(own),
-        "-" if own.value is None else format_points(own.value - value.value),
+        _printed(value),
+        metric_cell(own, share=share),
+        difference,
+        Cell(_told_apart(value, own, numbers), style="long"),
         value.method,
         Cell("; ".join(value.departures) or "nothing known", style="long"),
     ]
+
+
+def _printed(value: PublishedValue) -> Cell:
+    number, unit = value.number, "" if value.table.unit == "%" else f" {value.table.unit}"
+    half = "" if number.half is None else f"± {number.half:.{number.digits}f}"
+    return Cell(f"{number.value:.{number.digits}f}{unit}", half)
+
+
+def _own_numbers(method: Group, name: str) -> list[float]:
+    """Return the metric of each run, as far as it is known."""
+    found = [_own_number(run, name) for run in method.runs]
+    return [number for number in found if number is not None]
+
+
+def _own_number(run: FinishedRun, name: str) -> float | None:
+    """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs."""
+    start, _, metric = name.partition(".")
+    if start == "validation":
+        return max((epoch[f"val_{metric}"] for epoch in run.epochs if f"val_{metric}" in epoch), default=None)
+    estimate = run.results.metrics().get(name)
+    return None if estimate is None else estimate.value
+
+
+def _estimate(method: Group, name: str, numbers: Sequence[float]) -> Estimate | None:
+    if not name.startswith("validation."):
+        return method.metrics.get(name)
+    return mean_with_interval(numbers) if numbers else None
+
+
+def _told_apart(value: PublishedValue, own: Estimate | None, numbers: Sequence[float]) -> str:
+    """Say whether our number differs from the published one, by the paper's test or its interval."""
+    if own is None or own.value is None:
+        return _why_missing(value)
+    level = value.table.t_test_level
+    if level is not None and len(numbers) > 1:
+        p = paired_t_test(numbers, [value.value] * len(numbers)).p_value
+        said = "yes" if p < level else "no"
+        return f"{said}: p = {p:.2g}, t-test of {len(numbers)} runs at {level:g}, as the paper's"
+    number = value.number
+    if number.half is None:
+        return "no interval published"
+    off = abs(round(100 * own.value, number.digits) - number.value)
+    inside = off <= number.half + 1e-9
+    return "no: inside the published interval" if inside else "yes: outside of the published interval"
+
+
+def _why_missing(value: PublishedValue) -> str:
+    if value.name == "epoch_seconds":
+        return "a run keeps no times: python -m papers epoch_time measures them"
+    if value.name.startswith("validation."):
+        return "the epochs of the run were chosen by another metric"
+    return f"the run has no {value.name}"

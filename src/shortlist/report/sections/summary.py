@@ -57,7 +57,8 @@ def overview_sentence(experiment: Experiment) -> str:
     text += f"{count(results.classes, 'class', 'classes')}, {count(results.rows, 'test row')}."
     if results.groups:
         parts = [f"{group.classes:,} {name}" for name, group in results.groups.items()]
-        text += f" Classes by training rows: {', '.join(parts)} (few: below 20, many: above 100)."
+        words = experiment.first.recipe.evaluation.group_words
+        text += f" Classes by training rows: {', '.join(parts)} ({words})."
     if results.absent_classes:
         absent = count(results.absent_classes, "class has", "classes have")
         text += f" {absent} no test rows and no part in macro metrics."
