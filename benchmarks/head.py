@@ -115,7 +115,7 @@ def compare_losses(given: argparse.Namespace) -> None:
         print(f"{name:20}{held:8.1f}{own_held:11.1f}{took:12.2f}{own_took:11.2f}", flush=True)
 
 
-class AllRows(torch.autograd.Function):
+class _AllRows(torch.autograd.Function):
     """The features of all processes, of equally many rows each; the gradient is summed over them."""
 
     @staticmethod
@@ -131,7 +131,7 @@ class AllRows(torch.autograd.Function):
         return gradient.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-class SplitCrossEntropy(torch.autograd.Function):
+class _SplitCrossEntropy(torch.autograd.Function):
     """The mean cross-entropy of rows whose scores are divided among the processes by classes."""
 
     @staticmethod
@@ -176,8 +176,8 @@ def shard_steps(rank: int, given: argparse.Namespace, folder: str) -> None:
 
     def divided() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            scores = shard(AllRows.apply(inputs[mine].requires_grad_()))
-        return SplitCrossEntropy.apply(scores, target, first)  # type: ignore[return-value]
+            scores = shard(_AllRows.apply(inputs[mine].requires_grad_()))
+        return _SplitCrossEntropy.apply(scores, target, first)  # type: ignore[return-value]
 
     values, times = [], []
     for forward in (copied, divided):
