@@ -24,9 +24,9 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from measure import peak_bytes
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
@@ -220,7 +220,7 @@ def main() -> None:
         compare_losses(given)
         return
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(shard_steps, (given, str(Path(folder))), nprocs=2, start_method="spawn")
+        spawn(shard_steps, (given, str(Path(folder))), nprocs=2)
 
 
 if __name__ == "__main__":

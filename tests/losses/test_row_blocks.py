@@ -69,6 +69,7 @@ def test_small_gradients_of_float16_are_scaled_before_they_are_rounded(divided):
     divided(True)
     scores = torch.tensor([[0.0, -18.4]], dtype=torch.float16, requires_grad=True)
     (2.0**16 * call_loss(torch.nn.CrossEntropyLoss(), scores, torch.tensor([0]), torch.arange(1))).backward()
+    assert scores.grad is not None
     assert float(scores.grad[0, 1]) == pytest.approx(2**16 * torch.tensor(-18.4).exp().item(), rel=0.01)
 
 
