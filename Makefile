@@ -65,6 +65,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/predictors.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/head.py --rows 96
 	$(BIN)/python benchmarks/model.py
 	$(BIN)/python benchmarks/index.py --rows 100000
 	$(BIN)/python benchmarks/growth.py --rows 1000 --spreads 3

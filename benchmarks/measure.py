@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["Batch", "Loss", "Timing", "compare", "make_pool", "peak_memory"]
+__all__ = ["Batch", "Loss", "Timing", "compare", "make_pool", "peak_bytes", "peak_memory"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -107,11 +107,12 @@ def peak_memory(loss: Loss, pool: list[Batch]) -> float:
         batch.scores.grad = None
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             loss(batch.scores, batch.target).backward()
-        peaks.append(_peak_bytes(profiler) / batch.scores.nbytes)
+        peaks.append(peak_bytes(profiler) / batch.scores.nbytes)
     return max(peaks)
 
 
-def _peak_bytes(profiler: profile) -> int:
+def peak_bytes(profiler: profile) -> int:
+    """Most bytes that were held at once by what was allocated during a profile with memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))

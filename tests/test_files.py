@@ -1,4 +1,5 @@
 import os
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -41,3 +42,15 @@ def test_a_lock_that_is_no_file_is_named_and_not_waited_for(tmp_path):
         with lock_folder(tmp_path, ValueError("in use")):
             pass
     assert not (tmp_path / "made elsewhere").exists()
+
+
+@pytest.mark.errors
+def test_a_lock_can_be_waited_for(tmp_path, monkeypatch):
+    holder = ExitStack()
+    holder.enter_context(lock_folder(tmp_path, ValueError("in use")))
+    with pytest.raises(ValueError, match="in use"), lock_folder(tmp_path, ValueError("in use")):
+        pass
+    monkeypatch.setattr("shortlist._files.time.sleep", lambda seconds: holder.close())
+    with lock_folder(tmp_path, ValueError("in use"), wait=60):
+        with pytest.raises(ValueError, match="in use"), lock_folder(tmp_path, ValueError("in use")):
+            pass

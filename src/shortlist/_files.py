@@ -12,6 +12,7 @@ import secrets
 import shutil
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -135,12 +136,13 @@ def sweep_below(folder: str | Path) -> None:
 
 
 @contextmanager
-def lock_folder(folder: str | Path, in_use: Exception) -> Iterator[None]:
+def lock_folder(folder: str | Path, in_use: Exception, *, wait: float = 0.0) -> Iterator[None]:
     """Keep other processes out of a folder by the file ``.lock`` in it; the lock ends with the process.
 
     Args:
         folder: The folder, which must exist.
         in_use: Error to raise if another process has the lock.
+        wait: Seconds to wait for it before.
 
     Raises:
         ValueError: If ``.lock`` is a pipe or a device, which to open may wait for ever, or a link to nothing,
@@ -152,11 +154,20 @@ def lock_folder(folder: str | Path, in_use: Exception) -> Iterator[None]:
     elif path.is_symlink():
         raise ValueError(f"{path} is a link to a file that does not exist: remove it")
     with path.open("a") as lock:  # not "w": it may be a link to a file of somebody's
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise in_use from None
+        deadline = time.monotonic() + wait
+        while not _can_lock(lock.fileno()):
+            if time.monotonic() >= deadline:
+                raise in_use
+            time.sleep(0.1)
         yield
+
+
+def _can_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -97,9 +97,9 @@ def train(
     from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
     from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import load_recipe, make_recipe
-    from shortlist.training.fit import is_first_process
     from shortlist.training.fit import resume as resume_run
     from shortlist.training.fit import train as train_run
+    from shortlist.training.processes import is_first_process
 
     changes = list(override or []) + ([f"devices={devices}"] if devices is not None else [])
     if resume is not None and (recipe is not None or variant is not None or changes or out is not None):
@@ -120,7 +120,7 @@ def train(
         look_here_for_code()
     try:
         with progress_report() as report, warnings_as_lines():
-            run = go(progress=report, allow_code=allow_code)
+            run = go(progress=report if is_first_process() else _silent, allow_code=allow_code)
     except SystemExit as stop:  # how Lightning leaves after a signal; of SIGTERM without a code
         if folder.exists():
             words = f"stopped; to go on: shortlist train --resume {shlex.quote(str(folder))}"
@@ -129,6 +129,10 @@ def train(
         raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
     if is_first_process():
         _print_results(run, as_json=as_json)
+
+
+def _silent(*_: object) -> None:
+    """Leave it to the first process to tell the progress."""
 
 
 def _print_results(run: "Run", *, as_json: bool) -> None:

@@ -1,11 +1,14 @@
 """Losses of class scores. Each is a function, a module of the same name, and a key of ``LOSSES``."""
 
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from shortlist._checks import check_choice
-from shortlist.losses._contract import ScoreMeaning
+from shortlist.losses._contract import ScoreMeaning, class_loss
+from shortlist.losses._row_blocks import has_many_scores
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
 from shortlist.losses.average_k import AverageKLoss, average_k_loss
 from shortlist.losses.balanced_ce import BalancedCELoss, balanced_ce_loss
@@ -140,4 +143,13 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
     needs = getattr(loss, "needs", frozenset())
     if "sample_ids" in needs:
         return loss(output, target, rows)
+    if _is_plain_cross_entropy(loss) and isinstance(output, Tensor) and has_many_scores(output):
+        row_loss = partial(cross_entropy, reduction="none", label_smoothing=loss.label_smoothing)
+        options: dict[str, Any] = {"ignore_index": loss.ignore_index, "reduction": loss.reduction}
+        return class_loss(output, target, row_loss, None, weight=loss.weight, **options)
     return loss(tuple(output) if "two_heads" in needs else output, target)
+
+
+def _is_plain_cross_entropy(loss: nn.Module) -> TypeGuard[nn.CrossEntropyLoss]:
+    """Return whether a loss is PyTorch's, and its mean is that of its rows, weighted by their classes."""
+    return type(loss) is nn.CrossEntropyLoss and (loss.weight is None or loss.label_smoothing == 0)

@@ -18,6 +18,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
+from shortlist.losses._row_blocks import has_many_scores, rows_by_blocks
 from shortlist.priors import as_counts, usable_counts
 
 __all__ = [
@@ -105,8 +106,11 @@ def class_loss(
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
+    whole: bool = False,
 ) -> Tensor:
     """Apply a row loss with the meaning of ``torch.nn.functional.cross_entropy``.
+
+    Very many scores go through the row loss some rows at a time.
 
     Args:
         logits: Scores (n, c), any floating type; half precision is computed in float32.
@@ -118,12 +122,17 @@ def class_loss(
         weight: Weight (c,) of each class.
         ignore_index: Rows with this target are ignored.
         reduction: Weighted mean over the rows, sum, or none.
+        whole: Whether the row loss has something for each row of the batch, which must not be divided then.
     """
     check_scores(logits)
     check_reduction(reduction)
     if weight is not None:
         check_class_vector("weight", weight, num_classes=logits.shape[1])
-    logits = promote(logits)
+    of_classes = isinstance(target, Tensor) and not target.is_floating_point()
+    if of_classes and not whole and has_many_scores(logits):
+        row_loss = functools.partial(rows_by_blocks, row_loss)
+    else:
+        logits = promote(logits)
     if isinstance(target, Tensor) and target.is_floating_point():
         return reduce_rows(_mean_over_classes(logits, target, class_losses, weight), reduction)
     if check_target(target, logits, ignore_index=ignore_index) and weight is None:

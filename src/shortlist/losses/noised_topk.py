@@ -93,7 +93,14 @@ def noised_topk_loss(
         return scale * (lead + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
 
     return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
+        logits,
+        target,
+        row_loss,
+        class_losses,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        whole=noise is not None,
     )
 
 

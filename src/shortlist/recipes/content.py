@@ -19,7 +19,7 @@ __all__ = [
     "training_hash",
 ]
 
-RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices")
+RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices", "num_nodes")
 """Keys of a recipe that do not change what a run computes."""
 CALIBRATED_KEYS = ("adjust", "predictors", "novelty", "evaluation")
 """Keys of a recipe that are used after the training only."""

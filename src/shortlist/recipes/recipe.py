@@ -69,7 +69,8 @@ class Recipe(s.Section):
     seed: int = Field(0, ge=0, lt=2**31, strict=True)  # of which the loaders make numbers of 64 bits
     precision: Literal["32", "16-mixed", "bf16-mixed", "64"] = "32"
     accelerator: str = "auto"
-    devices: s.Count = 1
+    devices: s.Count = 1  # of each machine
+    num_nodes: s.Count = 1  # machines
     workers: int = Field(0, ge=0, strict=True)
     loggers: list[str] = Field(default_factory=lambda: ["csv"])
 

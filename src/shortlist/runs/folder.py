@@ -122,10 +122,14 @@ class RunFolder:
             raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this folder; the lock ends with the process."""
+    def locked(self, *, wait: float = 0.0) -> Iterator[None]:
+        """Keep other processes from training in this folder; the lock ends with the process.
+
+        Args:
+            wait: Seconds to wait for another process that has the lock.
+        """
         in_use = RunError(f"{self.path} is in use: another process is working in it")
-        with lock_folder(self.path, in_use):
+        with lock_folder(self.path, in_use, wait=wait):
             sweep(self.path.parent)
             sweep_below(self.path)
             yield

@@ -23,8 +23,8 @@ from shortlist.model.files import (
     write_promises,
 )
 from shortlist.predictors import Promise, SetPredictor
-from shortlist.recipes.content import training_hash
-from shortlist.recipes.default_sets import complete_recipe
+from shortlist.recipes.content import recipe_hash, training_hash
+from shortlist.recipes.default_sets import complete_recipe, without_default_predictors
 from shortlist.recipes.places import with_absolute_places
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 from shortlist.runs.folder import RunError, RunFolder, versions
@@ -91,6 +91,13 @@ class Run(RunFolder):
     def recipe(self) -> Recipe:
         """The resolved recipe."""
         return load_recipe(self.checked("recipe.yaml"))
+
+    def has_recipe(self, recipe: Recipe) -> bool:
+        """Return whether the run is that of a recipe, which may leave the default predictors out."""
+        wanted, own = with_absolute_places(recipe), self.recipe
+        if wanted.predictors is None:
+            own = without_default_predictors(own)
+        return recipe_hash(wanted) == recipe_hash(own)
 
     def complete_recipe(self, recipe: Recipe, num_classes: int) -> Recipe:
         """Write what is known now into the recipe of a run that begins: default predictors, moved data."""

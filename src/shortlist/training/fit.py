@@ -1,6 +1,5 @@
 """Run a recipe: train, keep the best epoch, score, calibrate, evaluate."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,15 +16,13 @@ from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import make_model, score_run
 from shortlist.training.module import SetClassifier
+from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun
 from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
 
-__all__ = ["is_first_process", "resume", "train"]
+__all__ = ["resume", "train"]
 
-
-def is_first_process() -> bool:
-    """Return whether this process writes the files that are written once."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+_PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
 
 
 def train(
@@ -41,23 +38,36 @@ def train(
     Args:
         recipe: Recipe to run.
         folder: Run folder to make; it must not exist. It is removed again if the run fails before the first
-            epoch ends, since there is nothing to resume.
+            epoch ends, since there is nothing to resume. Under torchrun, which gives the same command again
+            after it has lost a process, a run of the same recipe goes on.
         progress: Function that is called with (what, done, of how many, metrics) as the run proceeds.
         test: Whether to evaluate the test rows; their scores are saved in any case.
         allow_code: Whether to run code that the recipe names (a network or a logger by
             ``package.module:function``); see ``SECURITY.md``. Code that the user's settings trust always may.
     """
     check_code(recipe, allow_code=allow_code)
-    if not is_first_process():
-        return _proceed(Run(folder), recipe, progress, test)
-    if Path(folder).exists():
-        _check_data(recipe, folder, progress)
-    run = Run.create(folder, recipe)
-    try:
-        return _proceed(run, recipe, progress, test)
-    except Exception:
-        run.discard_if_untrained()
-        raise
+    with connected(recipe):
+        if not is_first_process():
+            return _follow(Run(folder), recipe, progress)
+        if is_torchrun() and (run := _begun_before(folder, recipe)) is not None:
+            return _proceed(run, run.recipe, progress, test)
+        if Path(folder).exists():
+            _check_data(recipe, folder, progress)
+        run = Run.create(folder, recipe)
+        try:
+            return _proceed(run, recipe, progress, test)
+        except Exception:
+            run.discard_if_untrained()
+            raise
+
+
+def _begun_before(folder: str | Path, recipe: Recipe) -> Run | None:
+    """Open a run of the same recipe, if there is one: torchrun has started its processes again."""
+    if not Path(folder).exists():
+        return None
+    run = Run.open(folder)
+    run.check_recipe()
+    return run if run.has_recipe(recipe) else None
 
 
 def resume(
@@ -78,7 +88,17 @@ def resume(
     run.check_recipe()
     recipe = moved(run.recipe, data)
     check_code(recipe, allow_code=allow_code)
-    return _proceed(run, recipe, progress, test)
+    with connected(recipe):
+        if not is_first_process():
+            return _follow(run, recipe, progress)
+        return _proceed(run, recipe, progress, test)
+
+
+def _follow(run: Run, recipe: Recipe, progress: Progress | None) -> Run:
+    """Join the first process in the training, if that is not over yet."""
+    if decided_by_first(lambda: not (run.path / "run.json").is_file() or run.state == "started"):
+        _fit(run, recipe, build_parts(recipe, progress=_plain(progress)), progress)
+    return run
 
 
 def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -> None:
@@ -95,13 +115,9 @@ def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -
 
 
 def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
-    """Do what is left of a run whose recipe names no code, or such as may be run."""
-    if not is_first_process():
-        if not (run.path / "run.json").is_file() or run.state == "started":  # else there is nobody to join
-            _fit(run, recipe, build_parts(recipe, progress=_plain(progress)), progress)
-        return run
-    with run.locked():
-        begun = run.state == "started"
+    """Do what is left of a run whose recipe names no code, or such as may be run, as the first process."""
+    with run.locked(wait=_PATIENCE if is_torchrun() else 0.0):  # which a lost process may hold for a moment
+        begun = decided_by_first(lambda: run.state == "started")
         lost = find_lost(run) if run.state == "finished" else []
         if run.state == "finished" and not lost:
             return run

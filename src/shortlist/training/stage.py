@@ -29,6 +29,7 @@ from shortlist.training.callbacks import (
     WholeCheckpoints,
 )
 from shortlist.training.module import SetClassifier
+from shortlist.training.processes import same_everywhere
 
 __all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "run_stage"]
 
@@ -82,6 +83,7 @@ def run_stage(
     last = run.path / stage.folder / "last.ckpt"
     # a resumed loader starts before it is told its epoch
     first_epoch = read_checkpoint(last)["epoch"] + 1 if last.is_file() else 0
+    same_everywhere(f"the first epoch after {last}", first_epoch)
     settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
     loaders = _Loaders(
         lambda: training_loader(
@@ -135,7 +137,8 @@ def _trainer(
             default_root_dir=run.path,
             accelerator=recipe.accelerator,
             devices=recipe.devices,
-            strategy="ddp" if recipe.devices > 1 else "auto",
+            num_nodes=recipe.num_nodes,
+            strategy="ddp" if recipe.devices * recipe.num_nodes > 1 else "auto",
             precision=recipe.precision,  # type: ignore[arg-type]
             callbacks=callbacks,
             logger=_loggers(run, recipe),
