@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist._files import lock_folder
-from shortlist.engine.blocks import Block, padded, read_blocks
+from shortlist.engine.blocks import IMAGES, Block, padded, read_blocks
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import PartInfo, finished_part, model_key, predictor_key, write_part, write_scores
@@ -22,7 +22,7 @@ from shortlist.model import Model, network_by_name
 __all__ = ["ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
 
 KEEP = 64
-_IMAGES, _ROWS = 32, 256  # rows that go through the network at a time: of images, of prepared inputs
+_ROWS = 256  # prepared inputs that go through the network at a time
 
 Progress = Callable[[int, int], None]
 
@@ -94,7 +94,7 @@ def score_shard(
     rows = shard.open()
     _check_targets(rows.targets, len(model.classes), shard.name)
     target = torch.tensor(rows.targets, dtype=torch.int64)
-    size = _IMAGES if rows.inputs is None else _ROWS
+    size = IMAGES if rows.inputs is None else _ROWS
     read: list[int] = []
     errors: dict[int, str] = {}
     parts: list[Columns] = []

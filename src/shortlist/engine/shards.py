@@ -39,14 +39,14 @@ class ShardRows:
     Args:
         ids: Id of each row, by which people find it again.
         targets: Class index of each row; -100 where it is not known.
-        content: Function from the number of a row to the bytes of an image file, or to a prepared tensor. It
-            raises a ``ValueError`` for a row that cannot be read, and may be called from several threads.
-        inputs: All prepared inputs (n, ...), where they are in memory anyway.
+        content: Function from the number of a row to the bytes of an image file. It raises a ``ValueError``
+            for a row that cannot be read, and may be called from several threads.
+        inputs: All prepared inputs (n, ...), if the rows are no images.
     """
 
     ids: Sequence[str]
     targets: Sequence[int]
-    content: Callable[[int], bytes | Tensor]
+    content: Callable[[int], bytes]
     inputs: Tensor | None = None
 
 
@@ -176,7 +176,11 @@ class EmbeddingShard:
             raise ValueError(f"{self.path} cannot be read: {error}") from error
         stem = os.path.basename(self.path).removesuffix(".safetensors")
         ids = [f"{stem}:{row}" for row in range(self.start, self.stop)]
-        return ShardRows(ids, targets or [UNKNOWN] * len(ids), inputs.__getitem__, inputs)
+        return ShardRows(ids, targets or [UNKNOWN] * len(ids), _no_image, inputs)
+
+
+def _no_image(_: int) -> bytes:
+    raise ValueError("embeddings have no images")
 
 
 def class_index(label: str | int | None, index: Mapping[str, int]) -> int:
