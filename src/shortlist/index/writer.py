@@ -83,7 +83,7 @@ class IndexWriter:
 
     def was_deleted(self, class_index: int, digest: bytes) -> bool:
         """Return whether an image was deleted, and not appended again since."""
-        return (class_index, digest.rstrip(b"\0")) in self._contents.deleted_keys
+        return self._contents.was_deleted(class_index, digest)
 
     def append(self, rows: NewRows, *, seen: np.ndarray = _NOTHING_SEEN) -> list[str]:
         """Add images in one step, and return their ids in the order of the rows.
