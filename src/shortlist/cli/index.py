@@ -1,5 +1,6 @@
 """``shortlist index``: keep the known images of each class, to show those most like a photo."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -99,6 +100,11 @@ class _Place(NamedTuple):
     workers: int | None
 
 
+def _usual_workers(slow: bool) -> int:
+    """One for each core, or one: small pictures in memory are done before another process has begun."""
+    return (os.cpu_count() or 1) if slow else 1
+
+
 def _build(
     path: Path,
     images: Path | None,
@@ -108,7 +114,6 @@ def _build(
     place: _Place,
     data: Path | None,
 ) -> dict[str, Any]:
-    import os
     from dataclasses import asdict
 
     import torch
@@ -136,14 +141,12 @@ def _build(
             )
         else:
             source = source_of_images(images, loaded)
-        # small pictures in memory are embedded before another process would have begun
-        several = isinstance(source, FileSource) and device == "cpu"
         counts = build_index(
             loaded,
             source,
             folder,
             max_per_class=max_per_class,
-            workers=place.workers or ((os.cpu_count() or 1) if several else 1),
+            workers=place.workers or _usual_workers(isinstance(source, FileSource) and device == "cpu"),
             engine=engine,
             load=opened.open,
             progress=lambda done, total: report("embedding", done, total, {}),
