@@ -1,18 +1,19 @@
 """What scoring, calibrating and evaluating many rows will take: measured on few rows, extrapolated to many.
 
-For each number of classes, a process scores rows of embeddings by a linear head, and another one calibrates
-AverageK and Conformal on them, and evaluates. The time of a row is the difference between two numbers of
-rows, so that starting has no part in it; it is the processor's, on one thread. Time grows with the rows, and
-memory only in ``evaluate``. The table is in docs/cluster.md.
+For each number of classes, a process scores rows of embeddings by a linear head. Another one calibrates
+AverageK and Conformal on what was scored, and evaluates it; this depends on the rows and hardly on the
+classes, so it is measured with the fewest classes and the most rows. The cost of a row is the difference
+between two numbers of rows, so that starting has no part in it; times are the processor's, on one thread. The
+memory of a worker does not grow with the rows, that of ``evaluate`` does. The table is in docs/cluster.md.
 
-    python benchmarks/sizing.py   # three minutes
+    python benchmarks/sizing.py   # two minutes on a quiet machine
 """
 
 import argparse
 import multiprocessing
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,56 +24,26 @@ SAMPLES = {1_000: (16_384, 98_304), 10_000: (4_096, 16_384), 50_000: (2_048, 6_1
 """By number of classes, the two numbers of rows that are measured."""
 _RESAMPLES = (20, 120)  # of intervals, whose time grows with them
 
-
-@dataclass(frozen=True)
-class Costs:
-    """What was measured with some number of classes.
-
-    Args:
-        score: Seconds of a core for a row.
-        calibrate: The same.
-        evaluate: The same, without intervals.
-        resample: The same, for one resample of the intervals.
-        worker: Bytes of a process that scores, at most.
-        row: Bytes of a row in ``evaluate``.
-    """
-
-    score: float
-    calibrate: float
-    evaluate: float
-    resample: float
-    worker: float
-    row: float
+Numbers = dict[str, float]
+"""Seconds of the processor and bytes, by name."""
+Step = Callable[[Path], Numbers]
 
 
-def minutes_of(costs: Costs, rows: int, workers: int) -> tuple[float, float, float]:
-    """Extrapolate to many rows: scoring is divided among workers, one process calibrates and evaluates."""
-    resamples = min(1000, max(100, 200_000_000 // rows))  # as evaluate_scores has it
-    evaluate = costs.evaluate + resamples * costs.resample
-    return rows * costs.score / workers / 60, rows * costs.calibrate / 60, rows * evaluate / 60
-
-
-def measure_costs(classes: int) -> Costs:
-    """Score, calibrate and evaluate two numbers of rows, in processes of their own."""
+def growth(step: Step, before: tuple[Step, ...], classes: int) -> Numbers:
+    """What one more row costs, and as ``peak`` the bytes of the process with more rows."""
     few, many = SAMPLES[classes]
-    less, more = _numbers(few, classes), _numbers(many, classes)
-    score, calibrate, short, long, held = (
-        max(0.0, more[step] - less[step]) / (many - few)
-        for step in ("score", "calibrate", "short", "long", "memory of evaluate")
-    )
-    resample = max(0.0, long - short) / (_RESAMPLES[1] - _RESAMPLES[0])
-    evaluate = max(0.0, short - _RESAMPLES[0] * resample)
-    return Costs(score, calibrate, evaluate, resample, more["memory of score"], held)
+    less, more = (_numbers(step, before, rows, classes) for rows in (few, many))
+    costs = {name: max(0.0, more[name] - less[name]) / (many - few) for name in more}
+    return costs | {"peak": more["bytes"]}
 
 
-def _numbers(rows: int, classes: int) -> dict[str, float]:
-    context = multiprocessing.get_context("spawn")
+def _numbers(step: Step, before: tuple[Step, ...], rows: int, classes: int) -> Numbers:
+    context, found = multiprocessing.get_context("spawn"), {}
     with tempfile.TemporaryDirectory() as name:
         make_world(Path(name), rows, classes)
-        found: dict[str, float] = {}
-        for step in (score_here, evaluate_here):  # each in a new process, whose memory is its own
+        for one in (*before, step):  # each in a new process, whose memory is its own
             with ProcessPoolExecutor(1, mp_context=context) as pool:
-                found |= pool.submit(step, Path(name)).result()
+                found = pool.submit(one, Path(name)).result()
     return found
 
 
@@ -88,7 +59,7 @@ def score_here(folder: Path) -> dict[str, float]:
     ids = source.open().classes.ids
     shards = [one for file in sorted((folder / "rows").iterdir()) for one in find_shards(file, ids)]
     used = measure(lambda: score_shards(source, shards, folder / "scores", workers=1))[1]
-    return {"score": used, "memory of score": peak_memory()}
+    return {"score": used, "bytes": peak_memory()}
 
 
 def evaluate_here(folder: Path) -> dict[str, float]:
@@ -106,7 +77,7 @@ def evaluate_here(folder: Path) -> dict[str, float]:
         "long": lambda: evaluate_scores(scores, again, table, num_resamples=_RESAMPLES[1]),
     }
     times = {step: measure(function)[1] for step, function in steps.items()}
-    return times | {"memory of evaluate": peak_memory()}
+    return times | {"bytes": peak_memory()}
 
 
 def peak_memory() -> float:
@@ -115,17 +86,12 @@ def peak_memory() -> float:
     return 1e3 * next(float(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-def print_table(found: dict[int, Costs], workers: int) -> None:
-    """Print the extrapolation as it is in the docs."""
-    row = max(costs.row for costs in found.values())  # with many classes, few rows cannot tell it
-    print(f"\nExtrapolated, {FEATURES} features, {workers} workers:\n")
-    print("| rows | classes | score | calibrate | evaluate | memory of a worker | of evaluate |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for rows in ROWS:
-        for classes, costs in found.items():
-            times = " | ".join(f"{one:.1f} min" for one in minutes_of(costs, rows, workers))
-            memory = f"{costs.worker / 1e9:.1f} GB | {(costs.worker + rows * row) / 1e9:.1f} GB"
-            print(f"| {rows:,} | {classes:,} | {times} | {memory} |")
+def minutes(score: Numbers, evaluate: Numbers, rows: int, workers: int) -> tuple[float, float, float]:
+    """Extrapolate to many rows: scoring is divided among workers, one process calibrates and evaluates."""
+    resamples = min(1000, max(100, 200_000_000 // rows))  # as evaluate_scores has it
+    one = (evaluate["long"] - evaluate["short"]) / (_RESAMPLES[1] - _RESAMPLES[0])
+    intervals = evaluate["short"] + (resamples - _RESAMPLES[0]) * max(0.0, one)
+    return rows * score["score"] / workers / 60, rows * evaluate["calibrate"] / 60, rows * intervals / 60
 
 
 def main() -> None:
@@ -134,13 +100,21 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
-    found: dict[int, Costs] = {}
+    evaluate = growth(evaluate_here, (score_here,), min(SAMPLES))
+    print("a row:", ", ".join(f"{name} {value:.3g}" for name, value in evaluate.items()), flush=True)
+    scores = {}
     for classes in SAMPLES:
-        found[classes] = one = measure_costs(classes)
-        words = f"score {1e3 * one.score:.3f} ms, calibrate {1e3 * one.calibrate:.4f} ms, evaluate "
-        words += f"{1e3 * one.evaluate:.4f} ms and {1e6 * one.resample:.3f} us for a resample"
-        print(f"{classes:,} classes, a row: {words}, {one.row:.0f} bytes", flush=True)
-    print_table(found, given.workers)
+        scores[classes] = growth(score_here, (), classes)
+        print(f"a row of {classes:,} scores: {1e3 * scores[classes]['score']:.3f} ms of a core", flush=True)
+    print(f"\nExtrapolated, {FEATURES} features, {given.workers} workers:\n")
+    print("| rows | classes | score | calibrate | evaluate | memory of a worker | of evaluate |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for rows in ROWS:
+        for classes, score in scores.items():
+            times = " | ".join(f"{one:.1f} min" for one in minutes(score, evaluate, rows, given.workers))
+            whole = evaluate["peak"] + (rows - SAMPLES[min(SAMPLES)][1]) * evaluate["bytes"]
+            memory = f"{score['peak'] / 1e9:.1f} GB | {whole / 1e9:.1f} GB"
+            print(f"| {rows:,} | {classes:,} | {times} | {memory} |")
 
 
 if __name__ == "__main__":
