@@ -3,12 +3,16 @@
 Embeddings and a linear head are made up and written to a folder that is removed afterwards. The product is
 computed by the same number of processes, in the same blocks, from the same files. Then the rows are scored to
 their 64 best classes, AverageK and Conformal are calibrated on them, and all is evaluated. Times are by the
-clock and of the processor, over all processes; the peak of memory is the largest of any process.
+clock and of the processor, over all processes; the peak of memory is the largest of any process, without
+those of Ray. With several numbers of rows, the growth between the first and the last is shown, and what it
+comes to for 10 million rows. ``--ray`` scores the rows once more on Ray: the first ones that take about a
+minute without it, or the last ones.
 
-    python benchmarks/score.py --rows 1000000 --classes 50000   # as in docs/cluster.md; half an hour
+    python benchmarks/score.py --rows 100000 300000 1000000 --ray   # 20 minutes on two cores
 """
 
 import argparse
+import itertools
 import resource
 import tempfile
 import time
@@ -20,6 +24,10 @@ from typing import Any
 import torch
 
 FEATURES = 256
+A_MINUTE = 45.0  # seconds by the clock from which on a job is long enough to tell the overhead of Ray
+
+Times = dict[str, tuple[float, float]]
+"""Seconds of each step, by the clock and of the processor."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def _processor() -> float:
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
-def run(rows: int, classes: int, workers: int, with_ray: bool) -> dict[str, tuple[float, float]]:
+def run(rows: int, classes: int, workers: int, on_ray: Callable[[float], bool]) -> Times:
+    """Measure each step; Ray too, if it is wanted where the local score takes so many seconds."""
     from shortlist.engine.inputs import find_shards
     from shortlist.engine.local import run_local
     from shortlist.engine.on_ray import run_on_ray
@@ -107,17 +116,67 @@ def run(rows: int, classes: int, workers: int, with_ray: bool) -> dict[str, tupl
             shards += find_shards(file, table.ids)
         again = {"average5": AverageK(5), "conformal90": Conformal(coverage=0.9)}
         work = ProductWork(source)
+
+        def score(place: str, engine: Any) -> Any:
+            return score_shards(source, shards, folder / place, workers=workers, engine=engine)
+
         steps: dict[str, Callable[[], Any]] = {
             "product": lambda: list(run_local(work, shards, workers=workers)),
-            "score": lambda: score_shards(source, shards, folder / "scores", workers=workers),
+            "score": lambda: score("scores", run_local),
             "calibrate": lambda: calibrate_from_scores(folder / "scores", again),
             "evaluate": lambda: evaluate_scores(folder / "scores", again, table),
         }
-        if with_ray:
-            steps["score, ray"] = lambda: score_shards(
-                source, shards, folder / "ray", workers=workers, engine=run_on_ray
-            )
-        return {step: measure(function)[:2] for step, function in steps.items()}
+        times = {step: measure(function)[:2] for step, function in steps.items()}
+        if on_ray(times["score"][0]):
+            print_peaks()  # before Ray's own processes
+            times["score, ray"] = measure(lambda: score("ray", run_on_ray))[:2]
+        return times
+
+
+def all_of_it(times: Times) -> tuple[float, float]:
+    """Seconds of score, calibrate and evaluate: by the clock, and of the processor."""
+    clock, used = (sum(times[step][i] for step in ("score", "calibrate", "evaluate")) for i in (0, 1))
+    return clock, used
+
+
+def print_times(rows: int, given: argparse.Namespace, times: Times) -> None:
+    """Print one number of rows."""
+    print(f"{rows:,} rows x {given.classes:,} classes, {given.workers} workers")
+    for step, (clock, used) in times.items():
+        own = f"  {used:8.1f} s of the processor" if step != "score, ray" else ""  # in others' processes
+        print(f"  {step:11} {clock:8.1f} s{own}")
+    ratios = [own / alone for own, alone in zip(all_of_it(times), times["product"], strict=True)]
+    print(f"  all of it / product: {ratios[0]:.2f} by the clock, {ratios[1]:.2f} of the processor")
+    if "score, ray" in times:
+        ratio = times["score, ray"][0] / times["score"][0]
+        print(f"  ray / local: {ratio:.2f} by the clock, on a job of {times['score'][0]:.0f} s")
+    print_peaks()
+
+
+def print_peaks() -> None:
+    """Print the largest memory so far, of this process and of its children."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peaks = [resource.getrusage(one).ru_maxrss / 1e6 for one in who]
+    print(f"  peak memory so far: {peaks[0]:.2f} GB here, {peaks[1]:.2f} GB in a worker", flush=True)
+
+
+def print_growth(found: dict[int, Times]) -> None:
+    """Print the cost of more rows: linear if it is the same from line to line."""
+    rows = sorted(found)
+    print("growth: seconds of the processor for 100,000 more rows")
+    for less, more in itertools.pairwise(rows):
+        both = [(all_of_it(found[n])[1], found[n]["product"][1]) for n in (less, more)]
+        own, alone = (1e5 * (after - before) / (more - less) for before, after in zip(*both, strict=True))
+        words = f"product {alone:.1f}, all of it {own:.1f}, ratio {own / alone:.2f}"
+        print(f"  {less:>9,} to {more:>9,}: {words}")
+    first, last = found[rows[0]], found[rows[-1]]
+    step = (10_000_000 - rows[-1]) / (rows[-1] - rows[0])
+    hours = [
+        (after + step * (after - before)) / 3600
+        for before, after in zip(all_of_it(first), all_of_it(last), strict=True)
+    ]
+    words = f"{hours[0]:.2f} h by the clock, {hours[1]:.2f} h of the processor"
+    print(f"  10 million rows, extrapolated: {words}")
 
 
 def main() -> None:
@@ -130,21 +189,17 @@ def main() -> None:
     parser.add_argument("--ray", action="store_true", help="also on Ray, for its overhead")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for rows in given.rows:
-        times = run(rows, given.classes, given.workers, given.ray)
-        print(f"{rows:,} rows x {given.classes:,} classes, {given.workers} workers")
-        for step, (clock, used) in times.items():
-            print(f"  {step:11} {clock:8.1f} s  {used:8.1f} s of the processor")
-        ours = [sum(times[step][i] for step in ("score", "calibrate", "evaluate")) for i in (0, 1)]
-        ratios = [own / alone for own, alone in zip(ours, times["product"], strict=True)]
-        print(f"  all of it / product: {ratios[0]:.2f} by the clock, {ratios[1]:.2f} of the processor")
-        if given.ray:
-            print(f"  ray / local: {times['score, ray'][0] / times['score'][0]:.2f} by the clock")
-        peaks = [
-            resource.getrusage(who).ru_maxrss / 1e6
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        ]
-        print(f"  peak memory: {peaks[0]:.2f} GB here, {peaks[1]:.2f} GB in a worker", flush=True)
+    found: dict[int, Times] = {}
+    for rows in sorted(given.rows):
+
+        def on_ray(seconds: float, rows: int = rows) -> bool:
+            known = any("score, ray" in times for times in found.values())
+            return given.ray and not known and (seconds > A_MINUTE or rows == max(given.rows))
+
+        found[rows] = run(rows, given.classes, given.workers, on_ray)
+        print_times(rows, given, found[rows])
+    if len(found) > 1:
+        print_growth(found)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ ROOMS = (
     *(
         "recipes",
         "runs",
-        "index",
         "engine",
+        "index",
         "feedback",
         "releases",
         "serve",

@@ -92,8 +92,11 @@ def normalize(images: Tensor, *, mean: Sequence[float], std: Sequence[float]) ->
         >>> normalize(torch.full((1, 1, 1), 255, dtype=torch.uint8), mean=[0.5], std=[0.25]).item()
         2.0
     """
-    scaled = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    return (scaled - scaled.new_tensor(mean)[:, None, None]) / scaled.new_tensor(std)[:, None, None]
+    scaled = images.float()
+    center, width = (scaled.new_tensor(values)[:, None, None] for values in (mean, std))
+    if images.dtype == torch.uint8:  # a copy, which can be written to: large batches take half of the time
+        return scaled.div_(255).sub_(center).div_(width)
+    return (scaled - center) / width
 
 
 def pixels_of(image: "Image.Image") -> Tensor:

@@ -231,3 +231,20 @@ def test_rows_without_a_class_and_rows_of_no_numbers(world, tmp_path):
     assert json.loads((tmp_path / "out" / "scores.json").read_text())["examples"] == [
         "rows:3: it holds NaN or infinity"
     ]
+
+
+@pytest.mark.parametrize("bad", [[2, 5], [0, 1, 2, 3, 4, 5]])
+def test_rows_whose_scores_are_no_numbers_are_told_and_the_others_kept(world, tmp_path, bad):
+    folder, model, scores, target = world
+    inputs = make_rows(seed=4)[0][:6].float()
+    inputs[bad] *= 1e38  # whose product with the weights is beyond the largest number
+    assert not model.scores(inputs).isfinite()[bad].all(1).any()
+    save_embeddings(tmp_path / "rows.safetensors", inputs, target[:6])
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids)
+    counts = score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
+    found = table_of(tmp_path / "out")
+    assert (counts.rows, counts.errors) == (6, len(bad))
+    assert found["error"] == ["its scores are no numbers" if row in bad else None for row in range(6)]
+    true = scores[:6].gather(1, target[:6, None])
+    ranks = (scores[:6] >= true).sum(1).tolist()
+    assert found["rank"] == [None if row in bad else ranks[row] for row in range(6)]

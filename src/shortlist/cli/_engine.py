@@ -22,8 +22,8 @@ Address = Annotated[
 ]
 
 
-def engine_of(name: str, address: str | None) -> "Engine":
-    """Return the engine of this name."""
+def engine_of(name: str, address: str | None, device: str) -> "Engine":
+    """Return the engine of this name; the actors of Ray have an accelerator each, if the device is one."""
     from shortlist._checks import check_choice
     from shortlist.engine.local import run_local
 
@@ -34,4 +34,4 @@ def engine_of(name: str, address: str | None) -> "Engine":
         return run_local
     from shortlist.engine.on_ray import run_on_ray
 
-    return partial(run_on_ray, address=address)
+    return partial(run_on_ray, address=address, gpus=0 if device == "cpu" else 1)

@@ -95,7 +95,7 @@ def embed(
             out,
             workers=workers,
             shard_rows=shard_rows,
-            engine=engine_of(engine, address),
+            engine=engine_of(engine, address, device),
             progress=lambda done, total: report("embedding", done, total, {}),
         )
     if as_json:

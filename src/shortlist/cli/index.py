@@ -1,10 +1,12 @@
 """``shortlist index``: keep the known images of each class, to show those most like a photo."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from shortlist.cli._engine import Address, EngineName, engine_of
 from shortlist.cli.train import AsJson, DataPlace, OwnNetwork
 
 __all__ = ["index"]
@@ -17,9 +19,9 @@ def index(
     images: Annotated[
         Path | None,
         typer.Option(
-            help="Images to take: a folder DIR/CLASS_ID/*.jpg, or a list (.csv or .parquet with the columns "
-            "path and label, and perhaps author, license, source, date, organ, observation). By default the "
-            "training images of the run.",
+            help="Images to take: a folder DIR/CLASS_ID/*.jpg, a list (.csv or .parquet with the columns "
+            "path and label, and perhaps author, license, source, date, organ, observation), or a .tar file "
+            "or a folder of such (WebDataset). By default the training images of the run.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +35,12 @@ def index(
         int,
         typer.Option(help="Largest number of images of a class. Of more, those that differ most are kept."),
     ] = 2000,
-    batch_size: Annotated[int, typer.Option(help="Number of images that are embedded at a time.")] = 64,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
+    ] = None,
     delete: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Only delete this image from the index. May be repeated."),
@@ -49,7 +56,9 @@ def index(
     """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
 
     If the command is stopped, give it again, and it continues. If there are new images later, the same
-    command adds them. Opening a run or a model never runs code that it names.
+    command adds them. The index is the same for any engine and any number of workers.
+
+    Opening a run or a model never runs code that it names.
     """
     folder = model / "index" if out is None else out
     if (delete or compact) and any(one is not None for one in (images, network, data)):
@@ -61,7 +70,8 @@ def index(
     if delete or compact:
         found = _change(folder, delete or [], compact, max_per_class)
     else:
-        found = _build(model, images, folder, network, max_per_class, batch_size, data)
+        place = _Place(engine, address, workers)
+        found = _build(model, images, folder, network, max_per_class, place, data)
     if as_json:
         from shortlist.cli._console import print_json
 
@@ -82,26 +92,46 @@ def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) 
         return {"images": int(writer.counts.sum()), "deleted": deleted}
 
 
+class _Place(NamedTuple):
+    """Where the images are embedded."""
+
+    engine: str
+    address: str | None
+    workers: int | None
+
+
+def _usual_workers(slow: bool) -> int:
+    """One for each core, or one: small pictures in memory are done before another process has begun."""
+    return (os.cpu_count() or 1) if slow else 1
+
+
 def _build(
     path: Path,
     images: Path | None,
     folder: Path,
     network: str | None,
     max_per_class: int,
-    batch_size: int,
+    place: _Place,
     data: Path | None,
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
     import torch
 
-    from shortlist.cli._console import own_network, progress_report, warnings_as_lines
-    from shortlist.index import build_index, source_of_images, source_of_run
-    from shortlist.model import Model
+    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.engine.local import keep_memory
+    from shortlist.engine.score import ModelSource
+    from shortlist.index import FileSource, build_index, source_of_images, source_of_run
 
-    loaded = Model.load(path, network=own_network(path, network)).to(
-        "cuda" if torch.cuda.is_available() else "cpu"
+    keep_memory()
+    if network is not None:
+        look_here_for_code()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    engine, opened = (
+        engine_of(place.engine, place.address, device),
+        ModelSource(str(path.absolute()), network, device),
     )
+    loaded = opened.open()
     if images is None and not (path / "run.json").is_file():
         raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
     with progress_report() as report, warnings_as_lines():
@@ -116,7 +146,9 @@ def _build(
             source,
             folder,
             max_per_class=max_per_class,
-            batch_size=batch_size,
+            workers=place.workers or _usual_workers(isinstance(source, FileSource) and device == "cpu"),
+            engine=engine,
+            load=opened.open,
             progress=lambda done, total: report("embedding", done, total, {}),
         )
     return asdict(counts)

@@ -70,7 +70,7 @@ def score(
             out.absolute(),
             keep=keep,
             workers=workers,
-            engine=engine_of(engine, address),
+            engine=engine_of(engine, address, device),
             progress=lambda done, total: report("scoring", done, total, {}),
         )
     if as_json:

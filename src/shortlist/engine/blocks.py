@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,9 +13,14 @@ from torch import Tensor
 from shortlist.engine.shards import ShardRows
 from shortlist.preprocessing import Preprocessing, as_rgb, reason_of
 
-__all__ = ["Block", "padded", "read_blocks"]
+__all__ = ["IMAGES", "Block", "loaded_blocks", "padded", "read_blocks"]
+
+IMAGES = 32
+"""Images that go through a network at a time."""
 
 _AHEAD = 2  # blocks that are read before they are needed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,21 +46,37 @@ def read_blocks(
         for start in range(0, len(rows.ids), size):
             yield _of_inputs(start, rows.inputs[start : start + size])
         return
+    if preprocessing is None:
+        raise ValueError("the model has no preprocessing, which would say how a picture becomes an input")
 
     def load(row: int) -> Tensor | str:
         try:
-            return _input(rows.content(row), preprocessing)
+            return _pixels(rows.content(row), preprocessing)
         except ValueError as error:
             return str(error)
 
-    waiting: deque[tuple[range, list[Future]]] = deque()
-    numbers = range(len(rows.ids))
+    for found in loaded_blocks(load, len(rows.ids), pool, size):
+        good = {row: one for row, one in found.items() if isinstance(one, Tensor)}
+        errors = {row: one for row, one in found.items() if isinstance(one, str)}
+        # all at once: one after the other would take several times as long
+        inputs = preprocessing.normalized(torch.stack(list(good.values()))) if good else None
+        yield Block(list(good), inputs, errors)
+
+
+def loaded_blocks(
+    load: Callable[[int], T], number: int, pool: ThreadPoolExecutor, size: int
+) -> Iterator[dict[int, T]]:
+    """Give what a function makes of row 0, row 1, ..., by row and so many at a time.
+
+    The next blocks are made by the threads of the pool while the caller works on one.
+    """
+    waiting: deque[dict[int, Future[T]]] = deque()
+    numbers = range(number)
     for start in [*numbers[::size], *[None] * _AHEAD]:  # as many more turns as blocks are waiting at the end
         if start is not None:
-            part = numbers[start : start + size]
-            waiting.append((part, [pool.submit(load, row) for row in part]))
+            waiting.append({row: pool.submit(load, row) for row in numbers[start : start + size]})
         if waiting and (start is None or len(waiting) > _AHEAD):
-            yield _block(*waiting.popleft())
+            yield {row: future.result() for row, future in waiting.popleft().items()}
 
 
 def _of_inputs(start: int, inputs: Tensor) -> Block:
@@ -64,23 +86,12 @@ def _of_inputs(start: int, inputs: Tensor) -> Block:
     return Block(rows, inputs[[row - start for row in rows]] if errors else inputs, errors)
 
 
-def _block(part: range, futures: list[Future]) -> Block:
-    found = {row: future.result() for row, future in zip(part, futures, strict=True)}
-    good = {row: one for row, one in found.items() if isinstance(one, Tensor)}
-    errors = {row: one for row, one in found.items() if isinstance(one, str)}
-    return Block(list(good), torch.stack(list(good.values())) if good else None, errors)
-
-
-def _input(content: bytes | Tensor, preprocessing: Preprocessing | None) -> Tensor:
-    if isinstance(content, Tensor):
-        return content
-    if preprocessing is None:
-        raise ValueError("the model has no preprocessing, which would say how a picture becomes an input")
+def _pixels(content: bytes, preprocessing: Preprocessing) -> Tensor:
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content)) as opened:
-            return preprocessing(as_rgb(opened))
+            return preprocessing.bytes_of(as_rgb(opened))
     except Exception as error:  # decoders fail in many ways on broken files
         raise ValueError(f"it cannot be read as an image: {reason_of(error)}") from error
 

@@ -17,14 +17,13 @@ from shortlist._manifest import write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST
 from shortlist.datasets.folders import class_folders, files_by_class, named_parts
-from shortlist.engine.blocks import padded, read_blocks
+from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.embedder import Embedder, EmbedderSource
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.shards import FileShard, in_pieces
 
 __all__ = ["EmbedCounts", "embed_images", "image_shards"]
 
-BLOCK = 32  # images that go through the network at a time
 _ERRORS = 100  # rows that could not be read, of those that the manifest names
 
 Progress = Callable[[int, int], None]
@@ -118,11 +117,11 @@ def embed_shard(embedder: Embedder, shard: FileShard, folder: str, pool: ThreadP
     rows, found = shard.open(), []
     kept: list[int] = []
     errors: dict[str, str] = {}
-    for block in read_blocks(rows, embedder.preprocessing, pool, BLOCK):
+    for block in read_blocks(rows, embedder.preprocessing, pool, IMAGES):
         errors |= {rows.ids[row]: reason for row, reason in block.errors.items()}
         if block.inputs is None:
             continue
-        features = _half(padded(embedder.features, block.inputs, BLOCK))
+        features = _half(padded(embedder.features, block.inputs, IMAGES))
         good = features.isfinite().all(1)
         for row, is_good in zip(block.rows, good.tolist(), strict=True):
             if is_good:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import promote
 from shortlist._named_code import code_error, find_code, is_trusted
-from shortlist.index.model_hash import model_hash, network_hash
-from shortlist.model import Model, network_by_name
+from shortlist.model import Model, model_hash, network_by_name, network_hash
 from shortlist.models.spec import in_channels_last
 from shortlist.preprocessing import Preprocessing
 

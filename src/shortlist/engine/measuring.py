@@ -19,8 +19,10 @@ Columns = dict[str, Tensor]
 _VALUES = 2**22  # scores looked at in one go: more calls on fewer of them took longer
 
 
-def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> Columns:
-    """Return what is kept of scores (n, c), which are not written to.
+def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> tuple[Columns, Tensor]:
+    """Return what is kept of scores (n, c), which are not written to, and which rows have finite scores (n,).
+
+    Only of these rows anything is kept: a row whose largest score is NaN or infinite has no probabilities.
 
     Columns: ``classes``, ``log_probabilities`` and ``probabilities`` (n, m) of the m best classes, best
     first; ``logsumexp``; of the true class ``true_log_probability``, ``true_probability``, ``rank`` (after
@@ -30,15 +32,18 @@ def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> Column
     ``NAME.whole`` tells whether no other is. Numbers about a true class that is not known mean nothing.
     """
     step = max(1, _VALUES // scores.shape[1])
-    parts = [
-        _keep(model, rows, true, keep)
-        for rows, true in zip(scores.split(step), target.split(step), strict=True)
-    ]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    parts, finite = [], []
+    for rows, true in zip(scores.split(step), target.split(step), strict=True):
+        best, classes = largest(rows, min(keep, rows.shape[1]))
+        good = best[:, 0].isfinite()  # NaN counts as largest, so no other score needs to be looked at
+        finite.append(good)
+        if not bool(good.all()):
+            rows, true, best, classes = (one[good] for one in (rows, true, best, classes))
+        parts.append(_keep(model, rows, true, best, classes))
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, torch.cat(finite)
 
 
-def _keep(model: Model, scores: Tensor, target: Tensor, keep: int) -> Columns:
-    best, classes = largest(scores, min(keep, scores.shape[1]))
+def _keep(model: Model, scores: Tensor, target: Tensor, best: Tensor, classes: Tensor) -> Columns:
     probabilities = scores.softmax(1)
     kept = probabilities.gather(1, classes)
     # the logarithm of the sum from the largest probability, which is one over it

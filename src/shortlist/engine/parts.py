@@ -14,8 +14,7 @@ from torch import Tensor
 from shortlist._files import replacing
 from shortlist._manifest import read_sealed, write_sealed
 from shortlist.engine.measuring import Columns
-from shortlist.index.model_hash import model_hash
-from shortlist.model import Model
+from shortlist.model import Model, model_hash
 from shortlist.predictors import SetPredictor
 
 __all__ = [

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist._files import lock_folder
-from shortlist.engine.blocks import Block, padded, read_blocks
+from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import PartInfo, finished_part, model_key, predictor_key, write_part, write_scores
@@ -22,7 +21,7 @@ from shortlist.model import Model, network_by_name
 __all__ = ["ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
 
 KEEP = 64
-_IMAGES, _ROWS = 32, 256  # rows that go through the network at a time: of images, of prepared inputs
+_ROWS = 256  # prepared inputs that go through the network at a time
 
 Progress = Callable[[int, int], None]
 
@@ -94,37 +93,26 @@ def score_shard(
     rows = shard.open()
     _check_targets(rows.targets, len(model.classes), shard.name)
     target = torch.tensor(rows.targets, dtype=torch.int64)
-    size = _IMAGES if rows.inputs is None else _ROWS
+    size = IMAGES if rows.inputs is None else _ROWS
     read: list[int] = []
     errors: dict[int, str] = {}
     parts: list[Columns] = []
     for block in read_blocks(rows, model.preprocessing, pool, size):
         errors |= block.errors
-        scores, known = _scores(model, block, size, errors)
-        if len(known):
-            parts.append(keep_rows(model, scores, target[known], keep))
-            read += known
+        if block.inputs is None:
+            continue
+        scores = padded(model.scores, block.inputs, size).cpu()
+        columns, finite = keep_rows(model, scores, target[block.rows], keep)
+        parts.append(columns)
+        for row, is_finite in zip(block.rows, finite.tolist(), strict=True):
+            if is_finite:
+                read.append(row)
+            else:
+                errors[row] = "its scores are no numbers"
     if not parts:
-        parts = [{k: v[:0] for k, v in keep_rows(model, _blank(model), torch.zeros(1).long(), keep).items()}]
+        none = torch.zeros(0, len(model.classes)), torch.zeros(0, dtype=torch.int64)
+        parts = [keep_rows(model, *none, keep)[0]]
     return rows, read, {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, errors
-
-
-def _scores(model: Model, block: Block, size: int, errors: dict[int, str]) -> tuple[Tensor, list[int]]:
-    """Scores of the rows of a block that have some, and the numbers of these rows."""
-    if block.inputs is None:
-        return torch.empty(0), []
-    scores = padded(model.scores, block.inputs, size).cpu()
-    good = scores.amax(1).isfinite()
-    if bool(good.all()):
-        return scores, block.rows
-    errors |= {
-        row: "its scores are no numbers" for row, ok in zip(block.rows, good.tolist(), strict=True) if not ok
-    }
-    return scores[good], [row for row, ok in zip(block.rows, good.tolist(), strict=True) if ok]
-
-
-def _blank(model: Model) -> Tensor:
-    return torch.zeros(1, len(model.classes))
 
 
 def _check_targets(targets: Sequence[int], num_classes: int, name: str) -> None:

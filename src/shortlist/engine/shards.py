@@ -7,8 +7,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -21,9 +20,11 @@ __all__ = [
     "FileShard",
     "Shard",
     "ShardRows",
+    "TarRow",
     "TarShard",
     "class_index",
     "in_pieces",
+    "tar_rows",
 ]
 
 UNKNOWN = -100  # class index of a row whose class is not known
@@ -39,14 +40,14 @@ class ShardRows:
     Args:
         ids: Id of each row, by which people find it again.
         targets: Class index of each row; -100 where it is not known.
-        content: Function from the number of a row to the bytes of an image file, or to a prepared tensor. It
-            raises a ``ValueError`` for a row that cannot be read, and may be called from several threads.
-        inputs: All prepared inputs (n, ...), where they are in memory anyway.
+        content: Function from the number of a row to the bytes of an image file. It raises a ``ValueError``
+            for a row that cannot be read, and may be called from several threads.
+        inputs: All prepared inputs (n, ...), if the rows are no images.
     """
 
     ids: Sequence[str]
     targets: Sequence[int]
-    content: Callable[[int], bytes | Tensor]
+    content: Callable[[int], bytes]
     inputs: Tensor | None = None
 
 
@@ -96,6 +97,45 @@ class FileShard:
         return read_bytes(file if is_address(file) else os.path.join(self.root, file))
 
 
+class TarRow(NamedTuple):
+    """A row of a tar file.
+
+    Args:
+        path: Path or address of the tar file.
+        name: Name of the row, the stem of its files.
+        place: Where its image begins, and how many bytes it has; ``None`` if there is no image.
+        label: Id or index of its class, as it is written there; ``None`` if it is not known.
+    """
+
+    path: str
+    name: str
+    place: tuple[int, int] | None
+    label: str | int | None
+
+    def content(self) -> bytes:
+        """Return the bytes of the image; a ``ValueError`` says why they cannot be read."""
+        if self.place is None:
+            raise ValueError("it has no image")
+        try:
+            with open_file(self.path) as file:
+                file.seek(self.place[0])
+                return file.read(self.place[1])
+        except Exception as error:  # each file system has errors of its own
+            raise ValueError(f"{self.path} cannot be read: {error}") from error
+
+
+def tar_rows(path: str) -> list[TarRow]:
+    """Find the rows of a tar file in the layout of WebDataset; no image is read."""
+    try:
+        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            rows = _rows_of_members((one.name, one.offset_data, one.size) for one in archive if one.isfile())
+            labels = [_label_of(row, file) for row in rows.values()]
+    except (OSError, tarfile.TarError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    images = (next((row[ending] for ending in row if ending in _IMAGES), None) for row in rows.values())
+    return [TarRow(path, *row) for row in zip(rows, images, labels, strict=True)]
+
+
 @dataclass(frozen=True)
 class TarShard:
     """A tar file in the layout of WebDataset: the files of a row follow each other and have one stem.
@@ -118,29 +158,10 @@ class TarShard:
 
     def open(self) -> ShardRows:
         """Find the rows; the images are read when they are needed."""
-        try:
-            with open_file(self.path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-                members = [(one.name, one.offset_data, one.size) for one in archive if one.isfile()]
-                rows = _rows_of_members(members)
-                labels = [_label_of(row, file) for row in rows.values()]
-        except (OSError, tarfile.TarError, ValueError) as error:
-            raise ValueError(f"{self.path} cannot be read: {error}") from error
-        images = [
-            next((place for ending, place in row.items() if ending in _IMAGES), None) for row in rows.values()
-        ]
-        lock = Lock()
-
-        def content(row: int) -> bytes:
-            place = images[row]
-            if place is None:
-                raise ValueError("it has no image")
-            with lock, open_file(self.path) as file:
-                file.seek(place[0])
-                return file.read(place[1])
-
+        rows = tar_rows(self.path)
         index = {name: number for number, name in enumerate(self.classes)}
-        targets = [class_index(label, index) for label in labels]
-        return ShardRows(list(rows), targets, content)
+        targets = [class_index(row.label, index) for row in rows]
+        return ShardRows([row.name for row in rows], targets, lambda number: rows[number].content())
 
 
 @dataclass(frozen=True)
@@ -176,7 +197,11 @@ class EmbeddingShard:
             raise ValueError(f"{self.path} cannot be read: {error}") from error
         stem = os.path.basename(self.path).removesuffix(".safetensors")
         ids = [f"{stem}:{row}" for row in range(self.start, self.stop)]
-        return ShardRows(ids, targets or [UNKNOWN] * len(ids), inputs.__getitem__, inputs)
+        return ShardRows(ids, targets or [UNKNOWN] * len(ids), _no_image, inputs)
+
+
+def _no_image(_: int) -> bytes:
+    raise ValueError("embeddings have no images")
 
 
 def class_index(label: str | int | None, index: Mapping[str, int]) -> int:

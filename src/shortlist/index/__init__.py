@@ -5,7 +5,6 @@ To build one needs ``pip install 'shortlist[data]'``, from a run's own data ``'s
 
 from shortlist.index.build import BuildCounts, add_images, build_index
 from shortlist.index.image_index import ImageIndex, SimilarImage
-from shortlist.index.model_hash import model_hash
 from shortlist.index.segment import ImageIndexError, NewRows
 from shortlist.index.sources import FileSource, TensorSource, source_of_images, source_of_run
 from shortlist.index.writer import IndexWriter
@@ -21,7 +20,6 @@ __all__ = [
     "TensorSource",
     "add_images",
     "build_index",
-    "model_hash",
     "source_of_images",
     "source_of_run",
 ]

@@ -99,6 +99,10 @@ class Contents:
                 return segment, slot, place
         return None
 
+    def was_deleted(self, class_index: int, digest: bytes) -> bool:
+        """Return whether an image was deleted, and not appended again since."""
+        return (class_index, digest.rstrip(b"\0")) in self.deleted_keys
+
     @cached_property
     def deleted_keys(self) -> set[tuple[int, bytes]]:
         """Class and digest of each deleted image."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from shortlist._manifest import is_same_file
 from shortlist.index.manifest import NAME, OWN_FILE, Manifest, read_manifest
 from shortlist.index.segment import ImageIndexError
+from shortlist.index.shards import PARTS
 from shortlist.runs.doctor import Finding, examine, leftovers
 
 __all__ = ["damaged_files", "examine_any", "examine_index"]
@@ -42,6 +43,9 @@ def examine_index(folder: str | Path) -> list[Finding]:
     for name in sorted(others):
         what = "is not in the manifest: a killed process left it, or one is writing"
         found.append(Finding(name, what, "the next shortlist index takes it away"))
+    if manifest.whole and (folder / PARTS).exists():
+        what = "is of images that were to be added: shortlist index was stopped, or is still running"
+        found.append(Finding(PARTS, what, "the next shortlist index takes it over, or away"))
     return found + leftovers(folder)
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from shortlist._checks import check_number
 from shortlist.index.contents import Contents, Piece, id_of, open_contents, parse_id
-from shortlist.index.manifest import NAME
-from shortlist.index.model_hash import check_model
+from shortlist.index.manifest import NAME, check_model
 from shortlist.index.segment import ImageIndexError, Segment
 from shortlist.model import Model
 

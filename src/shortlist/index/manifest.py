@@ -14,8 +14,18 @@ import numpy as np
 from shortlist._files import check_regular, replacing
 from shortlist._manifest import read_sealed, record_files, write_sealed
 from shortlist.index.segment import ImageIndexError, SegmentRecord
+from shortlist.model import Model, model_hash
 
-__all__ = ["DELETED", "NAME", "OWN_FILE", "Manifest", "read_deleted", "read_manifest", "write_deleted"]
+__all__ = [
+    "DELETED",
+    "NAME",
+    "OWN_FILE",
+    "Manifest",
+    "check_model",
+    "read_deleted",
+    "read_manifest",
+    "write_deleted",
+]
 
 NAME = "index.json"
 OWN_FILE = re.compile(r"(segment|deleted)-\d{6,}")
@@ -138,3 +148,12 @@ def read_deleted(folder: Path, record: dict[str, Any] | None) -> np.ndarray:
     if hashlib.sha256(content).hexdigest() != record["sha256"] or len(content) % DELETED.itemsize:
         raise ImageIndexError(f"{path} is damaged or was changed: it is not the file in the manifest")
     return np.frombuffer(content, DELETED)
+
+
+def check_model(manifest: Manifest, model: Model, folder: Path) -> None:
+    """Refuse a model that is not the one of an index."""
+    if manifest.model != model_hash(model):
+        raise ImageIndexError(
+            f"{folder} was made with another model: its features cannot be compared with this one's. "
+            "Remove it, or make another index with shortlist index --out"
+        )

@@ -17,8 +17,11 @@ from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.datasets import ChangedSplit, Splits, TensorSplit, image_list
 from shortlist.datasets.assembly import examples
+from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
+from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, files_by_class
 from shortlist.datasets.images import ImageFiles
+from shortlist.engine.shards import TarRow, class_index, tar_rows
 from shortlist.index.about import About, about_of_data, about_of_list, plain_about
 from shortlist.index.segment import ImageIndexError
 from shortlist.model import Model
@@ -56,6 +59,10 @@ class Source(Protocol):
         """Return what is known about a row."""
         ...
 
+    def take(self, rows: Sequence[int]) -> "Source":
+        """Return some rows as a source of its own, which can be sent to another process."""
+        ...
+
 
 def _key(*parts: bytes) -> int:
     return int.from_bytes(hashlib.sha256(b"\0".join(parts)).digest()[:8], "little")
@@ -66,13 +73,13 @@ class FileSource:
     """Image files, or the bytes of such.
 
     Args:
-        images: Path or bytes of each.
+        images: Path or bytes of each, or its row of a tar file.
         classes: Class index of each (n,), int64.
         prepare: Function from an RGB Pillow image to an input of the network.
         known: Function from a row to what is known about it.
     """
 
-    images: Sequence[str | bytes]
+    images: Sequence[str | bytes | TarRow]
     classes: Tensor
     prepare: Callable[["Image.Image"], Tensor]
     known: Callable[[int], Mapping[str, str]] = lambda _: {}
@@ -82,12 +89,13 @@ class FileSource:
         image, class_index = self.images[row], str(int(self.classes[row])).encode()
         if isinstance(image, bytes):
             return _key(b"bytes", class_index, image)
+        path, inside = (image.path, image.name.encode()) if isinstance(image, TarRow) else (image, b"")
         try:
-            state = os.stat(image)
+            state = os.stat(path)
         except OSError:
             return 0  # which is never kept, since the file cannot be read either
-        where = os.fsencode(os.path.abspath(image))
-        return _key(b"file", class_index, where, f"{state.st_size} {state.st_mtime_ns}".encode())
+        where = os.fsencode(os.path.abspath(path))
+        return _key(b"file", class_index, where, f"{state.st_size} {state.st_mtime_ns}".encode(), inside)
 
     def content(self, row: int) -> bytes:
         """Return the bytes of a file."""
@@ -95,6 +103,8 @@ class FileSource:
         if isinstance(image, bytes):
             return image
         try:
+            if isinstance(image, TarRow):
+                return image.content()
             check_regular(image)
             if os.path.getsize(image) > _MOST_BYTES:
                 raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
@@ -116,11 +126,34 @@ class FileSource:
     def _unreadable(self, row: int, error: Exception) -> ValueError:
         image = self.images[row]
         name = f"image {row}" if isinstance(image, bytes) else image
+        name = f"{image.name} of {image.path}" if isinstance(image, TarRow) else name
         return ValueError(f"{name} cannot be read as an image: {reason_of(error)}")
 
     def about(self, row: int) -> Mapping[str, str]:
         """Return what is known about an image."""
         return self.known(row)
+
+    def take(self, rows: Sequence[int]) -> "FileSource":
+        """Return some rows, with absolute paths and what is known about them."""
+        images = tuple(_absolute(self.images[row]) for row in rows)
+        known = _Listed(tuple(dict(self.known(row)) for row in rows))
+        return FileSource(images, self.classes[list(rows)], self.prepare, known)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """What is known about rows, by their number."""
+
+    entries: tuple[Mapping[str, str], ...]
+
+    def __call__(self, row: int) -> Mapping[str, str]:
+        return self.entries[row]
+
+
+def _absolute(image: str | bytes | TarRow) -> str | bytes | TarRow:
+    if isinstance(image, TarRow):
+        return image._replace(path=os.path.abspath(image.path))
+    return image if isinstance(image, bytes) else os.path.abspath(image)
 
 
 @dataclass(frozen=True)
@@ -158,18 +191,27 @@ class TensorSource:
         """Return nothing."""
         return {}
 
+    def take(self, rows: Sequence[int]) -> "TensorSource":
+        """Return some rows."""
+        return TensorSource(self.inputs[list(rows)], self.classes[list(rows)], self.transform)
+
 
 def source_of_images(path: str | Path, model: Model) -> FileSource:
-    """Open images that the caller names: a folder with one folder per class id, or a list of images.
+    """Open images that the caller names: a folder with one folder per class id, a list, or tar files.
 
     Args:
         path: ``DIR/CLASS_ID/*.jpg``, or the same below ``DIR/train``, or a list (``.csv``, ``.parquet``,
             text) as for :func:`~shortlist.datasets.lists.image_list`, whose labels are class ids. Of a list
-            with several parts, the training split is taken.
+            with several parts, the training split is taken. Or a ``.tar`` file or a folder of such, in the
+            layout of WebDataset, with a class for each row.
         model: Model that prepares them.
     """
     path, table = Path(path), model.classes
     prepare = _preprocessing(model)
+    if path.suffix in EMBEDDING_SUFFIXES or (path.is_dir() and embedding_files(path)):
+        raise ImageIndexError(f"{path} holds embeddings: an index shows images, and embeddings have none")
+    if tars := [path] if path.suffix == ".tar" else sorted(path.glob("*.tar")):
+        return _of_tars(tars, table, prepare)
     if not path.is_dir():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # not every class needs to have images
@@ -188,6 +230,21 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
     if not files.paths:
         raise ImageIndexError(f"{folder} holds no images in folders of classes")
     return FileSource(files.paths, files.targets, prepare)
+
+
+def _of_tars(paths: Sequence[Path], table: ClassTable, prepare: Preprocessing) -> FileSource:
+    index = {name: number for number, name in enumerate(table.ids)}
+    rows = [row for path in paths for row in tar_rows(str(path))]
+    try:
+        classes = [class_index(row.label, index) for row in rows]
+    except ValueError as error:
+        raise ImageIndexError(f"{paths[0].parent}: {error}") from error
+    if unknown := [row for row, one in zip(rows, classes, strict=True) if one < 0]:
+        path, name = unknown[0][:2]
+        raise ImageIndexError(f"{path} must have a class for each image, got none for {name}")
+    if not rows:
+        raise ImageIndexError(f"{paths[0].parent} holds no images in its tar files")
+    return FileSource(rows, torch.tensor(classes), prepare)
 
 
 def source_of_run(

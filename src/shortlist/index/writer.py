@@ -12,10 +12,9 @@ from shortlist._checks import check_count
 from shortlist._files import is_temporary, lock_folder, sweep
 from shortlist.index.compaction import merged_rows, stale_segments
 from shortlist.index.contents import Contents, id_of, open_contents, parse_id
-from shortlist.index.manifest import DELETED, NAME, OWN_FILE, Manifest, write_deleted
-from shortlist.index.model_hash import check_model, model_hash
+from shortlist.index.manifest import DELETED, NAME, OWN_FILE, Manifest, check_model, write_deleted
 from shortlist.index.segment import ImageIndexError, NewRows, SegmentRecord, write_segment
-from shortlist.model import Model
+from shortlist.model import Model, model_hash
 
 __all__ = ["MAX_PER_CLASS", "SEGMENT_ROWS", "IndexWriter"]
 
@@ -84,7 +83,7 @@ class IndexWriter:
 
     def was_deleted(self, class_index: int, digest: bytes) -> bool:
         """Return whether an image was deleted, and not appended again since."""
-        return (class_index, digest.rstrip(b"\0")) in self._contents.deleted_keys
+        return self._contents.was_deleted(class_index, digest)
 
     def append(self, rows: NewRows, *, seen: np.ndarray = _NOTHING_SEEN) -> list[str]:
         """Add images in one step, and return their ids in the order of the rows.

@@ -1,6 +1,7 @@
 """The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
+from shortlist.model.hashing import model_hash, network_hash
 from shortlist.model.model import Model, ModelError, network_by_name
 from shortlist.model.summary import CalibrationSummary
 
-__all__ = ["CalibrationSummary", "Model", "ModelError", "network_by_name"]
+__all__ = ["CalibrationSummary", "Model", "ModelError", "model_hash", "network_by_name", "network_hash"]

@@ -1,18 +1,15 @@
-"""The hash of a model, as far as its features depend on it: an index knows which model it was made with."""
+"""The hash of a model, as far as its features depend on it: what was made with it knows that model by it."""
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from shortlist.index.manifest import Manifest
-from shortlist.index.segment import ImageIndexError
-from shortlist.model import Model
+from shortlist.model.model import Model
 
-__all__ = ["check_model", "model_hash", "network_hash"]
+__all__ = ["model_hash", "network_hash"]
 
 
 def model_hash(model: Model) -> str:
@@ -32,12 +29,3 @@ def network_hash(network: nn.Module, about: Any) -> str:
         found.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
         found.update(value.reshape(-1).view(torch.uint8).numpy())
     return found.hexdigest()
-
-
-def check_model(manifest: Manifest, model: Model, folder: Path) -> None:
-    """Refuse a model that is not the one of an index."""
-    if manifest.model != model_hash(model):
-        raise ImageIndexError(
-            f"{folder} was made with another model: its features cannot be compared with this one's. "
-            "Remove it, or make another index with shortlist index --out"
-        )

@@ -1,0 +1,81 @@
+"""Which images become which segment of an index, and the shards in which workers embed them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from shortlist.index.shards import ShardImages, shard_name
+from shortlist.index.sources import Source
+
+__all__ = ["Plan"]
+
+_CANDIDATES = 4  # times as many images as are kept are looked at, of a class with very many
+
+
+class Plan:
+    """The new images of a source in chunks of whole classes, and the shards of each chunk.
+
+    Args:
+        source: All images.
+        keys: Key of each (n,), uint64.
+        new: Which of them are new (n,), bool.
+        segment_rows: A chunk has about so many images, and becomes a segment.
+        max_per_class: Number of images that are kept of a class; of more than four times as many, so many
+            are drawn.
+        shard_rows: Number of images of a shard.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        keys: np.ndarray,
+        new: np.ndarray,
+        *,
+        segment_rows: int,
+        max_per_class: int,
+        shard_rows: int,
+    ) -> None:
+        self.source, self.keys, self.shard_rows = source, keys, shard_rows
+        classes = source.classes.numpy()
+        self.rows = list(_chunks(classes, new, segment_rows))
+        self.chosen = [_candidates(classes[rows], rows, _CANDIDATES * max_per_class) for rows in self.rows]
+        self.pieces = [-(-len(chosen) // shard_rows) for chosen in self.chosen]
+        self.names: list[list[str]] = [[] for _ in self.rows]
+
+    def shards(self, model: str) -> Iterator[ShardImages]:
+        """Give the shards of all chunks, each when it is asked for; ``names`` then has their names."""
+        for chunk, chosen in enumerate(self.chosen):
+            for start in range(0, len(chosen), self.shard_rows):
+                rows = chosen[start : start + self.shard_rows]
+                images = self.source.take(rows.tolist())
+                name = shard_name(model, self.keys[rows], images)
+                self.names[chunk].append(name)
+                yield ShardImages(chunk, name, images)
+
+
+def _chunks(classes: np.ndarray, new: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Give the new rows in the order of their classes, whole classes at a time, about so many rows each."""
+    rows = np.flatnonzero(new)
+    if not len(rows):
+        return
+    rows = rows[np.argsort(classes[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(classes[rows], prepend=-1))
+    begin = 0
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        if start > begin and stop - begin > size:
+            yield rows[begin:start]
+            begin = start
+    yield rows[begin:]
+
+
+def _candidates(classes: np.ndarray, rows: np.ndarray, most: int) -> np.ndarray:
+    """Draw at most so many rows of each class, always the same ones."""
+    found = []
+    for class_index in np.unique(classes):
+        own = rows[classes == class_index]
+        if len(own) > most:
+            drawn = torch.randperm(len(own), generator=torch.Generator().manual_seed(0))[:most]
+            own = own[drawn.sort().values.numpy()]
+        found.append(own)
+    return np.concatenate(found)
