@@ -96,7 +96,7 @@ def set_size_loss(
 
     Example:
         >>> set_size_loss(torch.tensor([0.5413]), torch.tensor([[1, 1, 0]]))  # r = 1: a set of 2
-        tensor(1.0000)
+        tensor(1.)
     """
     check_reduction(reduction)
     if size_logits.shape != target.shape[:1]:
