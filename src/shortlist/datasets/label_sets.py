@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.glyphs import glyphs, standardize
 from shortlist.datasets.splits import TensorSplit
 
-__all__ = ["LABEL_SET_DATASETS", "LabelSetSplit", "LabelSetSplits", "several_glyphs"]
+__all__ = ["LabelSetPart", "LabelSetSplit", "LabelSetSplits", "several_glyphs"]
 
 SIDE, GLYPH = 56, 32  # pixels of a picture, and of the image of one glyph
 MOST_JITTER = 4  # pixels from a corner of the picture
@@ -22,6 +23,20 @@ BACKGROUND, MOST_NOISE = 70, 25  # as of a single glyph
 
 Transform = Callable[[Tensor], Tensor]
 Progress = Callable[[str, int, int], None]
+
+
+class LabelSetPart(Protocol):
+    """One part of a data set of label sets: ``batch`` gives rows and labels, ``labels`` are all (n, c)."""
+
+    labels: Tensor
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Tensor, Tensor]: ...
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows with these indices and their labels (m, c)."""
+        ...
 
 
 class LabelSetSplit(Dataset):
@@ -73,9 +88,9 @@ class LabelSetSplits:
     The counts of the class table are those of the training rows that have the class.
     """
 
-    train: LabelSetSplit
-    val: LabelSetSplit
-    test: LabelSetSplit
+    train: LabelSetPart
+    val: LabelSetPart
+    test: LabelSetPart
     class_table: ClassTable
 
 
@@ -163,7 +178,3 @@ def _put_together(
 def _edge(far: Tensor, jitter: Tensor) -> Tensor:
     """Return the first pixel of a glyph at the near or the far edge."""
     return torch.where(far > 0, SIDE - GLYPH - jitter, jitter)
-
-
-LABEL_SET_DATASETS: dict[str, Callable[..., LabelSetSplits]] = {"several_glyphs": several_glyphs}
-"""The function that makes each data set of label sets, by the name that suites use."""

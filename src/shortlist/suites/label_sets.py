@@ -22,7 +22,7 @@ from shortlist._files import lock_folder, write_text
 from shortlist._json import read_json, strict_json
 from shortlist._yaml import read_mapping
 from shortlist.compare.significance import holm, paired_t_test
-from shortlist.datasets.label_sets import LABEL_SET_DATASETS
+from shortlist.datasets.registry import LABEL_SET_DATASETS
 from shortlist.losses.label_sets import LABEL_SET_LOSSES
 from shortlist.metrics.label_sets import measure_label_sets
 from shortlist.models import MODELS

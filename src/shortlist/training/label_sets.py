@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from shortlist._checks import check_count, check_number
-from shortlist.datasets.label_sets import LabelSetSplit
+from shortlist.datasets.label_sets import LabelSetPart
 from shortlist.datasets.loaders import EpochShuffle, SeededLoader
 from shortlist.losses.label_sets import set_size_loss
 from shortlist.models.label_set_head import LabelSetScores, predicted_sizes
@@ -29,7 +29,7 @@ class LabelSetPredictions(NamedTuple):
 def train_label_sets(
     network: nn.Module,
     loss: nn.Module,
-    train: LabelSetSplit,
+    train: LabelSetPart,
     *,
     epochs: int = 10,
     batch_size: int = 64,
@@ -60,7 +60,8 @@ def train_label_sets(
     check_number("lr", lr, above=0.0)
     check_number("size_weight", size_weight, low=0.0)
     sampler = EpochShuffle(len(train), seed=seed, batch_size=batch_size)
-    loader = SeededLoader(train, batch_size=batch_size, sampler=sampler, collate_fn=_as_it_is, seed=seed)
+    rows: Any = train
+    loader = SeededLoader(rows, batch_size=batch_size, sampler=sampler, collate_fn=_as_it_is, seed=seed)
     module = _Module(network, loss, lr=lr, weight_decay=weight_decay, size_weight=size_weight)
     with quiet_lightning():
         trainer = pl.Trainer(
@@ -79,7 +80,7 @@ def train_label_sets(
 
 @torch.inference_mode()
 def predict_label_sets(
-    network: nn.Module, split: LabelSetSplit, *, batch_size: int = 256
+    network: nn.Module, split: LabelSetPart, *, batch_size: int = 256
 ) -> LabelSetPredictions:
     """Return scores, predicted sizes and labels of all rows of a part, in order.
 
@@ -90,7 +91,8 @@ def predict_label_sets(
     training = network.training
     network.eval()
     scores, sizes = [], []
-    for inputs, _ in DataLoader(split, batch_size=batch_size, collate_fn=_as_it_is):
+    rows: Any = split
+    for inputs, _ in DataLoader(rows, batch_size=batch_size, collate_fn=_as_it_is):
         output = _output(network, inputs.to(device))
         scores.append(output.scores.float().cpu())
         sizes.append(predicted_sizes(output.size_logits, num_classes=output.scores.shape[1]).cpu())
