@@ -74,6 +74,13 @@ def test_a_suite_is_run_chosen_by_validation_rows_and_not_repeated(tmp_path):
         run_label_set_suite(suite.model_copy(update={"epochs": 2}), tmp_path / "runs")
 
 
+@pytest.mark.slow
+def test_two_processes_find_the_same_numbers(tmp_path):
+    suite = load_label_set_suite(write(tmp_path, grid={"lr": [0.1]}))
+    one, two = (run_label_set_suite(suite, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert table_of(suite, one) == table_of(suite, two)
+
+
 def test_the_suite_that_comes_with_it():
     path = ROOT / "recipes" / "cpu" / "multi_label.yaml"
     assert is_label_set_suite(path)

@@ -29,6 +29,7 @@ from shortlist.models import MODELS
 from shortlist.models.classifiers import replace_classifier
 from shortlist.models.label_set_head import LabelSetHead
 from shortlist.suites.suite import SuiteError, Tuning
+from shortlist.suites.worker import start_worker
 from shortlist.training.label_sets import predict_label_sets, train_label_sets
 
 __all__ = ["LabelSetSuite", "is_label_set_suite", "load_label_set_suite", "run_label_set_suite", "table_of"]
@@ -190,9 +191,14 @@ def _do_all(suite: LabelSetSuite, folder: Path, runs: list[_Run], jobs: int, wat
         for run in missing:
             tell(_do(suite, folder, run))
         return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang
+    with ProcessPoolExecutor(jobs, context, start_worker, (_say_nothing, 1)) as pool:
         for future in [pool.submit(_do, suite, folder, run) for run in missing]:
             tell(future.result())
+
+
+def _say_nothing(_: tuple[str, float]) -> None:
+    pass
 
 
 def _do(suite: LabelSetSuite, folder: Path, run: _Run) -> str:
