@@ -26,7 +26,7 @@ _COLUMNS = 6
 _SETTINGS: dict[str, dict[str, Any]] = {
     "noised_topk": {"noise_std": 0.3, "num_samples": None},
     "imbalanced_noised_topk": {"noise_std": 0.1, "num_samples": None},
-    "ranked_topk": {"top1": "sort"},
+    "ranked_topk": {"top1": "sort", "steepness": 10.0},
     "two_parameter_margin": {"tau_true": 1.0, "tau_others": 0.5},
     "pairwise_margin": {"margins": [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]},
 }

@@ -23,6 +23,7 @@ __all__ = [
     "check_count",
     "check_k",
     "check_keys",
+    "check_label_sets",
     "check_number",
     "check_priors",
     "check_probabilities",
@@ -230,6 +231,24 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) ->
         bound = f"in [0, {c})" if ignore_index is None else f"in [0, {c}) or {ignore_index}"
         raise ValueError(f"target must be {bound}, got {int(target[outside][0])}")
     return False
+
+
+def check_label_sets(target: Tensor, scores: Tensor) -> None:
+    """Require labels of the scores' shape, each 0 or 1, with at least one 1 in each row."""
+    if target.shape != scores.shape:
+        raise ValueError(
+            f"target must have the logits' shape {tuple(scores.shape)}, got {tuple(target.shape)}"
+        )
+    if not can_read_values(target):
+        return
+    wrong = (target != 0) & (target != 1)
+    if bool(wrong.any()):
+        raise ValueError(f"target must be 0 or 1, got {target[wrong][0].item()}")
+    empty = ~(target != 0).any(1)
+    if bool(empty.any()):
+        raise ValueError(
+            f"target must have at least one positive in each row, got none in row {int(empty.nonzero()[0])}"
+        )
 
 
 def check_probabilities(target: Tensor, scores: Tensor) -> None:

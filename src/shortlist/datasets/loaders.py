@@ -13,7 +13,14 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from shortlist.datasets import Split
 from shortlist.datasets.sampling import ClassBalancedSampler
 
-__all__ = ["EpochShuffle", "EvenShards", "NumberedRows", "evaluation_loader", "training_loader"]
+__all__ = [
+    "EpochShuffle",
+    "EvenShards",
+    "NumberedRows",
+    "SeededLoader",
+    "evaluation_loader",
+    "training_loader",
+]
 
 Batch = tuple[Tensor, Tensor, Tensor]
 

@@ -12,11 +12,13 @@ from shortlist.datasets.glyphs import glyphs, glyphs_full
 from shortlist.datasets.idx import fashion_mnist
 from shortlist.datasets.imagenet import imagenet, imagenet_lt
 from shortlist.datasets.inaturalist import inaturalist2018
+from shortlist.datasets.label_set_lists import label_set_list
+from shortlist.datasets.label_sets import LabelSetSplits, several_glyphs
 from shortlist.datasets.lists import image_list, image_lists
 from shortlist.datasets.plantnet import plantnet300k
 from shortlist.datasets.splits import Splits
 
-__all__ = ["DATASETS", "DatasetInfo"]
+__all__ = ["DATASETS", "LABEL_SET_DATASETS", "DatasetInfo"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,9 @@ DATASETS: dict[str, DatasetInfo] = {
     "image_lists": _made(image_lists, reads_files=True, needs="train"),
 }
 """What each data set can do, by the name that recipes use."""
+
+LABEL_SET_DATASETS: dict[str, Callable[..., LabelSetSplits]] = {
+    "several_glyphs": several_glyphs,
+    "label_set_list": label_set_list,
+}
+"""The function that makes each data set whose rows have several labels, by the name that suites use."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_class_vector, check_scores, promote
+from shortlist._checks import check_class_vector, check_label_sets, check_scores, promote
 from shortlist.losses._contract import ClassLoss, Reduction, check_reduction, options_of, reduce_rows
 from shortlist.ops.sparse_top import sparse_top_and_offset
 
@@ -47,12 +47,12 @@ def sparse_top_loss(
         tensor(0.0625)
 
     References:
-        M. Blondel, A. Martins, V. Niculae, "Learning with Fenchel-Young losses", JMLR 2020; A. Martins, R.
-        Astudillo, "From softmax to sparsemax", ICML 2016.
+        C. Garcin, thesis, section 6.2, equation 6.25; M. Blondel, A. Martins, V. Niculae, "Learning with
+        Fenchel-Young losses", JMLR 2020; A. Martins, R. Astudillo, "From softmax to sparsemax", ICML 2016.
     """
     check_scores(logits)
     check_reduction(reduction)
-    _check_labels(target, logits)
+    check_label_sets(target, logits)
     logits = promote(logits)
     labels = target.to(logits.dtype)
     count = labels.sum(1)
@@ -69,23 +69,6 @@ def sparse_top_loss(
     row_weight = (labels * weight.to(labels.dtype)).sum(1) / count
     rows = rows * row_weight
     return rows.sum() / row_weight.sum() if reduction == "mean" else reduce_rows(rows, reduction)
-
-
-def _check_labels(target: Tensor, logits: Tensor) -> None:
-    if target.shape != logits.shape:
-        raise ValueError(
-            f"target must have the logits' shape {tuple(logits.shape)}, got {tuple(target.shape)}"
-        )
-    if not can_read_values(target):
-        return
-    wrong = (target != 0) & (target != 1)
-    if bool(wrong.any()):
-        raise ValueError(f"target must be 0 or 1, got {target[wrong][0].item()}")
-    empty = ~(target != 0).any(1)
-    if bool(empty.any()):
-        raise ValueError(
-            f"target must have at least one positive in each row, got none in row {int(empty.nonzero()[0])}"
-        )
 
 
 class SparseTopLoss(ClassLoss):

@@ -31,7 +31,7 @@ from shortlist.training.callbacks import (
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere
 
-__all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "run_stage"]
+__all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "quiet_lightning", "run_stage"]
 
 Progress = Callable[[str, int, int, dict[str, float]], None]
 """Called with what is done, how far, of how much, and the metrics so far."""
@@ -91,14 +91,14 @@ def run_stage(
         ),
         lambda: evaluation_loader(data.val, **settings),
     )
-    with _quiet():
+    with quiet_lightning():
         trainer = _trainer(run, recipe, module, _callbacks(stage, run, recipe, progress), progress)
         ckpt_path = str(last) if last.is_file() else None
         trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_lightning() -> Iterator[None]:
     """Hide Lightning's tips and notes."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
