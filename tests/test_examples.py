@@ -12,6 +12,8 @@ import torch
 
 from shortlist import ClassTable
 from shortlist.datasets.embeddings import embeddings, save_embeddings
+from shortlist.recipes.recipe import make_recipe
+from tests.run_factory import finished_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TRAINER = Path(sys.prefix) / "trainer"  # where `make slow` puts the Trainer of Hugging Face
@@ -56,6 +58,24 @@ def test_three_domains_become_one_and_each_is_strange_to_the_others(tmp_path, mo
     assert found.class_table.parents["domain"] == ("a",) * 5 + ("b",) * 5 + ("c",) * 5
     assert found.class_table.parents["group"][5:7] == ("b: x", "b: x")
     assert found.test.targets.bincount().tolist() == [30] * 15
+
+
+def test_sums_before_the_class_leave_no_set_empty_where_the_model_is_sure(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    parts = {}
+    for part, rows in {"val": 300, "test": 400}.items():
+        scores = 6 * torch.randn(rows, 20, generator=generator)  # often nearly certain, and as often right
+        target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+        parts[part] = (scores, target)
+    table = ClassTable([str(c) for c in range(20)], counts=[10] * 20)
+    run = finished_run(tmp_path / "run", make_recipe({"predictors": {}}), parts, table)
+    example = load("conformal_by_confidence")
+    found = {name: example.by_quarter(run, options, 0.9) for name, options in example.SCORES.items()}
+    for name, numbers in found.items():
+        assert abs(numbers[8] - 90) < 6 or name == "sum before the class"  # ties at 0: it may hold more
+        assert torch.isclose(numbers[8], numbers[:8:2].mean())  # quarters of 100 rows each
+    assert found["aps"][-1] > 0 and found["sum before the class"][-1] == 0
+    assert found["sum before the class"][7] >= 1  # the best class is in every set
 
 
 @pytest.mark.slow

@@ -149,8 +149,8 @@ class _InThisProcess(Executor):
 
 @contextmanager
 def _executor(jobs: int, tell: Callable[[tuple[str, float]], None]) -> Iterator[Executor]:
-    # no more than were asked for (OMP_NUM_THREADS): threads that wait for a core which others use take ten times
-    # the processor's time of one
+    # no more than were asked for (OMP_NUM_THREADS): where others use the cores too, threads that wait for
+    # each other take ten times the processor's time of one
     threads = max(1, min(torch.get_num_threads(), _cores() // jobs))
     if jobs == 1:
         start_worker(tell, threads)
