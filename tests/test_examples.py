@@ -8,6 +8,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+import torch
+
+from shortlist import ClassTable
+from shortlist.datasets.embeddings import embeddings, save_embeddings
+from shortlist.recipes.recipe import make_recipe
+from tests.run_factory import finished_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TRAINER = Path(sys.prefix) / "trainer"  # where `make slow` puts the Trainer of Hugging Face
@@ -29,6 +35,47 @@ def test_probabilities_of_scikit_learn_make_sets(capsys):
     assert results.rows == 540 and sets["top2"].size.micro.value == 2
     assert abs(sets["average2"].size.micro.value - 2) < 0.15
     assert abs(sets["conformal90"].coverage.micro.value - 0.9) < 0.04  # 3 deviations of 540 rows
+
+
+def test_three_domains_become_one_and_each_is_strange_to_the_others(tmp_path, monkeypatch, capsys):
+    generator = torch.Generator().manual_seed(0)
+    for place, name in enumerate("abc"):
+        centers = 3 * torch.randn(5, 16, generator=generator) + 4 * place
+        (tmp_path / name).mkdir()
+        for part, rows in {"train": 60, "test": 35}.items():
+            target = torch.arange(5).repeat(rows)
+            inputs = centers[target] + torch.randn(len(target), 16, generator=generator)
+            save_embeddings(tmp_path / name / f"{part}.safetensors", inputs, target)
+        table = ClassTable([f"{name}{c}" for c in range(5)], parents={"genus": ["x", "x", "y", "y", "y"]})
+        table.save(tmp_path / name / "class_table.json")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    folders = [str(tmp_path / name) for name in "abc"]
+    monkeypatch.setattr(sys, "argv", ["three_domains.py", *folders, "--out", str(tmp_path / "all")])
+    load("three_domains").main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "distance" in line]
+    assert len(lines) == 3 and all("power 100.0 %" in line for line in lines)  # far apart: nothing to miss
+    found = embeddings(tmp_path / "all")
+    assert found.class_table.parents["domain"] == ("a",) * 5 + ("b",) * 5 + ("c",) * 5
+    assert found.class_table.parents["group"][5:7] == ("b: x", "b: x")
+    assert found.test.targets.bincount().tolist() == [30] * 15
+
+
+def test_sums_before_the_class_leave_no_set_empty_where_the_model_is_sure(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    parts = {}
+    for part, rows in {"val": 300, "test": 400}.items():
+        scores = 6 * torch.randn(rows, 20, generator=generator)  # often nearly certain, and as often right
+        target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+        parts[part] = (scores, target)
+    table = ClassTable([str(c) for c in range(20)], counts=[10] * 20)
+    run = finished_run(tmp_path / "run", make_recipe({"predictors": {}}), parts, table)
+    example = load("conformal_by_confidence")
+    found = {name: example.by_quarter(run, options, 0.9) for name, options in example.SCORES.items()}
+    for name, numbers in found.items():
+        assert abs(numbers[8] - 90) < 6 or name == "sum before the class"  # ties at 0: it may hold more
+        assert torch.isclose(numbers[8], numbers[:8:2].mean())  # quarters of 100 rows each
+    assert found["aps"][-1] > 0 and found["sum before the class"][-1] == 0
+    assert found["sum before the class"][7] >= 1  # the best class is in every set
 
 
 @pytest.mark.slow

@@ -199,6 +199,18 @@ def test_a_finished_suite_is_not_run_again(finished):
     }
 
 
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_suite_takes_no_more_threads_than_were_asked_for(finished, monkeypatch, asked):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(asked)
+        run_suite(load_suite(finished[0]), finished[1].parent)
+        assert torch.get_num_threads() == asked
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_status_and_its_json(finished):
     words = ["status", str(finished[0]), "--out", str(finished[1].parent)]
     content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)

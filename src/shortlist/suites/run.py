@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 import yaml
 
 from shortlist._checks import check_count
@@ -148,15 +149,17 @@ class _InThisProcess(Executor):
 
 @contextmanager
 def _executor(jobs: int, tell: Callable[[tuple[str, float]], None]) -> Iterator[Executor]:
+    # no more than were asked for (OMP_NUM_THREADS): where others use the cores too, threads that wait for
+    # each other take ten times the processor's time of one
+    threads = max(1, min(torch.get_num_threads(), _cores() // jobs))
     if jobs == 1:
-        start_worker(tell, _cores())
+        start_worker(tell, threads)
         yield _InThisProcess()
         return
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     queue = context.Queue()
     reader = threading.Thread(target=lambda: [tell(message) for message in iter(queue.get, None)])
     reader.start()
-    threads = max(1, _cores() // jobs)
     executor = ProcessPoolExecutor(jobs, context, start_worker, (_Putter(queue), threads))
     try:
         yield executor
