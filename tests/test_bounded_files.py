@@ -39,8 +39,11 @@ BAD = {
 }
 
 
+SLOW = [pytest.param(case, marks=pytest.mark.slow) if case == "long" else case for case in BAD]
+
+
 @pytest.mark.errors
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", SLOW)
 def test_yaml_is_refused_before_it_is_expanded(case, tmp_path):
     text, message = BAD[case]
     path = tmp_path / "odd.yaml"

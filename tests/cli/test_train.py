@@ -126,7 +126,7 @@ def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):
     assert set(Run.open(trained.path).predictors()) == {*RECIPE["predictors"], "average3"}
     assert "The scores are log-posteriors under the training priors: temperature" in said
     result = CliRunner().invoke(app, ["calibrate", str(trained.path), "--set", "epochs=9"])
-    assert "adjust, predictors and novelty only" in str(result.exception)
+    assert "adjust, predictors, novelty and evaluation only" in str(result.exception)
 
 
 def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):

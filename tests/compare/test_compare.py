@@ -451,8 +451,8 @@ def test_groups_of_a_run_are_those_of_its_recipe(tmp_path):
     means = [float((scores.argmax(1) == c)[target == c].double().mean()) for c in small]
     (better,) = [row for row in found.rows if row.label == "better"]
     assert better.metrics["top1.up_to_10"].value == pytest.approx(sum(means) / len(means))
-    assert found.best["top1.up_to_10"].test.startswith("bootstrap")
-    assert found.best["sets.two.coverage.over_150"].test.startswith("bootstrap")
+    assert found.best["top1.up_to_10"].test.startswith("paired bootstrap")
+    assert found.best["sets.two.coverage.over_150"].test.startswith("paired bootstrap")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_names_are_text_and_nothing_else(opened, tmp_path):
         assert view.evaluate("window.hacked") is None
 
 
-@pytest.mark.parametrize("number", [1, 2, 1000])
+@pytest.mark.parametrize("number", [1, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 1000))])
 def test_any_number_of_classes_has_a_page(opened, tmp_path, number):
     model = model_of([f"class {i}" for i in range(number)])
     with running(app_of(model, tmp_path)) as address:
