@@ -22,6 +22,7 @@ def test_pictures_have_one_to_four_labels_and_the_table_counts_them(data):
     assert found.class_table.class_counts.tolist() == [int(of.sum()) for of in found.train.labels.T]
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_pictures(data):
     folder, found = data
     again = several_glyphs(cache=folder, pictures=400, **OPTIONS)

@@ -46,6 +46,7 @@ def write(folder: Path, **changes) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_suite_is_run_chosen_by_validation_rows_and_not_repeated(tmp_path):
     file = write(tmp_path)
     result = CliRunner().invoke(suite_app, ["run", str(file), "--out", str(tmp_path / "runs")])

@@ -172,7 +172,9 @@ def test_every_loss_with_class_weights_can_be_reweighted():
         torch.testing.assert_close(parts.loss.weight.double(), weight / weight.mean(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGTERM)]
+)
 def test_a_stopped_run_says_how_to_go_on_and_does_not_look_finished(number, tmp_path):
     recipe = write_recipe(tmp_path, epochs=500)
     folder = tmp_path / "a run"
