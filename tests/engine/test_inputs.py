@@ -3,13 +3,18 @@
 import io
 import json
 import tarfile
+from types import SimpleNamespace
 
 import pytest
 
+from shortlist import ClassTable
+from shortlist.datasets.lists import write_columns
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.shards import UNKNOWN
+from shortlist.index.sources import source_of_images
 from tests.datasets.trees import class_folders, image
 from tests.engine.scoring import make_embeddings
+from tests.index.small import SMALL
 
 IDS = ("ash", "oak")
 
@@ -93,6 +98,46 @@ def test_tar_files_in_the_layout_of_webdataset(tmp_path):
     (tmp_path / "0002.tar").write_bytes((tmp_path / "0001.tar").read_bytes()[:700])
     with pytest.raises(ValueError, match=r"0002.tar cannot be read"):
         shards[1].open()
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "expected"),
+    [
+        (sorted(map(str, range(12))), ["10", "2", "0"], [2, 4, 0]),  # as text: 0, 1, 10, 11, 2, ...
+        (["1355868", "1355937"], ["1355937", "1355868", "1355937"], [1, 0, 1]),
+        (["7", "100", "12"], ["12", "1", "7"], "1"),  # index 1 is another class, 100
+        (["007", "012", "100"], ["100", "012", "007"], [2, 1, 0]),
+        (["007", "012", "100"], ["7", "100", "100"], "7"),
+        (["oak", "ash", "elm"], ["2", "0", "1"], [2, 0, 1]),
+        (["oak", "ash", "elm"], ["oak", "1", "ash"], [0, 1, 1]),
+        (["oak", "ash", "elm"], ["oak", "01", "ash"], "01"),
+        (["oak", "ash", "elm"], ["2", "3", "0"], "3"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "cls", "json"])
+def test_whole_numbers_are_ids_wherever_they_can_be(tmp_path, kind, ids, labels, expected):
+    """And in the same way for score and index."""
+    photo = image(tmp_path / "a.png").read_bytes()
+    plain = all(one.isdecimal() and str(int(one)) == one for one in labels)
+    typed = [int(one) for one in labels] if plain else labels
+    rows = tmp_path / f"rows.{kind if kind in ('csv', 'parquet') else 'tar'}"
+    if kind == "csv":
+        rows.write_text("path,label\n" + "".join(f"a.png,{one}\n" for one in labels))
+    elif kind == "parquet":
+        write_columns(rows, {"path": ["a.png"] * 3, "label": typed})
+    else:
+        told = labels if kind == "cls" else [json.dumps({"label": one}) for one in typed]
+        files = ((f"{n}.png", photo, f"{n}.{kind}", one.encode()) for n, one in enumerate(told))
+        write_tar(rows, {name: content for row in files for name, content in (row[:2], row[2:])})
+    known = SimpleNamespace(classes=ClassTable(ids), preprocessing=SMALL)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=rf"the class '?{expected}'? is none of the 3 classes"):
+            rows_of(find_shards(rows, ids))
+        with pytest.raises(ValueError, match=rf"(lacks: {expected}|the class '?{expected}'? is none)"):
+            source_of_images(rows, known)
+    else:
+        assert [row[1] for row in rows_of(find_shards(rows, ids))] == expected
+        assert source_of_images(rows, known).classes.tolist() == expected
 
 
 def test_embeddings_of_files_and_folders(tmp_path):

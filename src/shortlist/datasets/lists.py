@@ -13,6 +13,7 @@ from torch import Tensor
 from shortlist._files import replacing
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.class_labels import finder_of_classes
 from shortlist.datasets.splits import Splits
 
 __all__ = [
@@ -185,10 +186,11 @@ def _index_labels(labels: Sequence, known: ClassTable | None, where: object) -> 
     """Return class indices and class table; whole numbers >= 0 are indices, other labels are sorted."""
     texts = np.asarray([str(label) for label in labels])
     if known is not None:
-        index = {name: i for i, name in enumerate(known.ids)}
-        if unknown := sorted(set(texts.tolist()) - set(index)):
+        find = finder_of_classes(known.ids)
+        found = {text: find(text) for text in set(texts.tolist())}
+        if unknown := sorted(text for text, index in found.items() if index is None):
             raise ValueError(f"{where} has classes that class_table lacks: {examples(unknown)}")
-        return torch.tensor([index[text] for text in texts.tolist()], dtype=torch.int64), known
+        return torch.tensor([found[text] for text in texts.tolist()], dtype=torch.int64), known
     if np.char.isdecimal(texts).all():
         indices = [int(text) for text in texts.tolist()]
         highest, distinct = max(indices), len(set(indices))
@@ -267,7 +269,8 @@ def image_list(
             otherwise the classes are numbered in alphabetical order. Numbers far above the number of
             classes are refused, since they are ids.
         split_column: Name of the column of parts; it may be missing.
-        class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere.
+        class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere. If no id
+            is a whole number, labels may be indices of its classes too.
         val_fraction: Share of each class in each split that has to be drawn.
         seed: Seed of the draw.
         **image_options: ``image_size``, ``train_transform``, ``eval_transform``, ``on_error``, ``verify`` as

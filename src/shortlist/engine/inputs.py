@@ -15,7 +15,7 @@ from shortlist.engine.shards import (
     FileShard,
     Shard,
     TarShard,
-    class_index,
+    class_indices,
     in_pieces,
 )
 
@@ -94,10 +94,9 @@ def _of_folder(name: str, folder: Path, root: Path, class_ids: Sequence[str], si
 def _of_list(path: Path, class_ids: Sequence[str], size: int) -> list[Shard]:
     columns = read_columns(path, ["path"], optional=["label"])
     files = [str(file) for file in columns["path"].to_pylist()]
-    index = {one: number for number, one in enumerate(class_ids)}
     labels = columns["label"].to_pylist() if "label" in columns else [None] * len(files)
     try:
-        targets = [class_index(label, index) for label in labels]
+        targets = class_indices(labels, class_ids)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return _file_shards(_stem(path.name), str(path.parent), list(zip(files, targets, strict=True)), size)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
+from shortlist.datasets.class_labels import finder_of_classes
 from shortlist.datasets.images import IMAGE_SUFFIXES
 from shortlist.engine.files import is_address, open_file, read_bytes
 
@@ -22,7 +23,7 @@ __all__ = [
     "ShardRows",
     "TarRow",
     "TarShard",
-    "class_index",
+    "class_indices",
     "in_pieces",
     "tar_rows",
 ]
@@ -145,7 +146,7 @@ class TarShard:
     Args:
         name: Name of the part.
         path: Path or address of the tar file.
-        classes: Id of each class; a class in the tar file is an id, or a class index as a whole number.
+        classes: Id of each class; the tar file has ids, or class indices if no id is a whole number.
     """
 
     name: str
@@ -159,8 +160,10 @@ class TarShard:
     def open(self) -> ShardRows:
         """Find the rows; the images are read when they are needed."""
         rows = tar_rows(self.path)
-        index = {name: number for number, name in enumerate(self.classes)}
-        targets = [class_index(row.label, index) for row in rows]
+        try:
+            targets = class_indices((row.label for row in rows), self.classes)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
         return ShardRows([row.name for row in rows], targets, lambda number: rows[number].content())
 
 
@@ -204,19 +207,19 @@ def _no_image(_: int) -> bytes:
     raise ValueError("embeddings have no images")
 
 
-def class_index(label: str | int | None, index: Mapping[str, int]) -> int:
-    """Return the index of a class by its id, or by the index itself as a whole number; -100 for none.
+def class_indices(labels: Iterable[str | int | None], ids: Sequence[str]) -> list[int]:
+    """Return the class index of each label, as :func:`finder_of_classes` finds it; -100 for ``None``.
 
     Raises:
         ValueError: If there is no such class.
     """
-    if label is None:
-        return UNKNOWN
-    if isinstance(label, str) and label in index:
-        return index[label]
-    if not isinstance(label, str | int) or not str(label).isdecimal() or int(label) >= len(index):
-        raise ValueError(f"the class {label!r} is none of the {len(index)} classes of the model")
-    return int(label)
+    find, found = finder_of_classes(ids), []
+    for label in labels:
+        number = UNKNOWN if label is None else find(label)
+        if number is None:
+            raise ValueError(f"the class {label!r} is none of the {len(ids)} classes of the model")
+        found.append(number)
+    return found
 
 
 def _rows_of_members(members: Iterable[tuple[str, int, int]]) -> dict[str, dict[str, tuple[int, int]]]:

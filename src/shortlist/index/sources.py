@@ -21,7 +21,7 @@ from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, files_by_class
 from shortlist.datasets.images import ImageFiles
-from shortlist.engine.shards import TarRow, class_index, tar_rows
+from shortlist.engine.shards import TarRow, class_indices, tar_rows
 from shortlist.index.about import About, about_of_data, about_of_list, plain_about
 from shortlist.index.segment import ImageIndexError
 from shortlist.model import Model
@@ -201,9 +201,9 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
 
     Args:
         path: ``DIR/CLASS_ID/*.jpg``, or the same below ``DIR/train``, or a list (``.csv``, ``.parquet``,
-            text) as for :func:`~shortlist.datasets.lists.image_list`, whose labels are class ids. Of a list
-            with several parts, the training split is taken. Or a ``.tar`` file or a folder of such, in the
-            layout of WebDataset, with a class for each row.
+            text) as for :func:`~shortlist.datasets.lists.image_list`, whose labels are class ids, or class
+            indices if no id is a whole number. Of a list with several parts, the training split is taken.
+            Or a ``.tar`` file or a folder of such, in the layout of WebDataset, with a class for each row.
         model: Model that prepares them.
     """
     path, table = Path(path), model.classes
@@ -233,10 +233,9 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
 
 
 def _of_tars(paths: Sequence[Path], table: ClassTable, prepare: Preprocessing) -> FileSource:
-    index = {name: number for number, name in enumerate(table.ids)}
     rows = [row for path in paths for row in tar_rows(str(path))]
     try:
-        classes = [class_index(row.label, index) for row in rows]
+        classes = class_indices((row.label for row in rows), table.ids)
     except ValueError as error:
         raise ImageIndexError(f"{paths[0].parent}: {error}") from error
     if unknown := [row for row, one in zip(rows, classes, strict=True) if one < 0]:
