@@ -20,7 +20,7 @@ from shortlist.datasets.folders import class_folders, files_by_class, named_part
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.embedder import Embedder, EmbedderSource
 from shortlist.engine.local import Engine, run_local
-from shortlist.engine.shards import FileShard, in_pieces
+from shortlist.engine.shards import OTHER_ROWS, FileShard, in_pieces
 
 __all__ = ["EmbedCounts", "embed_images", "image_shards"]
 
@@ -114,6 +114,10 @@ class EmbedWork:
 
 def embed_shard(embedder: Embedder, shard: FileShard, folder: str, pool: ThreadPoolExecutor) -> _Part:
     """Make the part of a shard: embeddings in half precision, classes, and the ids of its rows."""
+    about = {
+        "model": embedder.digest,
+        "data": shard.digest(),
+    }  # before they are read
     rows, found = shard.open(), []
     kept: list[int] = []
     errors: dict[str, str] = {}
@@ -131,10 +135,8 @@ def embed_shard(embedder: Embedder, shard: FileShard, folder: str, pool: ThreadP
         found.append(features[good])
     embeddings = torch.cat(found) if found else torch.zeros(0, 0, dtype=torch.float16)
     targets = torch.tensor([rows.targets[row] for row in kept], dtype=torch.int64)
-    about = {"model": embedder.digest, "data": shard.digest(), "errors": errors}
-    _write(
-        Path(folder) / f"{shard.name}.safetensors", embeddings, targets, [rows.ids[i] for i in kept], about
-    )
+    path, ids = Path(folder) / f"{shard.name}.safetensors", [rows.ids[row] for row in kept]
+    _write(path, embeddings, targets, ids, {**about, "errors": errors})
     return _Part(shard.name, len(kept), embeddings.shape[1], errors)
 
 
@@ -172,7 +174,7 @@ def _finished(folder: Path, shard: FileShard, digest: str) -> _Part | None:
         raise ValueError(f"{path} is damaged: remove it, and give the command again ({error})") from error
     for key, wanted, words in (
         ("model", digest, "by another network"),
-        ("data", shard.digest(), "of other rows"),
+        ("data", shard.digest(), OTHER_ROWS),
     ):
         if about[key] != wanted:
             raise ValueError(f"{path} was made {words}: choose another folder, or remove {folder}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from shortlist._files import replacing
 from shortlist._manifest import read_sealed, write_sealed
 from shortlist.engine.measuring import Columns
+from shortlist.engine.shards import OTHER_ROWS
 from shortlist.model import Model, model_hash
 from shortlist.predictors import SetPredictor
 
@@ -173,7 +174,7 @@ def finished_part(folder: str | Path, name: str, about: Mapping[str, Any]) -> Pa
         "model": "with another model",
         "predictors": "with other predictors",
         "keep": f"with --keep {told.get('keep')}",
-        "data": "of other rows",
+        "data": OTHER_ROWS,
     }
     for key, made in words.items():
         if told.get(key) != about[key]:

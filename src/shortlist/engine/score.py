@@ -14,7 +14,15 @@ from shortlist._files import lock_folder
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
-from shortlist.engine.parts import PartInfo, finished_part, model_key, predictor_key, write_part, write_scores
+from shortlist.engine.parts import (
+    PartInfo,
+    finished_part,
+    model_key,
+    part_path,
+    predictor_key,
+    write_part,
+    write_scores,
+)
 from shortlist.engine.shards import Shard, ShardRows
 from shortlist.model import Model, network_by_name
 
@@ -175,7 +183,9 @@ def score_shards(
     folder.mkdir(parents=True, exist_ok=True)
     del model
     with lock_folder(folder, ValueError(f"another process is writing to {folder}")):
-        found = {one.name: finished_part(folder, one.name, {**about, "data": one.digest()}) for one in shards}
+        # the state of all files is asked for where there is a part only: for the others, workers do it
+        old = [one for one in shards if part_path(folder, one.name).exists()]
+        found = {one.name: finished_part(folder, one.name, {**about, "data": one.digest()}) for one in old}
         parts = {name: part for name, part in found.items() if part is not None}
         left, kept = [one for one in shards if one.name not in parts], len(parts)
         work = ScoreWork(source, str(folder), keep, max(1, cores // workers))

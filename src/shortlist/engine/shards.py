@@ -16,6 +16,7 @@ from shortlist.datasets.images import IMAGE_SUFFIXES
 from shortlist.engine.files import is_address, open_file, read_bytes
 
 __all__ = [
+    "OTHER_ROWS",
     "UNKNOWN",
     "EmbeddingShard",
     "FileShard",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 UNKNOWN = -100  # class index of a row whose class is not known
+OTHER_ROWS = "of other rows, or their files have changed since (then this part alone must go)"
+"""What is wrong with a part whose shard has another hash."""
 _IMAGES = {suffix.lstrip(".") for suffix in IMAGE_SUFFIXES}
 
 T = TypeVar("T")
@@ -86,16 +89,19 @@ class FileShard:
     targets: tuple[int, ...]
 
     def digest(self) -> str:
-        """Return a hash of paths and classes. What is in the files has no part in it: none is opened."""
-        return _hash([self.files, self.targets])
+        """Return a hash of paths and classes, and of size and time of change of each file; none is opened."""
+        states = [_state_of(self._path(file)) for file in self.files]
+        return _hash([os.path.abspath(self.root), self.files, self.targets, states])
 
     def open(self) -> ShardRows:
         """Return the rows."""
         return ShardRows(self.files, self.targets, self._content)
 
     def _content(self, row: int) -> bytes:
-        file = self.files[row]
-        return read_bytes(file if is_address(file) else os.path.join(self.root, file))
+        return read_bytes(self._path(self.files[row]))
+
+    def _path(self, file: str) -> str:
+        return file if is_address(file) else os.path.join(self.root, file)
 
 
 class TarRow(NamedTuple):
@@ -154,8 +160,8 @@ class TarShard:
     classes: tuple[str, ...]
 
     def digest(self) -> str:
-        """Return a hash of name and size of the tar file."""
-        return _hash([os.path.basename(self.path), _size_of(self.path)])
+        """Return a hash of the path, size and time of change of the tar file, and of the classes."""
+        return _hash([_place_of(self.path), _state_of(self.path), self.classes])
 
     def open(self) -> ShardRows:
         """Find the rows; the images are read when they are needed."""
@@ -184,8 +190,19 @@ class EmbeddingShard:
     stop: int
 
     def digest(self) -> str:
-        """Return a hash of name and size of the file, and of the rows."""
-        return _hash([os.path.basename(self.path), _size_of(self.path), self.start, self.stop])
+        """Return a hash of path, size, time of change and header of the file, and of the rows' classes."""
+        state = [_place_of(self.path), _state_of(self.path), _header_of(self.path)]
+        return _hash([*state, self.start, self.stop, self._targets_hash()])
+
+    def _targets_hash(self) -> str | None:
+        from safetensors import safe_open
+
+        try:
+            with safe_open(self.path, "pt") as file:
+                targets = file.get_slice("targets")[self.start : self.stop]
+        except Exception:  # there are none, or to open the file says more
+            return None
+        return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
     def open(self) -> ShardRows:
         """Read the rows."""
@@ -241,9 +258,29 @@ def _label_of(row: Mapping[str, tuple[int, int]], file: Any) -> str | int | None
     return None
 
 
-def _size_of(path: str) -> int | None:
-    """Size of a file, ``None`` if it is missing or elsewhere: to open it then says more."""
-    return None if is_address(path) or not os.path.exists(path) else os.path.getsize(path)
+def _place_of(path: str) -> str:
+    return path if is_address(path) else os.path.abspath(path)
+
+
+def _state_of(path: str) -> tuple[int, int] | None:
+    """Size and time of change of a file, ``None`` if it is missing or elsewhere: to open it says more."""
+    if is_address(path):
+        return None
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns
+
+
+def _header_of(path: str) -> str | None:
+    """Hash of what a ``.safetensors`` file says of its tensors; ``None`` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            return hashlib.sha256(file.read(min(length, os.path.getsize(path)))).hexdigest()
+    except OSError:
+        return None
 
 
 def _hash(content: Any) -> str:
