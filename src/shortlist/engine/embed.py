@@ -19,6 +19,7 @@ from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST
 from shortlist.datasets.folders import class_folders, files_by_class, named_parts
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.embedder import Embedder, EmbedderSource
+from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.shards import OTHER_ROWS, FileShard, in_pieces
 
@@ -59,7 +60,7 @@ def image_shards(root: str | Path, *, size: int) -> tuple[dict[str, list[FileSha
     Returns:
         The shards of each part, and the table of the classes.
     """
-    root = Path(root)
+    root = Path(absolute(root))
     if not root.is_dir():
         raise ValueError(f"DATA must be a folder of images, got {root}, which is none")
     parts = named_parts(root) or {"train": root}
@@ -211,7 +212,8 @@ def embed_images(
     on_cpu, cores = source.device == "cpu", os.cpu_count() or 1
     workers = workers or (cores if on_cpu else 1)
     shards, table = image_shards(data, size=shard_rows)
-    embedder, folder = source.open(), Path(folder)  # here too, to know the hash, and to fail early
+    source = source.absolute()
+    embedder, folder = source.open(), Path(absolute(folder))  # here too, to know the hash, and to fail early
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, ValueError(f"another process is writing to {folder}")):
         known = {

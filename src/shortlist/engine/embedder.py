@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import promote
 from shortlist._named_code import code_error, find_code, is_trusted
+from shortlist.engine.files import absolute
 from shortlist.model import Model, model_hash, network_by_name, network_hash
 from shortlist.models.spec import in_channels_last
 from shortlist.preprocessing import Preprocessing
@@ -52,6 +53,10 @@ class EmbedderSource:
     network: str | None = None
     device: str = "cpu"
     allow_code: bool = False
+
+    def absolute(self) -> "EmbedderSource":
+        """Return the same source for processes that may work in another folder."""
+        return replace(self, model=absolute(self.model)) if Path(self.model).is_dir() else self
 
     def open(self) -> Embedder:
         """Load the network.

@@ -6,7 +6,7 @@ from typing import Any
 
 from shortlist._files import check_regular
 
-__all__ = ["is_address", "open_file", "read_bytes"]
+__all__ = ["absolute", "is_address", "open_file", "read_bytes"]
 
 _MOST_BYTES = 1 << 28  # of one image
 
@@ -14,6 +14,11 @@ _MOST_BYTES = 1 << 28  # of one image
 def is_address(path: str) -> bool:
     """Whether a path names a file system, as ``s3://bucket/photo.jpg`` does."""
     return "://" in path
+
+
+def absolute(path: str | Path) -> str:
+    """Return a path that means the same in other processes, which may work in another folder."""
+    return str(path) if is_address(str(path)) else os.path.abspath(path)
 
 
 def open_file(path: str) -> Any:

@@ -8,7 +8,7 @@ from shortlist._checks import check_count
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, images_below, named_parts
 from shortlist.datasets.lists import read_columns
-from shortlist.engine.files import is_address
+from shortlist.engine.files import absolute, is_address
 from shortlist.engine.shards import (
     UNKNOWN,
     EmbeddingShard,
@@ -40,7 +40,8 @@ def find_shards(
         ValueError: If nothing is found, or a label is of no class of the model.
     """
     check_count("shard_rows", shard_rows)
-    text, path = str(rows), Path(rows)
+    text = absolute(rows)
+    path = Path(text)
     if text.endswith(".tar"):
         return [TarShard(_stem(text), text, tuple(class_ids))]
     if path.suffix.lower() in (".csv", ".parquet"):

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from shortlist._checks import check_count
 from shortlist._files import lock_folder
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
+from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import (
@@ -177,7 +178,8 @@ def score_shards(
         raise ValueError(f"two shards have the name {min(twice)!r}")
     cores = os.cpu_count() or 1
     workers = workers or (cores if source.device == "cpu" else 1)
-    folder, model = Path(folder), source.open()  # here too, to know its hash, and to fail early
+    source = replace(source, path=absolute(source.path))
+    folder, model = Path(absolute(folder)), source.open()  # here too, to know its hash, and to fail early
     about = about_model(model, min(keep, len(model.classes)))
     keep = about["keep"]
     folder.mkdir(parents=True, exist_ok=True)

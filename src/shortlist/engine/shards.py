@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist.datasets.class_labels import finder_of_classes
 from shortlist.datasets.images import IMAGE_SUFFIXES
-from shortlist.engine.files import is_address, open_file, read_bytes
+from shortlist.engine.files import absolute, is_address, open_file, read_bytes
 
 __all__ = [
     "OTHER_ROWS",
@@ -91,7 +91,7 @@ class FileShard:
     def digest(self) -> str:
         """Return a hash of paths and classes, and of size and time of change of each file; none is opened."""
         states = [_state_of(self._path(file)) for file in self.files]
-        return _hash([os.path.abspath(self.root), self.files, self.targets, states])
+        return _hash([absolute(self.root), self.files, self.targets, states])
 
     def open(self) -> ShardRows:
         """Return the rows."""
@@ -161,7 +161,7 @@ class TarShard:
 
     def digest(self) -> str:
         """Return a hash of the path, size and time of change of the tar file, and of the classes."""
-        return _hash([_place_of(self.path), _state_of(self.path), self.classes])
+        return _hash([absolute(self.path), _state_of(self.path), self.classes])
 
     def open(self) -> ShardRows:
         """Find the rows; the images are read when they are needed."""
@@ -191,7 +191,7 @@ class EmbeddingShard:
 
     def digest(self) -> str:
         """Return a hash of path, size, time of change and header of the file, and of the rows' classes."""
-        state = [_place_of(self.path), _state_of(self.path), _header_of(self.path)]
+        state = [absolute(self.path), _state_of(self.path), _header_of(self.path)]
         return _hash([*state, self.start, self.stop, self._targets_hash()])
 
     def _targets_hash(self) -> str | None:
@@ -256,10 +256,6 @@ def _label_of(row: Mapping[str, tuple[int, int]], file: Any) -> str | int | None
             text = file.read(row[ending][1]).decode()
             return text.strip() if ending == "cls" else json.loads(text).get("label")
     return None
-
-
-def _place_of(path: str) -> str:
-    return path if is_address(path) else os.path.abspath(path)
 
 
 def _state_of(path: str) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, files_by_class
 from shortlist.datasets.images import ImageFiles
+from shortlist.engine.files import absolute
 from shortlist.engine.shards import TarRow, class_indices, tar_rows
 from shortlist.index.about import About, about_of_data, about_of_list, plain_about
 from shortlist.index.segment import ImageIndexError
@@ -206,7 +207,7 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
             Or a ``.tar`` file or a folder of such, in the layout of WebDataset, with a class for each row.
         model: Model that prepares them.
     """
-    path, table = Path(path), model.classes
+    path, table = Path(absolute(path)), model.classes  # workers may work in another folder
     prepare = _preprocessing(model)
     if path.suffix in EMBEDDING_SUFFIXES or (path.is_dir() and embedding_files(path)):
         raise ImageIndexError(f"{path} holds embeddings: an index shows images, and embeddings have none")
