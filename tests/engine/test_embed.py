@@ -129,6 +129,15 @@ def test_what_cannot_embed_is_refused(photos, tmp_path, source, words):
         embed_images(source, photos, tmp_path / "out", workers=1)
 
 
+@pytest.mark.errors
+def test_a_worker_with_another_network_is_refused(photos, tmp_path):
+    """Each call of the function draws other weights, for the command and for its worker."""
+    source = EmbedderSource(f"{OWN}:make_random", SMALL, allow_code=True)
+    with pytest.raises(ValueError, match=r"another network than the command: tests.engine.small:make_random"):
+        embed_images(source, photos, tmp_path / "out", workers=1)
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
 def test_features_too_large_for_half_precision_are_told(tmp_path):
     class_folders(tmp_path / "photos", {"ash": 2})
     loud = Preprocessing(height=8, width=8, resize=None, mean=(0.0,) * 3, std=(1e-6,) * 3)

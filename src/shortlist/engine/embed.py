@@ -96,9 +96,17 @@ class _Part:
 
 @dataclass(frozen=True)
 class EmbedWork:
-    """The work of each worker: load the network once, then make the part of one shard after the other."""
+    """The work of each worker: load the network once, then make the part of one shard after the other.
+
+    Args:
+        source: Where the network comes from.
+        digest: Hash that the network of each worker must have.
+        folder: Folder of the parts.
+        decoders: Number of threads that read images.
+    """
 
     source: EmbedderSource
+    digest: str
     folder: str
     decoders: int
 
@@ -107,6 +115,11 @@ class EmbedWork:
         embedder = self.source.open()
 
         def one(shard: FileShard) -> _Part:
+            if embedder.digest != self.digest:  # an error while it loads would not be told
+                raise ValueError(
+                    f"a worker has another network than the command: {self.source.model} must give the same "
+                    "weights and preprocessing each time, and on all machines"
+                )
             with ThreadPoolExecutor(self.decoders) as pool:
                 return embed_shard(embedder, shard, self.folder, pool)
 
@@ -222,8 +235,8 @@ def embed_images(
         parts = {name: part for name, part in known.items() if part is not None}
         kept, left = len(parts), [one for part in shards.values() for one in part if one.name not in parts]
         about = _about(source, embedder)
+        work = EmbedWork(source, embedder.digest, str(folder), max(1, cores // workers))
         del embedder  # the workers have their own
-        work = EmbedWork(source, str(folder), max(1, cores // workers))
         total = sum(len(one.files) for part in shards.values() for one in part)
         done = total - sum(len(one.files) for one in left)
         sizes = {one.name: len(one.files) for one in left}
