@@ -74,6 +74,7 @@ def write_tar(path, files):
 
 def test_tar_files_in_the_layout_of_webdataset(tmp_path):
     photo = image(tmp_path / "a.png").read_bytes()
+    (tmp_path / "a.png").unlink()  # which would be beside the tar files
     write_tar(
         tmp_path / "0001.tar",
         {
@@ -149,6 +150,52 @@ def test_embeddings_of_files_and_folders(tmp_path):
         ("test-00002", 600, 700),
     ]
     assert shards[1].open().ids[0] == "test:300" and shards[1].open().inputs.shape == (300, 12)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_one_split_of_a_list(tmp_path, suffix):
+    rows = {"path": ["a", "b", "c", "d"], "label": ["oak", "elm", "ash", None]}
+    write_columns(tmp_path / f"rows.{suffix}", {**rows, "split": ["test", "train", "val", "test"]})
+    found = rows_of(find_shards(tmp_path / f"rows.{suffix}", IDS, part="test"))
+    assert [row[:2] for row in found] == [("a", 1), ("d", UNKNOWN)]  # elm is no class, but of another split
+    with pytest.raises(ValueError, match=r"--split must be one of test, train, val of .*, got 'tset'"):
+        find_shards(tmp_path / f"rows.{suffix}", IDS, part="tset")
+
+
+@pytest.mark.errors
+def test_a_split_of_what_has_none_is_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("path,label\na.png,oak\n")
+    (tmp_path / "tars").mkdir()
+    for path in (tmp_path / "rows.tar", tmp_path / "tars/1.tar"):
+        write_tar(path, {"a.png": b"", "a.cls": b"oak"})
+    make_embeddings(tmp_path / "features")
+    for rows in ("rows.csv", "rows.tar", "tars", "features/test.safetensors"):
+        assert find_shards(tmp_path / rows, IDS)
+        with pytest.raises(ValueError, match=rf"{rows} has no splits, got 'test'"):
+            find_shards(tmp_path / rows, IDS, part="test")
+    class_folders(tmp_path / "plain", {"ash": 1})
+    with pytest.raises(ValueError, match=r"--split must be one of none of .*plain, got 'test'"):
+        find_shards(tmp_path / "plain", IDS, part="test")
+
+
+@pytest.mark.errors
+def test_no_image_is_left_out_without_a_word(tmp_path):
+    class_folders(tmp_path / "plants", {"ash": 1})
+    image(tmp_path / "plants/b.png")
+    image(tmp_path / "tars/x/a.png")
+    write_tar(tmp_path / "tars/1.tar", {"a.png": b""})
+    class_folders(tmp_path / "parts/train", {"ash": 1})
+    class_folders(tmp_path / "parts", {"oak": 2})
+    class_folders(tmp_path / "other", {"elm": 1, "fir": 1})
+    for rows, words in [
+        ("plants", r"holds 1 images beside its class folders, such as .*plants/b.png"),
+        ("tars", r"holds 1 images beside its tar files, such as .*tars/x/a.png"),
+        ("parts", r"holds 2 images beside its folders train, such as .*parts/oak/image 0.jpg"),
+        ("other", r"\(elm, fir\), none of which is called as the id of a class of the model \(ash, oak\)"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            find_shards(tmp_path / rows, IDS)
+    assert len(find_shards(tmp_path / "parts", IDS, part="train")) == 1
 
 
 @pytest.mark.errors

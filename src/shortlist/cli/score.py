@@ -21,7 +21,7 @@ def score(
         str,
         typer.Argument(
             help="What to score: a folder of images, a list (.csv or .parquet with the column path and "
-            "perhaps label), a .tar file or a folder of such, or embeddings.",
+            "perhaps label and split), a .tar file or a folder of such, or embeddings.",
             show_default=False,
         ),
     ],
@@ -37,7 +37,10 @@ def score(
     keep: Annotated[int, typer.Option(help="Number of best classes to keep of each row.", min=1)] = 64,
     split: Annotated[
         str | None,
-        typer.Option(help="Only this split of a folder with train, val and test.", show_default=False),
+        typer.Option(
+            help="Only this split, of a folder with train, val and test or of a list with the column split.",
+            show_default=False,
+        ),
     ] = None,
     shard_rows: Annotated[int, typer.Option(help="Number of rows of a part.", min=1)] = 4096,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",

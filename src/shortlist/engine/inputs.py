@@ -1,12 +1,15 @@
 """Find the rows that are to be scored: a folder of images, a list, tar files, or embeddings."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shortlist._checks import check_count
+from shortlist.datasets.assembly import examples
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, images_below, named_parts
+from shortlist.datasets.images import IMAGE_SUFFIXES
 from shortlist.datasets.lists import read_columns
 from shortlist.engine.files import absolute, is_address
 from shortlist.engine.shards import (
@@ -29,46 +32,85 @@ def find_shards(
 
     Args:
         rows: A folder of images, with folders of classes or without, and perhaps folders train, val and test
-            around them; a list of images (``.csv`` or ``.parquet`` with the column path, perhaps label); a
-            tar file or a folder of such; or a folder or file of embeddings. Paths in a list may be addresses
-            of any file system that Arrow or fsspec know.
+            around them; a list of images (``.csv`` or ``.parquet`` with the column path, perhaps label and
+            split); a tar file or a folder of such; or a folder or file of embeddings. Paths in a list may be
+            addresses of any file system that Arrow or fsspec know.
         class_ids: Ids of the model's classes, to which labels are compared.
         shard_rows: Number of rows of a shard; a tar file is one shard.
-        part: Take this part alone, of a folder with train, val and test.
+        part: Take this part alone, of a folder with train, val and test or a list with the column split.
 
     Raises:
-        ValueError: If nothing is found, or a label is of no class of the model.
+        ValueError: If nothing is found, images would be left out, a label is of no class of the model, or
+            there is no such part.
     """
     check_count("shard_rows", shard_rows)
     text = absolute(rows)
     path = Path(text)
-    if text.endswith(".tar"):
-        return [TarShard(_stem(text), text, tuple(class_ids))]
     if path.suffix.lower() in (".csv", ".parquet"):
-        return list(_of_list(path, class_ids, shard_rows))
+        return list(_of_list(path, class_ids, shard_rows, part))
+    if text.endswith(".tar"):
+        _check_no_part(part, text)
+        return [TarShard(_stem(text), text, tuple(class_ids))]
     if path.suffix == ".safetensors":
+        _check_no_part(part, text)
         return list(_of_embeddings("", [path], shard_rows))
     if not path.is_dir():
         raise ValueError(
             f"ROWS must be a folder, a list (.csv, .parquet), a .tar or .safetensors, got {rows}"
         )
-    found: list[Shard] = []
-    if tars := sorted(path.glob("*.tar")):
-        return [TarShard(one.stem, str(one), tuple(class_ids)) for one in tars]
-    parts = embedding_files(path)
-    for name in _chosen(parts, part, path):
-        found += _of_embeddings(name, parts[name], shard_rows)
-    if not parts:
-        folders = named_parts(path) or {"": path}
-        for name in _chosen(folders, part, path):
-            found += _of_folder(name, folders[name], path, class_ids, shard_rows)
+    found = _of_directory(path, class_ids, shard_rows, part)
     if not found:
         raise ValueError(f"{path} holds no images, no tar files and no embeddings")
     return found
 
 
-def _chosen(parts: dict, part: str | None, path: Path) -> list[str]:
-    if part is None or not parts:
+def _of_directory(path: Path, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:
+    """The rows of a folder: tar files, embeddings, or images with or without parts."""
+    if tars := sorted(path.glob("*.tar")):
+        _check_no_part(part, path)
+        _check_nothing_beside(images_below(path), path, "tar files")
+        return [TarShard(one.stem, str(one), tuple(class_ids)) for one in tars]
+    found: list[Shard] = []
+    if parts := embedding_files(path):
+        for name in _chosen(parts, part, path):
+            found += _of_embeddings(name, parts[name], size)
+        return found
+    folders = named_parts(path)
+    if folders and part is None:
+        others = set(class_folders(path)) - {folder.name for folder in folders.values()}
+        beside = [image for one in sorted(others) for image in images_below(path / one)]
+        _check_nothing_beside(_images_in(path) + beside, path, f"folders {', '.join(folders)}")
+    folders = folders or {"": path}
+    for name in _chosen(folders, part, path):
+        found += _of_folder(name, folders[name], path, class_ids, size)
+    return found
+
+
+def _check_no_part(part: str | None, path: str | Path) -> None:
+    if part is not None:
+        raise ValueError(
+            f"--split needs a folder with train, val and test or a list with the column split: {path} has no "
+            f"splits, got {part!r}"
+        )
+
+
+def _check_nothing_beside(images: Sequence[str], path: Path, what: str) -> None:
+    if images:
+        raise ValueError(
+            f"{path} holds {len(images)} images beside its {what}, such as {images[0]}, which would be left "
+            "out: move them elsewhere"
+        )
+
+
+def _images_in(folder: Path) -> list[str]:
+    """The images in a folder itself, not below it."""
+    with os.scandir(folder) as entries:
+        names = [one.name for one in entries if not one.is_dir() and not one.name.startswith(".")]
+    return [str(folder / one) for one in sorted(names) if os.path.splitext(one)[1].lower() in IMAGE_SUFFIXES]
+
+
+def _chosen(parts: Mapping[str, Any], part: str | None, path: Path) -> list[str]:
+    if part is None:
         return list(parts)
     if part not in parts:
         raise ValueError(
@@ -80,22 +122,36 @@ def _chosen(parts: dict, part: str | None, path: Path) -> list[str]:
 def _of_folder(name: str, folder: Path, root: Path, class_ids: Sequence[str], size: int) -> list[Shard]:
     """The images of class folders, or of a folder without such, whose classes are then not known."""
     index = {one: number for number, one in enumerate(class_ids)}
-    images: list[tuple[str, int]] = []
-    folders = [one for one in class_folders(folder) if images_below(folder / one)]
-    known = any(one in index for one in folders)
-    for one in folders if known else []:
-        if one not in index:
-            raise ValueError(f"{folder / one} is a folder of none of the {len(index)} classes of the model")
-        images += [(path, index[one]) for path in images_below(folder / one)]
-    if not known:
-        images = [(path, UNKNOWN) for path in images_below(folder)]
+    by_class = {one: images_below(folder / one) for one in class_folders(folder)}
+    by_class = {one: images for one, images in by_class.items() if images}
+    if by_class and not any(one in index for one in by_class):
+        raise ValueError(
+            f"{folder} holds folders of images ({examples(list(by_class))}), none of which is called as the "
+            f"id of a class of the model ({examples(class_ids)}): their rows would have no class. Give "
+            "images without a class in a folder without folders, or in a list without labels"
+        )
+    if unknown := [one for one in by_class if one not in index]:
+        raise ValueError(
+            f"{folder / unknown[0]} is a folder of none of the {len(index)} classes of the model"
+        )
+    if by_class:
+        _check_nothing_beside(_images_in(folder), folder, "class folders")
+    images = [(path, index[one]) for one, paths in by_class.items() for path in paths]
+    images = images or [(path, UNKNOWN) for path in images_below(folder)]
     return _file_shards(name, str(root), [(os.path.relpath(p, root), t) for p, t in images], size)
 
 
-def _of_list(path: Path, class_ids: Sequence[str], size: int) -> list[Shard]:
-    columns = read_columns(path, ["path"], optional=["label"])
+def _of_list(path: Path, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:
+    columns = read_columns(path, ["path"], optional=["label", "split"])
     files = [str(file) for file in columns["path"].to_pylist()]
     labels = columns["label"].to_pylist() if "label" in columns else [None] * len(files)
+    if part is not None:
+        if "split" not in columns:
+            _check_no_part(part, path)
+        splits = [str(one or "") for one in columns["split"].to_pylist()]
+        _chosen(dict.fromkeys(splits), part, path)
+        chosen = [row for row, split in enumerate(splits) if split == part]
+        files, labels = [files[row] for row in chosen], [labels[row] for row in chosen]
     try:
         targets = class_indices(labels, class_ids)
     except ValueError as error:
