@@ -134,3 +134,13 @@ def test_a_batch_below_the_bound_is_that_of_cross_entropy():
     scores, target = some_batch(torch.float32)
     value = call_loss(torch.nn.CrossEntropyLoss(), scores, target, torch.arange(N))
     assert value.item() == cross_entropy(scores, target).item()
+
+
+def test_probability_targets_of_many_scores_are_those_of_cross_entropy(divided):
+    divided(True)
+    scores, _ = some_batch(torch.float64)
+    target = torch.rand(N, C, dtype=torch.float64, generator=torch.Generator().manual_seed(4)).softmax(1)
+    weight = torch.linspace(0.5, 2, C, dtype=torch.float64)
+    value = call_loss(torch.nn.CrossEntropyLoss(weight=weight), scores, target, torch.arange(N))
+    wanted = -(scores.log_softmax(1) * target * weight).sum() / N
+    assert value.item() == pytest.approx(wanted.item(), rel=1e-12)
