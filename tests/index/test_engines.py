@@ -13,6 +13,7 @@ from shortlist.datasets.embeddings import save_embeddings
 from shortlist.engine.local import run_local
 from shortlist.engine.score import ModelSource
 from shortlist.index import (
+    FileSource,
     ImageIndex,
     ImageIndexError,
     IndexWriter,
@@ -161,6 +162,23 @@ def test_a_killed_actor_of_ray(world, tmp_path, ray_here):
 
     build(world, tmp_path / "out", shard_rows=20, workers=3, engine=engine)
     assert (tmp_path / "mark").exists() and contents(tmp_path / "out") == contents(world / "one")
+
+
+def all_first(work, shards, *, workers):
+    """An engine that finishes all shards before the first is taken over."""
+    yield from list(run_local(work, shards, workers=workers))
+
+
+def test_missing_files_of_several_chunks_have_parts_of_their_own(world, tmp_path):
+    model = source_of(world).open()
+    here = [str(world / "images" / name / "image 0.jpg") for name in ("c0", "c4")]
+    gone = [str(tmp_path / f"{number}.jpg") for number in range(20)]
+    classes = torch.tensor([0] * 11 + [1] * 10 + [4])
+    source = FileSource([here[0], *gone, here[1]], classes, model.preprocessing)
+    counts = build_index(
+        model, source, tmp_path / "out", segment_rows=11, shard_rows=5, workers=1, engine=all_first
+    )
+    assert (counts.images, counts.unreadable) == (2, 20)
 
 
 def test_parts_of_a_stopped_build_that_are_damaged_are_made_again(world, tmp_path):

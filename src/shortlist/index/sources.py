@@ -91,11 +91,11 @@ class FileSource:
         if isinstance(image, bytes):
             return _key(b"bytes", class_index, image)
         path, inside = (image.path, image.name.encode()) if isinstance(image, TarRow) else (image, b"")
+        where = os.fsencode(os.path.abspath(path))
         try:
             state = os.stat(path)
-        except OSError:
-            return 0  # which is never kept, since the file cannot be read either
-        where = os.fsencode(os.path.abspath(path))
+        except OSError:  # one of its own still: parts have their names from keys
+            return _key(b"missing", class_index, where, inside)
         return _key(b"file", class_index, where, f"{state.st_size} {state.st_mtime_ns}".encode(), inside)
 
     def content(self, row: int) -> bytes:
