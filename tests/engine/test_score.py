@@ -248,3 +248,42 @@ def test_rows_whose_scores_are_no_numbers_are_told_and_the_others_kept(world, tm
     true = scores[:6].gather(1, target[:6, None])
     ranks = (scores[:6] >= true).sum(1).tolist()
     assert found["rank"] == [None if row in bad else ranks[row] for row in range(6)]
+
+
+@pytest.mark.parametrize("bad", [slice(0, 256), slice(512, 600)], ids=["first", "last"])
+def test_a_block_without_any_good_row_has_the_same_columns(world, tmp_path, bad):
+    folder, model, *_ = world
+    inputs, target = make_rows(600, seed=6)  # three blocks
+    inputs = inputs.float()
+    inputs[bad] *= 1e38
+    save_embeddings(tmp_path / "rows.safetensors", inputs, target)
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids)
+    score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
+    good = torch.ones(600, dtype=torch.bool)
+    good[bad] = False
+    found = evaluate_scores(tmp_path / "out", model.predictors, model.classes, num_resamples=0)
+    wanted = evaluate(
+        model.scores(inputs[good]),
+        target[good],
+        model.predictors,
+        model.classes,
+        shown=model.shown,
+        num_resamples=0,
+    )
+    assert (found.rows, found.ignored_rows) == (int(good.sum()), int((~good).sum()))
+    assert found.scores.nll.value == pytest.approx(wanted.scores.nll.value, abs=1e-6)
+    assert found.scores.topk == wanted.scores.topk and found.sets == wanted.sets
+
+
+def test_a_part_without_any_good_row_has_the_columns_of_the_others(world, tmp_path):
+    folder, model, *_ = world
+    inputs, target = make_rows(60, seed=6)
+    inputs = inputs.float()
+    inputs[:20] *= 1e38
+    save_embeddings(tmp_path / "rows.safetensors", inputs, target)
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids, shard_rows=20)
+    score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
+    names = {tuple(parquet.read_schema(path).names) for path in (tmp_path / "out").glob("*.parquet")}
+    assert len(names) == 1
+    found = evaluate_scores(tmp_path / "out", model.predictors, model.classes, num_resamples=0)
+    assert (found.rows, found.ignored_rows) == (40, 20)

@@ -87,12 +87,20 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
     if shown is None:
         unknown = torch.full((len(scores),), torch.nan)
         return {"shown_confidence": unknown, "shown_nll": unknown, "shown_right": torch.zeros_like(target)}
-    if shown is scores or torch.equal(shown[:1], scores[:1]):
+    if shown is scores or _shows_scores(model, scores.shape[1]):
         return {}
+    shown = shown.to(scores.device)
     total, top = shown.logsumexp(1), shown.amax(1)
     true = shown.gather(1, index)[:, 0]
     right = (shown >= true[:, None]).sum(1) == 1
     return {"shown_confidence": (top - total).exp(), "shown_nll": total - true, "shown_right": right.long()}
+
+
+def _shows_scores(model: Model, num_classes: int) -> bool:
+    """Return whether people see the probabilities of the scores; not by the rows, of which there may be none."""
+    one = torch.ones(1, num_classes)
+    shown = model.shown(one)
+    return shown is not None and torch.equal(shown.cpu(), one)
 
 
 def _sets(

@@ -143,8 +143,8 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
     needs = getattr(loss, "needs", frozenset())
     if "sample_ids" in needs:
         return loss(output, target, rows)
-    of_classes = not target.is_floating_point()  # probabilities have no way of single rows
-    if _is_plain_cross_entropy(loss) and of_classes and isinstance(output, Tensor) and has_many_scores(output):
+    of_classes = isinstance(output, Tensor) and not target.is_floating_point()
+    if of_classes and _is_plain_cross_entropy(loss) and has_many_scores(output):
         row_loss = partial(cross_entropy, reduction="none", label_smoothing=loss.label_smoothing)
         options: dict[str, Any] = {"ignore_index": loss.ignore_index, "reduction": loss.reduction}
         return class_loss(output, target, row_loss, None, weight=loss.weight, **options)
