@@ -10,6 +10,7 @@ import torch
 from shortlist import Model
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.engine.inputs import find_shards
+from shortlist.engine.local import run_local
 from shortlist.engine.parts import model_key, read_scores
 from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
 from shortlist.engine.score import score_shards
@@ -287,3 +288,45 @@ def test_a_part_without_any_good_row_has_the_columns_of_the_others(world, tmp_pa
     assert len(names) == 1
     found = evaluate_scores(tmp_path / "out", model.predictors, model.classes, num_resamples=0)
     assert (found.rows, found.ignored_rows) == (40, 20)
+
+
+def test_the_manifest_of_an_earlier_call_is_not_believed(world, tmp_path):
+    folder, model, *_ = world
+    save_embeddings(tmp_path / "rows.safetensors", *make_rows(100, seed=6))
+    source, out = source_of(folder / "model"), tmp_path / "out"
+
+    def score(shard_rows, engine=run_local):
+        shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids, shard_rows=shard_rows)
+        return score_shards(source, shards, out, keep=16, workers=1, engine=engine)
+
+    def stopped(work, shards, *, workers):
+        yield from list(run_local(work, shards[:2], workers=workers))
+        raise KeyboardInterrupt
+
+    score(50)
+    manifest = (out / "scores.json").read_bytes()
+    for part in out.glob("*.parquet"):
+        part.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        score(25, stopped)
+    with pytest.raises(ValueError, match="holds no finished scores"):
+        evaluate_scores(out, model.predictors, model.classes)
+    (out / "scores.json").write_bytes(manifest)
+    with pytest.raises(ValueError, match=r"other rows than those of scores.json \(25 rows, not 50\)"):
+        evaluate_scores(out, model.predictors, model.classes)
+    with pytest.raises(ValueError, match=r"other rows than those of scores.json"):
+        calibrate_from_scores(out, {"average2": AverageK(2)})
+    assert score(25).kept == 2
+    assert evaluate_scores(out, model.predictors, model.classes, num_resamples=0).rows == 100
+
+
+def test_a_part_of_as_many_other_rows_is_not_that_of_the_manifest(world, tmp_path):
+    folder, model, *_ = world
+    for name, rows in (("a", 60), ("b", 90)):
+        save_embeddings(tmp_path / name / "rows.safetensors", *make_rows(rows))
+        shards = find_shards(tmp_path / name / "rows.safetensors", model.classes.ids, shard_rows=30)
+        score_shards(source_of(folder / "model"), shards, tmp_path / name / "out", keep=16, workers=1)
+    part = min((tmp_path / "b" / "out").glob("*.parquet"))
+    (tmp_path / "a" / "out" / part.name).write_bytes(part.read_bytes())
+    with pytest.raises(ValueError, match=r"other rows than those of scores.json"):
+        evaluate_scores(tmp_path / "a" / "out", model.predictors, model.classes)

@@ -97,7 +97,8 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
 
 
 def _shows_scores(model: Model, num_classes: int) -> bool:
-    """Return whether people see the probabilities of the scores; not by the rows, of which there may be none."""
+    """Return whether people see the probabilities of the scores themselves."""
+    # by a row made here: of a block, none may be left
     one = torch.ones(1, num_classes)
     shown = model.shown(one)
     return shown is not None and torch.equal(shown.cpu(), one)

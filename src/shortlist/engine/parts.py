@@ -28,11 +28,12 @@ __all__ = [
     "read_part",
     "read_parts",
     "read_scores",
+    "remove_scores",
     "write_part",
     "write_scores",
 ]
 
-FORMAT = "shortlist scores 1"
+FORMAT = "shortlist scores 2"
 MANIFEST = "scores.json"
 
 
@@ -62,12 +63,14 @@ class PartInfo:
         name: Name of the shard.
         rows: Number of rows, those that could not be read among them.
         errors: Number of rows that could not be read.
-        example: Id and reason of the first of these, or nothing.
+        data: Digest of the rows that it was made of.
+        example: Id and reason of the first row that could not be read, or nothing.
     """
 
     name: str
     rows: int
     errors: int
+    data: str
     example: str = ""
 
 
@@ -122,7 +125,8 @@ def write_part(
             array = _arrow(values.numpy())
         table[key] = array if not errors else array.take(take)
     first = next(((ids[row], errors[row]) for row in sorted(errors)), None)
-    info = PartInfo(name, len(ids), len(errors), "" if first is None else f"{first[0]}: {first[1]}")
+    example = "" if first is None else f"{first[0]}: {first[1]}"
+    info = PartInfo(name, len(ids), len(errors), about["data"], example)
     told = json.dumps(
         {"format": FORMAT, **about, "rows": info.rows, "errors": info.errors, "example": info.example}
     )
@@ -179,7 +183,7 @@ def finished_part(folder: str | Path, name: str, about: Mapping[str, Any]) -> Pa
     for key, made in words.items():
         if told.get(key) != about[key]:
             raise ValueError(f"{path} was made {made}: choose another folder, or remove {folder}")
-    return PartInfo(name, told["rows"], told["errors"], told["example"])
+    return PartInfo(name, told["rows"], told["errors"], told["data"], told["example"])
 
 
 def _told(path: Path) -> dict[str, Any]:
@@ -202,10 +206,19 @@ def write_scores(folder: str | Path, parts: Sequence[PartInfo], about: Mapping[s
         "rows": sum(part.rows for part in parts),
         "errors": sum(part.errors for part in parts),
         "examples": [part.example for part in parts if part.example][:100],
-        "parts": [{"name": part.name, "rows": part.rows, "errors": part.errors} for part in parts],
+        "parts": [_listed(part) for part in parts],
     }
     write_sealed(Path(folder) / MANIFEST, content)
     return content
+
+
+def _listed(part: PartInfo) -> dict[str, Any]:
+    return {"name": part.name, "rows": part.rows, "errors": part.errors, "data": part.data}
+
+
+def remove_scores(folder: str | Path) -> None:
+    """Remove the manifest of an earlier call, before parts are written that it does not know."""
+    (Path(folder) / MANIFEST).unlink(missing_ok=True)
 
 
 def read_scores(folder: str | Path) -> dict[str, Any]:
@@ -236,19 +249,36 @@ class ScoredPart:
 
 def read_part(
     folder: str | Path,
-    name: str,
+    part: Mapping[str, Any],
     about: Mapping[str, Any],
     columns: Sequence[str],
     *,
     optional: Sequence[str] = (),
 ) -> ScoredPart:
-    """Read some columns of a part; rows that could not be read are left out and counted."""
+    """Read some columns of a part; rows that could not be read are left out and counted.
+
+    Args:
+        folder: Folder of the parts.
+        part: What the manifest tells about the part.
+        about: The manifest.
+        columns: Names of the columns.
+        optional: Names of columns that not all parts have.
+
+    Raises:
+        ValueError: If the part is missing or damaged, or is not the one that the manifest tells about.
+    """
     from pyarrow import compute, parquet
 
-    path = part_path(folder, name)
-    info = finished_part(folder, name, {**about, "data": _told(path)["data"]}) if path.exists() else None
+    path = part_path(folder, part["name"])
+    made = {**about, "data": _told(path)["data"]} if path.exists() else about
+    info = finished_part(folder, part["name"], made)
     if info is None:
         raise ValueError(f"{path} is missing: give shortlist score again")
+    if _listed(info) != part:
+        raise ValueError(
+            f"{path} was made of other rows than those of {MANIFEST} ({info.rows} rows, not {part['rows']}): "
+            "give shortlist score again"
+        )
     try:
         there = set(parquet.read_schema(path).names)
         columns = [*columns, *(name for name in optional if name in there)]
@@ -277,4 +307,4 @@ def read_parts(folder: str | Path, columns: Sequence[str]) -> Iterator[ScoredPar
     """Read some columns of all parts, one part after the other, in the order of the rows."""
     about = read_scores(folder)
     for part in about["parts"]:
-        yield read_part(folder, part["name"], about, columns)
+        yield read_part(folder, part, about, columns)

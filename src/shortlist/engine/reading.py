@@ -142,7 +142,7 @@ def _parts(folder: str | Path, about: dict, known: set[str], kept: bool) -> Iter
     wanted += [f"{name}.{key}" for name in sorted(known) for key in ("size", "hit")]
     wanted += ["probabilities", "true_probability"] if kept else []
     for part in about["parts"]:
-        yield read_part(folder, part["name"], about, wanted, optional=_SHOWN)
+        yield read_part(folder, part, about, wanted, optional=_SHOWN)
 
 
 def _numbers(

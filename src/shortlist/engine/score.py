@@ -21,6 +21,7 @@ from shortlist.engine.parts import (
     model_key,
     part_path,
     predictor_key,
+    remove_scores,
     write_part,
     write_scores,
 )
@@ -159,9 +160,10 @@ def score_shards(
 ) -> ScoreCounts:
     """Score the rows of shards, and write one part for each.
 
-    A part appears when it is complete, and ``scores.json``, written last, lists them. If the call is stopped,
-    the next one goes on where it was; a part of another model, of other rows or with another ``keep`` is
-    refused. Rows that cannot be read are in the parts, with the reason.
+    A part appears when it is complete, and ``scores.json``, written last, lists them; one of an earlier call
+    is removed before the first part is written. If the call is stopped, the next one goes on where it was; a
+    part of another model, of other rows or with another ``keep`` is refused. Rows that cannot be read are in
+    the parts, with the reason.
 
     Args:
         source: Where the model comes from.
@@ -190,6 +192,8 @@ def score_shards(
         found = {one.name: finished_part(folder, one.name, {**about, "data": one.digest()}) for one in old}
         parts = {name: part for name, part in found.items() if part is not None}
         left, kept = [one for one in shards if one.name not in parts], len(parts)
+        if left:
+            remove_scores(folder)
         work = ScoreWork(source, str(folder), keep, max(1, cores // workers))
         for part in engine(work, left, workers=min(workers, max(1, len(left)))):
             parts[part.name] = part
