@@ -23,6 +23,7 @@ __all__ = [
     "is_temporary",
     "lock_folder",
     "read_text",
+    "remove_folder",
     "replacing",
     "replacing_folder",
     "sweep",
@@ -81,6 +82,13 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
             if path.exists():
                 raise FileExistsError(errno.EEXIST, "Exists", str(path)) from error
             raise
+
+
+def remove_folder(path: str | Path) -> None:
+    """Remove a folder, which loses its name first: a process that is killed leaves no half of it there."""
+    path = Path(path)
+    with _temporary_place(path) as temporary:
+        path.rename(temporary)
 
 
 def write_text(path: str | Path, text: str) -> None:

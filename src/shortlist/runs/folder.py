@@ -3,16 +3,15 @@
 import importlib.metadata
 import os
 import platform
-import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shortlist._files import is_temporary, lock_folder, sweep, sweep_below
+from shortlist._files import is_temporary, lock_folder, remove_folder, sweep, sweep_below
 from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 
 __all__ = ["RunError", "RunFolder", "versions"]
@@ -37,9 +36,10 @@ class RunFolder:
         self.path = Path(path)
 
     def discard_if_untrained(self) -> None:
-        """Remove the folder if no epoch of the run is in it."""
-        if not any((self.path / "checkpoints").glob("*.ckpt")):
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder if no epoch of the run is in it, and no other process works in it."""
+        with suppress(OSError, ValueError), self.locked():  # why the run failed is what must be told
+            if not any((self.path / "checkpoints").glob("*.ckpt")):
+                remove_folder(self.path)
 
     def info(self) -> dict[str, Any]:
         """Read ``run.json``."""
