@@ -509,26 +509,68 @@ def test_autocast_rounds_nothing_inside(name):
     )
 
 
-def train_on_half(rank: int) -> dict:
+def train_on_half(rank: int) -> list:
     half = slice(rank * N // 2, (rank + 1) * N // 2)
-    return {name: gradient_of_head(name, half, parallel=True) for name in NAMES}
+    return [loss_and_gradient(*case, half, parallel=True) for case in SHARED_BATCHES]
 
 
-def gradient_of_head(name: str, rows: slice, parallel: bool) -> torch.Tensor:
+# with plain cross-entropy, and weights and ignored rows that differ between the processes
+SHARED_BATCHES = [
+    *((name, uneven) for name in NAMES for uneven in (False, True)),
+    *(("cross_entropy", {"label_smoothing": e, "weighted": w}) for e in (0.0, 0.2) for w in (False, True)),
+]
+
+
+def loss_and_gradient(name: str, uneven, rows: slice, parallel: bool) -> tuple[torch.Tensor, torch.Tensor]:
     logits, target = batch(name)
+    weight = torch.linspace(0.1, 3, C, dtype=torch.float64)
+    if uneven and name != "sparse_top":
+        target[:2] = -100
+    if name == "cross_entropy":
+        loss = torch.nn.CrossEntropyLoss(
+            weight=weight if uneven["weighted"] else None, label_smoothing=uneven["label_smoothing"]
+        )
+    else:
+        loss = LOSSES[name](**options(name), weight=weight if uneven else None)
     torch.manual_seed(1)
     head = torch.nn.Linear(C, C, bias=False, dtype=torch.float64)
     model = torch.nn.parallel.DistributedDataParallel(head) if parallel else head
-    LOSSES[name](**options(name))(model(logits[rows]), target[rows]).backward()
-    return head.weight.grad
+    value = losses.call_loss(loss, model(logits[rows]), target[rows], torch.arange(N)[rows])
+    value.backward()
+    assert head.weight.grad is not None
+    return value.detach(), head.weight.grad
 
 
 def test_two_processes_with_half_the_batch_each_equal_one(tmp_path):
     results = in_two_processes(train_on_half, tmp_path)
-    for name in NAMES:
-        want = gradient_of_head(name, slice(0, N), parallel=False)
-        for result in results:
-            torch.testing.assert_close(result[name], want, rtol=1e-9, atol=1e-12)
+    for number, (name, uneven) in enumerate(SHARED_BATCHES):
+        value, gradient = loss_and_gradient(name, uneven, slice(0, N), parallel=False)
+        found = [result[number] for result in results]
+        for _, one in found:
+            torch.testing.assert_close(one, gradient, rtol=1e-9, atol=1e-12)
+        mean = torch.stack([one for one, _ in found]).mean(0)
+        torch.testing.assert_close(mean, value, rtol=1e-9, atol=1e-12)
+
+
+def alone(rank: int) -> float:
+    """What the first process computes by itself: a loss without a gradient, and one that nobody else has."""
+    if rank:
+        return 0.0
+    logits, target = batch("focal")
+    loss = torch.nn.CrossEntropyLoss(weight=torch.linspace(0.1, 3, C, dtype=torch.float64))
+    value = losses.call_loss(loss, logits, target, torch.arange(N))
+    with losses.in_one_process():
+        own = losses.call_loss(loss, logits.requires_grad_(), target, torch.arange(N))
+    assert torch.allclose(value, own)
+    return float(own)
+
+
+def test_a_process_that_computes_a_loss_by_itself_waits_for_nobody(tmp_path):
+    logits, target = batch("focal")
+    want = torch.nn.functional.cross_entropy(
+        logits, target, weight=torch.linspace(0.1, 3, C, dtype=torch.float64)
+    )
+    assert in_two_processes(alone, tmp_path)[0] == pytest.approx(float(want), rel=1e-12)
 
 
 BAD = [

@@ -1,7 +1,11 @@
+from types import SimpleNamespace
+
+import pytest
 import torch
 
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import RunError
+from shortlist.training import stage
 from shortlist.training.processes import connected, decided_by_first, same_everywhere
 from tests.processes import in_two_processes
 
@@ -26,3 +30,21 @@ def test_processes_agree_on_what_the_first_one_says(tmp_path):
 def test_without_torchrun_nothing_is_connected():
     with connected(make_recipe({})):
         assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "changes", "wanted"),
+    [
+        (True, ["devices=2", "accelerator=gpu"], True),
+        (True, ["num_nodes=2"], True),
+        (True, [], False),
+        (True, ["devices=2", "accelerator=cpu"], False),
+        (False, ["devices=2"], False),
+    ],
+)
+def test_batch_norm_is_shared_by_several_processes_on_cuda(cuda, changes, wanted, monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setattr(stage.pl, "Trainer", lambda **options: options)
+    run, module = SimpleNamespace(path=tmp_path), SimpleNamespace(steps_per_epoch=1)
+    made = stage._trainer(run, make_recipe({}, changes), module, [], lambda *_: None)
+    assert made["sync_batchnorm"] is wanted

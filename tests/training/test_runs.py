@@ -151,9 +151,17 @@ def test_a_killed_run_goes_on_and_loses_at_most_an_epoch(tmp_path, finished):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
-    """The same global batches, a loss whose choice is made over the whole batch, the same numbers."""
-    changes = {"model": {"name": "mlp", "hidden": [16]}, "loss": {"name": "average_k", "k": 2}, "epochs": 2}
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"loss": {"name": "average_k", "k": 2}},
+        {"loss": {"name": "cross_entropy"}, "reweighting": {"beta": 0.99, "after": 0}},
+    ],
+    ids=["a choice over the whole batch", "class weights"],
+)
+def test_two_processes_train_as_one(tmp_path, loss):
+    """The same global batches, a loss of the whole batch, the same numbers."""
+    changes = {"model": {"name": "mlp", "hidden": [16]}, "epochs": 2, **loss}
     recipe = write_recipe(tmp_path, accelerator="cpu", **changes)
     words = ("train", recipe, "--out", tmp_path / "two", "--devices", 2, "--json")
     done = subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT, timeout=300)

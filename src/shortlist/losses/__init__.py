@@ -3,11 +3,13 @@
 from functools import partial
 from typing import Any, TypeGuard
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from shortlist._checks import check_choice
 from shortlist.losses._contract import ScoreMeaning, class_loss
+from shortlist.losses._global_batch import in_one_process, num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
 from shortlist.losses.average_k import AverageKLoss, average_k_loss
@@ -70,6 +72,7 @@ __all__ = [
     "expected_positive_loss",
     "focal_loss",
     "imbalanced_noised_topk_loss",
+    "in_one_process",
     "ldam_loss",
     "logit_adjusted_adaptive_loss",
     "logit_adjusted_loss",
@@ -148,9 +151,25 @@ def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Ten
         row_loss = partial(cross_entropy, reduction="none", label_smoothing=loss.label_smoothing)
         options: dict[str, Any] = {"ignore_index": loss.ignore_index, "reduction": loss.reduction}
         return class_loss(output, target, row_loss, None, weight=loss.weight, **options)
+    if of_classes and _is_mean_cross_entropy(loss) and num_processes() > 1:
+        return _mean_cross_entropy(loss, output, target)
     return loss(tuple(output) if "two_heads" in needs else output, target)
 
 
 def _is_plain_cross_entropy(loss: nn.Module) -> TypeGuard[nn.CrossEntropyLoss]:
     """Return whether a loss is PyTorch's, and its mean is that of its rows, weighted by their classes."""
     return type(loss) is nn.CrossEntropyLoss and (loss.weight is None or loss.label_smoothing == 0)
+
+
+def _is_mean_cross_entropy(loss: nn.Module) -> TypeGuard[nn.CrossEntropyLoss]:
+    return type(loss) is nn.CrossEntropyLoss and loss.reduction == "mean"
+
+
+def _mean_cross_entropy(loss: nn.CrossEntropyLoss, logits: Tensor, target: Tensor) -> Tensor:
+    """Compute PyTorch's loss, whose mean is that over the weighted rows of all processes."""
+    weight, counted = loss.weight, target != loss.ignore_index
+    options: dict[str, Any] = {"ignore_index": loss.ignore_index, "label_smoothing": loss.label_smoothing}
+    rows = cross_entropy(logits, target, weight=weight, reduction="none", **options)
+    if weight is None:
+        return weighted_mean(rows, counted.sum())
+    return weighted_mean(rows, torch.where(counted, weight[torch.where(counted, target, 0)], 0).sum())

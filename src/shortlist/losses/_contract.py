@@ -18,6 +18,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
+from shortlist.losses._global_batch import num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores, rows_by_blocks
 from shortlist.priors import as_counts, usable_counts
 
@@ -121,7 +122,7 @@ def class_loss(
             loss is not used. ``None`` if the loss does not accept probability targets.
         weight: Weight (c,) of each class.
         ignore_index: Rows with this target are ignored.
-        reduction: Weighted mean over the rows, sum, or none.
+        reduction: Weighted mean over the rows (in training, over those of all processes), sum, or none.
         whole: Whether the row loss has something for each row of the batch, which must not be divided then.
     """
     check_scores(logits)
@@ -135,7 +136,8 @@ def class_loss(
         logits = promote(logits)
     if isinstance(target, Tensor) and target.is_floating_point():
         return reduce_rows(_mean_over_classes(logits, target, class_losses, weight), reduction)
-    if check_target(target, logits, ignore_index=ignore_index) and weight is None:
+    # with several processes, another one may have rows that are ignored
+    if check_target(target, logits, ignore_index=ignore_index) and weight is None and num_processes() == 1:
         return reduce_rows(row_loss(logits, target), reduction)
     counted = target != ignore_index
     target = torch.where(counted, target, 0)
@@ -145,7 +147,7 @@ def class_loss(
     else:
         row_weight = torch.where(counted, weight.to(rows.dtype)[target], 0)
         rows, total = torch.where(counted, rows * row_weight, 0), row_weight.sum()
-    return rows.sum() / total if reduction == "mean" else reduce_rows(rows, reduction)
+    return weighted_mean(rows, total) if reduction == "mean" else reduce_rows(rows, reduction)
 
 
 def _mean_over_classes(

@@ -1,4 +1,4 @@
-"""Sums, means and rankings over the batch of all processes, for losses that couple the rows of a batch.
+"""Sums, means and rankings over the batch of all processes.
 
 Under data-parallel training each process has a part of the batch, and gradients are averaged over processes.
 A quantity of the whole batch is then computed from sums over all processes, and its local part is multiplied
@@ -6,19 +6,48 @@ by their number, which the averaging divides by again: loss and gradients are th
 whole batch. The calls are collective, in the default process group: if one process makes them, all must.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shortlist._checks import can_read_values
+from shortlist._checks import can_read_values, is_transformed
 from shortlist.ops.selection import largest_indices
 
-__all__ = ["global_count", "global_mean", "global_sum_of", "largest_in_batch", "num_processes"]
+__all__ = [
+    "global_count",
+    "global_mean",
+    "global_sum_of",
+    "in_one_process",
+    "largest_in_batch",
+    "num_processes",
+    "weighted_mean",
+]
+
+_alone: ContextVar[bool] = ContextVar("in_one_process", default=False)
 
 
 def num_processes() -> int:
     """Count the processes that share the batch."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if not dist.is_available() or not dist.is_initialized() or _alone.get():
+        return 1
+    return dist.get_world_size()
+
+
+@contextmanager
+def in_one_process() -> Iterator[None]:
+    """Take a batch for the whole one inside this context, though there are other processes.
+
+    A process that trains something by itself would wait for the others without end.
+    """
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
 
 
 def _sum_over_processes(tensor: Tensor) -> Tensor:
@@ -44,6 +73,19 @@ def global_sum_of(local: Tensor) -> Tensor:
 def global_mean(local_sum: Tensor, count: Tensor) -> Tensor:
     """Take the mean over the rows of all processes, given the local sum and the global count."""
     return global_sum_of(local_sum) / count
+
+
+def weighted_mean(rows: Tensor, total: Tensor) -> Tensor:
+    """Divide the sum of weighted rows (n,) by the sum of their weights.
+
+    Where the rows want a gradient, both sums are those of all processes: the processes' own means, averaged,
+    would give the rows of a process with small weights too much. Without a gradient, nothing is trained, and
+    a process may well be the only one that asks.
+    """
+    trains = rows.requires_grad and torch.is_grad_enabled()
+    if num_processes() == 1 or not trains or is_transformed(rows):
+        return rows.sum() / total
+    return global_mean(rows.sum(), _sum_over_processes(total.detach()))
 
 
 def largest_in_batch(values: Tensor, *, wanted: Tensor, most: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_label_sets, check_scores, promote
 from shortlist.losses._contract import ClassLoss, Reduction, check_reduction, options_of, reduce_rows
+from shortlist.losses._global_batch import weighted_mean
 from shortlist.ops.sparse_top import sparse_top_and_offset
 
 __all__ = ["SparseTopLoss", "sparse_top_loss"]
@@ -68,7 +69,7 @@ def sparse_top_loss(
     check_class_vector("weight", weight, num_classes=logits.shape[1])
     row_weight = (labels * weight.to(labels.dtype)).sum(1) / count
     rows = rows * row_weight
-    return rows.sum() / row_weight.sum() if reduction == "mean" else reduce_rows(rows, reduction)
+    return weighted_mean(rows, row_weight.sum()) if reduction == "mean" else reduce_rows(rows, reduction)
 
 
 class SparseTopLoss(ClassLoss):

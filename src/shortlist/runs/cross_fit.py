@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shortlist.datasets import Splits
 from shortlist.datasets.partition import rank_within_class
 from shortlist.datasets.sampling import ClassBalancedSampler
-from shortlist.losses import call_loss
+from shortlist.losses import call_loss, in_one_process
 from shortlist.models.classifiers import classifier_name
 from shortlist.models.heads import head_outputs
 from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
@@ -64,6 +64,7 @@ def fold_scores(
     return run.load_scores("folds", head)
 
 
+@in_one_process()  # others of a training wait meanwhile
 def _train_classifier(
     network: nn.Module,
     recipe: Recipe,

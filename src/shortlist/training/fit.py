@@ -16,7 +16,7 @@ from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import make_model, score_run
 from shortlist.training.module import SetClassifier
-from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun
+from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
 
@@ -160,7 +160,7 @@ def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | N
 def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
     """Score validation and test rows by the best epoch, and write the finished model and the results."""
     network = load_network(run, allow_code=True)
-    if torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda"):
+    if uses_cuda(recipe):
         network.cuda()
     score_run(run, recipe, data, network, progress=_plain(progress))
     make_model(run, recipe, data, network.cpu(), test=test)

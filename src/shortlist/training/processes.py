@@ -17,7 +17,7 @@ import torch.distributed as dist
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.run import RunError
 
-__all__ = ["connected", "decided_by_first", "is_first_process", "is_torchrun", "same_everywhere"]
+__all__ = ["connected", "decided_by_first", "is_first_process", "is_torchrun", "same_everywhere", "uses_cuda"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,11 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
+def uses_cuda(recipe: Recipe) -> bool:
+    """Return whether a recipe trains on CUDA devices of this machine."""
+    return torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda")
+
+
 @contextmanager
 def connected(recipe: Recipe) -> Iterator[None]:
     """Connect the processes that torchrun started, and let none leave before all are done.
@@ -49,7 +54,7 @@ def connected(recipe: Recipe) -> Iterator[None]:
     if not is_torchrun() or dist.is_initialized():  # somebody's own script has its own connection
         yield
         return
-    on_cuda = torch.cuda.is_available() and recipe.accelerator in ("auto", "gpu", "cuda")
+    on_cuda = uses_cuda(recipe)
     if on_cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # one backend, by name: Lightning asks for it before it takes means

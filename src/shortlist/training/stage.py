@@ -29,7 +29,7 @@ from shortlist.training.callbacks import (
     WholeCheckpoints,
 )
 from shortlist.training.module import SetClassifier
-from shortlist.training.processes import same_everywhere
+from shortlist.training.processes import same_everywhere, uses_cuda
 
 __all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "quiet_lightning", "run_stage"]
 
@@ -132,13 +132,15 @@ def _trainer(
     run: Run, recipe: Recipe, module: SetClassifier, callbacks: list[pl.Callback], progress: Progress | None
 ) -> pl.Trainer:
     """Make the trainer; the error names in one line what this machine does not have."""
+    several = recipe.devices * recipe.num_nodes > 1
     try:
         return pl.Trainer(
             default_root_dir=run.path,
             accelerator=recipe.accelerator,
             devices=recipe.devices,
             num_nodes=recipe.num_nodes,
-            strategy="ddp" if recipe.devices * recipe.num_nodes > 1 else "auto",
+            strategy="ddp" if several else "auto",
+            sync_batchnorm=several and uses_cuda(recipe),  # PyTorch has it for accelerators alone
             precision=recipe.precision,  # type: ignore[arg-type]
             callbacks=callbacks,
             logger=_loggers(run, recipe),
