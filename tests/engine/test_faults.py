@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +67,38 @@ def test_a_worker_that_is_killed(world, cluster, tmp_path):
     score(world, tmp_path / "out", "killed", tmp_path / "mark")
     assert (tmp_path / "mark").exists()
     check_complete(world, tmp_path / "out")
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Work that always ends its process at one shard, or before the first; each attempt is noted."""
+
+    folder: str
+    at_once: bool = False
+
+    def __call__(self):
+        def end():
+            with open(f"{self.folder}/attempts", "a") as file:
+                file.write("x")
+            os._exit(1)
+
+        if self.at_once:
+            end()
+        return lambda shard: end() if shard.name == "deadly" else shard.name
+
+
+def test_a_shard_that_always_kills_its_worker_is_an_error_that_names_it(cluster, tmp_path):
+    shards = [SimpleNamespace(name=name) for name in ("first", "deadly", "last")]
+    with pytest.raises(RuntimeError, match=r"again and again, 4 times while they worked on deadly, perhaps"):
+        list(run_on_ray(Deadly(str(tmp_path)), shards, workers=1))
+    assert (tmp_path / "attempts").read_text() == "xxxx"
+
+
+def test_work_that_never_starts_is_an_error(cluster, tmp_path):
+    shards = [SimpleNamespace(name="first")]
+    with pytest.raises(RuntimeError, match=r"again and again, before they had loaded the model"):
+        list(run_on_ray(Deadly(str(tmp_path), at_once=True), shards, workers=1))
+    assert (tmp_path / "attempts").read_text() == "xxxx"
 
 
 def test_a_full_disk_is_an_error_and_the_next_call_goes_on(world, cluster, tmp_path):

@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,19 +17,63 @@ from shortlist.engine.local import Work, keep_memory
 __all__ = ["run_on_ray"]
 
 
-class _Worker:
-    """What an actor holds: the function of a shard."""
+_ATTEMPTS = 4  # Ray itself would try for ever with what kills each worker that takes it
 
-    def __init__(self, work: Work) -> None:
+
+class _Attempts:
+    """An actor that counts how often workers have begun with something, whether or not they live."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[str] = Counter()
+
+    def begin(self, what: str) -> int:
+        """Note an attempt, and return how many there were."""
+        self.begun[what] += 1
+        return self.begun[what]
+
+    def end(self, what: str) -> None:
+        """Forget the attempts of something that was done."""
+        del self.begun[what]
+
+
+class _Worker:
+    """What an actor holds: the function of a shard.
+
+    Args:
+        work: Function that makes it.
+        attempts: The actor that counts attempts.
+        workers: Number of actors, all of which may be starting at the same time.
+    """
+
+    def __init__(self, work: Work, attempts: Any, workers: int) -> None:
         keep_memory()
         torch.set_num_threads(1)
-        self.function = work()
+        self.attempts, self.function = attempts, None
+        if self._count("start") <= _ATTEMPTS * workers:
+            self.function = work()
+            self.attempts.end.remote("start")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the results of a batch of shards; errors too, which Ray would wrap beyond recognition."""
-        return {"result": [pickle.dumps(self._one(pickle.loads(shard))) for shard in batch["shard"]]}
+        found = zip(batch["name"], batch["shard"], strict=True)
+        return {"result": [pickle.dumps(self._attempt(name, shard)) for name, shard in found]}
+
+    def _count(self, what: str) -> int:
+        import ray
+
+        return ray.get(self.attempts.begin.remote(what))
+
+    def _attempt(self, name: str, shard: bytes) -> tuple[bool, Any]:
+        if self.function is None:
+            return False, _died("before they had loaded the model")
+        if self._count(f"shard {name}") > _ATTEMPTS:
+            return False, _died(f"{_ATTEMPTS} times while they worked on {name}")
+        result = self._one(pickle.loads(shard))
+        self.attempts.end.remote(f"shard {name}")
+        return result
 
     def _one(self, shard: Any) -> tuple[bool, Any]:
+        assert self.function is not None
         try:
             return True, self.function(shard)
         except Exception as error:
@@ -39,6 +84,13 @@ class _Worker:
             except Exception:  # which some errors do not survive
                 error = RuntimeError(f"{type(error).__name__}: {error}")
             return False, error
+
+
+def _died(how: str) -> RuntimeError:
+    return RuntimeError(
+        f"workers of Ray ended again and again, {how}, perhaps for want of memory; what is finished is kept: "
+        "give the command again, with fewer --workers if it was memory"
+    )
 
 
 @contextmanager
@@ -65,8 +117,8 @@ def run_on_ray(
 ) -> Iterator[Any]:
     """Give the result of each shard as it is done, as :func:`~shortlist.engine.local.run_local` does.
 
-    An actor that dies is started again and its shard is given to another one. Only shards and results, which
-    are small, go through Ray's memory.
+    An actor that dies is started again and its shard is given to another one, up to four times. Only shards
+    and results, which are small, go through Ray's memory.
 
     Args:
         work: Function that makes the function of a shard, in each actor. It must be picklable.
@@ -74,9 +126,15 @@ def run_on_ray(
         workers: Number of actors, with one thread to compute each.
         address: Address of a running cluster; without it, Ray is started on this machine.
         gpus: Accelerators of each actor.
+
+    Raises:
+        RuntimeError: If a shard, which it names, killed each actor that took it, or none loaded the model.
     """
     check_count("workers", workers)
-    items = [{"shard": pickle.dumps(shard)} for shard in shards]
+    items = [
+        {"name": str(getattr(shard, "name", number)), "shard": pickle.dumps(shard)}
+        for number, shard in enumerate(shards)
+    ]
     if not items:
         return
     with running_ray(address, workers) as ray:
@@ -87,12 +145,14 @@ def run_on_ray(
         shown = context.enable_progress_bars
         context.enable_progress_bars = False  # the caller shows its own
         try:
-            pool = ray.data.ActorPoolStrategy(size=min(workers, len(items)))
+            size = min(workers, len(items))
+            counting: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+            attempts = ray.remote(**counting)(_Attempts).remote()
             found = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
                 _Worker,
-                fn_constructor_args=(work,),
+                fn_constructor_args=(work, attempts, size),
                 batch_size=1,
-                compute=pool,
+                compute=ray.data.ActorPoolStrategy(size=size),
                 num_cpus=1,
                 num_gpus=gpus,
             )
