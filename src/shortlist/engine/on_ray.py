@@ -145,17 +145,7 @@ def run_on_ray(
         shown = context.enable_progress_bars
         context.enable_progress_bars = False  # the caller shows its own
         try:
-            size = min(workers, len(items))
-            counting: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-            attempts = ray.remote(**counting)(_Attempts).remote()
-            found = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
-                _Worker,
-                fn_constructor_args=(work, attempts, size),
-                batch_size=1,
-                compute=ray.data.ActorPoolStrategy(size=size),
-                num_cpus=1,
-                num_gpus=gpus,
-            )
+            found = _mapped(ray, work, items, min(workers, len(items)), gpus)
             for row in found.iter_rows():
                 good, result = pickle.loads(row["result"])
                 if not good:
@@ -163,3 +153,17 @@ def run_on_ray(
                 yield result
         finally:
             context.enable_progress_bars = shown
+
+
+def _mapped(ray: Any, work: Work, items: list[dict[str, Any]], size: int, gpus: float) -> Any:
+    """Return the data set of the results, which are made as they are asked for."""
+    counting: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    attempts = ray.remote(**counting)(_Attempts).remote()
+    return ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+        _Worker,
+        fn_constructor_args=(work, attempts, size),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=size),
+        num_cpus=1,
+        num_gpus=gpus,
+    )
