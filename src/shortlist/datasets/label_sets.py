@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ Transform = Callable[[Tensor], Tensor]
 Progress = Callable[[str, int, int], None]
 
 
+@runtime_checkable
 class LabelSetPart(Protocol):
     """One part of a data set of label sets: ``batch`` gives rows and labels, ``labels`` are all (n, c)."""
 
