@@ -5,7 +5,6 @@ import torch
 
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import RunError
-from shortlist.training import stage
 from shortlist.training.processes import connected, decided_by_first, same_everywhere
 from tests.processes import in_two_processes
 
@@ -43,6 +42,8 @@ def test_without_torchrun_nothing_is_connected():
     ],
 )
 def test_batch_norm_is_shared_by_several_processes_on_cuda(cuda, changes, wanted, monkeypatch, tmp_path):
+    from shortlist.training import stage  # Lightning, which processes of the other test must not import
+
     monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
     monkeypatch.setattr(stage.pl, "Trainer", lambda **options: options)
     run, module = SimpleNamespace(path=tmp_path), SimpleNamespace(steps_per_epoch=1)
