@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from shortlist.engine.local import Engine
 
-__all__ = ["Address", "EngineName", "engine_of"]
+__all__ = ["Address", "EngineName", "Workers", "engine_of"]
 
 EngineName = Annotated[
     str, typer.Option("--engine", help="What runs the work: local for this machine, or ray for Ray.")
@@ -19,6 +19,10 @@ Address = Annotated[
         help="With --engine ray: address of a running cluster; without it, Ray is started on this machine.",
         show_default=False,
     ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
 ]
 
 

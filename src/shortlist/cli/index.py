@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from shortlist.cli._engine import Address, EngineName, engine_of
+from shortlist.cli._engine import Address, EngineName, Workers, engine_of
 from shortlist.cli.train import AsJson, DataPlace, OwnNetwork
 
 __all__ = ["index"]
@@ -37,10 +37,7 @@ def index(
     ] = 2000,
     engine: EngineName = "local",
     address: Address = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
-    ] = None,
+    workers: Workers = None,
     delete: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Only delete this image from the index. May be repeated."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from shortlist.cli._engine import Address, EngineName, engine_of
+from shortlist.cli._engine import Address, EngineName, Workers, engine_of
 from shortlist.cli.train import AsJson, OwnNetwork, print_calibration
 
 __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
@@ -30,10 +30,7 @@ def score(
     ],
     engine: EngineName = "local",
     address: Address = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
-    ] = None,
+    workers: Workers = None,
     keep: Annotated[int, typer.Option(help="Number of best classes to keep of each row.", min=1)] = 64,
     split: Annotated[
         str | None,
