@@ -1,7 +1,8 @@
 """Time and memory of predictors at very many classes, as multiples of what ``AverageK`` takes.
 
-Each case has a process of its own on one thread. Time is processor time, the best of some calls; memory is
-the growth of the process's peak over its input of n x c float32 scores, and the whole peak.
+Each case has a process of its own on one thread. ``both`` is to calibrate on all rows and then to predict
+them. Time is processor time, the best of some calls; memory is the growth of the process's peak over its
+input of n x c float32 scores, and the whole peak.
 """
 
 import argparse
@@ -27,7 +28,7 @@ PREDICTORS: dict[str, Callable[[], SetPredictor]] = {
     "Conformal(0.9, macro)": lambda: Conformal(coverage=0.9, score="lac", rule="macro"),
     "Conformal(0.9, votes)": lambda: Conformal(coverage=0.9),
 }
-ACTIONS = ("calibrate", "update", "predict")
+ACTIONS = ("calibrate", "update", "predict", "both")
 _GOAL = 2.0
 
 
@@ -58,6 +59,8 @@ def act(predictor: SetPredictor, action: str, scores: Tensor, target: Tensor) ->
             predictor.update(rows, classes)
         predictor.finish()
     else:
+        if action == "both":
+            predictor.calibrate(scores, target)
         predictor(scores)
 
 

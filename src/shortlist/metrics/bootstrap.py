@@ -1,7 +1,7 @@
 """Compute confidence intervals by the bootstrap, with the same draws of rows for all metrics."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,9 @@ from torch import Tensor
 
 __all__ = ["Columns", "Resamples", "interval", "parent_weights", "resample", "resample_each"]
 
-_BLOCK = 2**19  # row weights held in one go
+_BLOCK = 2**19  # rows drawn in one go, in resamples together
+_FEWEST = 8  # resamples in one go, so that values are read once for several of them
+_ROWS = 2**13  # of a piece
 
 
 class Resamples(NamedTuple):
@@ -50,8 +52,8 @@ def resample(
     """Compute the means of the columns of ``values`` over rows drawn with replacement.
 
     A resample is a weight for each row, the number of times it was drawn. Divided by the weight of the row's
-    class they are the weights of the macro mean, so that each mean is one matrix product. Classes that a
-    resample lacks have no part in its means.
+    class they are the weights of the macro mean, so that each mean is a sum of matrix products. Classes that
+    a resample lacks have no part in its means.
 
     Args:
         values: One column for each metric, (n, m), float64.
@@ -81,31 +83,63 @@ def resample_each(
 
     The draws take most of the time, and all have the same.
     """
-    n = len(target)
-    in_groups = [one.groups[:, None] == torch.arange(one.num_groups) for one in asked]  # (c, g)
-    by_groups = [
-        (one.values[:, None, :] * in_group[target][:, :, None]).flatten(1)  # (n, g * m)
-        for one, in_group in zip(asked, in_groups, strict=True)
-    ]
-    found = [_room(one, num_resamples) for one in asked]
-    block = max(1, _BLOCK // n)
+    n, found = len(target), [_room(one, num_resamples) for one in asked]
+    pieces = [list(_pieces(one, target)) for one in asked]
+    block = max(_FEWEST, _BLOCK // n)
     for start in range(0, num_resamples, block):
         some = slice(start, min(start + block, num_resamples))
-        b = some.stop - start
-        draws = torch.randint(n, (b, n), generator=generator).add_(n * torch.arange(b)[:, None])
-        weights = torch.bincount(draws.view(-1), minlength=b * n).view(b, n).double()
-        for means, one in zip(found, asked, strict=True):
-            means.micro[some] = weights @ one.values / n
-        rows = weights.new_zeros(b, num_classes).index_add_(1, target, weights)
-        weights /= rows.clamp_min(1)[:, target]
-        present = (rows > 0).double()
-        for means, one, in_group, by_group in zip(found, asked, in_groups, by_groups, strict=True):
-            means.macro[some] = weights @ one.values / present.sum(1, keepdim=True)
-            of_groups = (weights @ by_group).view(b, one.num_groups, one.values.shape[1])
-            means.groups[some] = of_groups / (present @ in_group.double())[:, :, None]
-            for level, parent in enumerate(one.parents):
-                means.parents[some, level] = weights * parent_weights(present, parent)[:, target] @ one.values
+        drawn, rows = _draw(target, num_classes, some.stop - start, generator)
+        for means, one, own in zip(found, asked, pieces, strict=True):
+            for part, sums in zip(means, _means_of(drawn, rows, one, own, target), strict=True):
+                part[some] = sums
     return [_clamped(means, one.values) for means, one in zip(found, asked, strict=True)]
+
+
+def _pieces(one: Columns, target: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield the rows of each group, some at a time so that their weights stay in the cache."""
+    of_rows = one.groups[target].clamp_max(one.num_groups)
+    for group in range(one.num_groups + 1):
+        yield from ((group, rows) for rows in (of_rows == group).nonzero().squeeze(1).split(_ROWS))
+
+
+def _draw(
+    target: Tensor, num_classes: int, number: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Return how often each row is drawn (b, n), and the rows of each class that are (b, c)."""
+    n = len(target)
+    drawn = torch.empty(number, n, dtype=torch.int16)
+    rows = torch.empty(number, num_classes, dtype=torch.float64)
+    for one, of_classes in zip(drawn, rows, strict=True):
+        times = torch.bincount(torch.randint(n, (n,), generator=generator), minlength=n)
+        one.copy_(times)
+        of_classes.copy_(torch.zeros(num_classes, dtype=torch.int64).index_add_(0, target, times))
+    return drawn, rows
+
+
+def _means_of(
+    drawn: Tensor, rows: Tensor, one: Columns, pieces: Sequence[tuple[int, Tensor]], target: Tensor
+) -> Resamples:
+    """Compute the means of some columns over rows that are drawn so often (b, n), rows (b, c) of a class."""
+    means, present = _room(one, len(drawn), zeros=True), (rows > 0).double()
+    by_level = [parent_weights(present, parent) for parent in one.parents]
+    for group, some in pieces:
+        classes, values = target[some], one.values[some]
+        weights = drawn[:, some].double()
+        means.micro.addmm_(weights, values)
+        weights /= rows[:, classes].clamp_min(1)
+        sums = weights @ values
+        means.macro.add_(sums)
+        if group < one.num_groups:
+            means.groups[:, group].add_(sums)
+        for level, parents in enumerate(by_level):
+            means.parents[:, level].add_((weights * parents[:, classes]) @ values)
+    in_group = (one.groups[:, None] == torch.arange(one.num_groups)).double()  # (c, g)
+    return Resamples(
+        means.micro / len(target),
+        means.macro / present.sum(1, keepdim=True),
+        means.groups / (present @ in_group)[:, :, None],
+        means.parents,
+    )
 
 
 def parent_weights(present: Tensor, parent: Tensor) -> Tensor:
@@ -125,10 +159,11 @@ def parent_weights(present: Tensor, parent: Tensor) -> Tensor:
     return present / (classes[..., parent].clamp_min(1) * parents)
 
 
-def _room(one: Columns, num_resamples: int) -> Resamples:
+def _room(one: Columns, num_resamples: int, *, zeros: bool = False) -> Resamples:
     m = one.values.shape[1]
     shapes = ((m,), (m,), (one.num_groups, m), (len(one.parents), m))
-    return Resamples(*(one.values.new_empty(num_resamples, *shape) for shape in shapes))
+    make = one.values.new_zeros if zeros else one.values.new_empty
+    return Resamples(*(make(num_resamples, *shape) for shape in shapes))
 
 
 def _clamped(means: Resamples, values: Tensor) -> Resamples:
