@@ -1,10 +1,12 @@
 """YAML and JSON files that are too deep, too long or no files: refused at once, by name."""
 
+import importlib.util
 import json
 import os
 from itertools import pairwise
 
 import pytest
+import yaml
 
 from shortlist import _yaml
 from shortlist._files import read_text
@@ -117,3 +119,28 @@ def test_messages_are_cut_in_the_middle():
     left = 10**6 + 10 - (len(cut) - len(" ... (998054 characters left out) ... "))
     assert f" ... ({left} characters left out) ... " in cut
     assert one_line(ValueError("a\n  b")) == "a b" and one_line(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_yaml_is_the_same_with_and_without_the_compiled_parser(compiled, monkeypatch):
+    """A machine without libyaml reads the same values, and refuses the same texts."""
+    if compiled and not yaml.__with_libyaml__:
+        pytest.skip("libyaml is not here")
+    monkeypatch.setattr(yaml, "__with_libyaml__", compiled)
+    spec = importlib.util.find_spec("shortlist._yaml")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert issubclass(module._Loader, yaml.SafeLoader) != compiled
+    text = "a: &x [1, 2.5, .inf, yes, null, '07', 2026-11-17]\nb: {c: *x, d: é}\ne: >\n  two\n  lines\n"
+    assert module.parse_yaml(text) == yaml.safe_load(text)
+    for bad, words in (
+        (BOMB, "too long"),
+        ("[" * 5000 + "]" * 5000, "nested too deep"),
+        ("a: 1\nb: 2\na: 3", "line 3: 'a' is there twice"),
+        ("a: &x [*x]", "an alias stands inside"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            module.parse_yaml(bad)
+    for bad in ("a: [1, 2", "a: !!python/object/apply:os.system [ls]", "a: b: c"):
+        with pytest.raises(yaml.YAMLError):
+            module.parse_yaml(bad)
