@@ -51,7 +51,8 @@ def test_embeddings_of_a_folder_are_the_features_of_its_images(photos, tmp_path,
         source, photos, tmp_path, workers=workers, shard_rows=shard_rows, progress=lambda *at: told.append(at)
     )
     assert counts.rows == {"train": 46, "test": 8} and (counts.dimensions, counts.classes) == (6, 2)
-    assert (counts.unreadable, counts.kept, told[-1]) == (1, 0, (55, 55))
+    shards = {1000: 2, 10: 6}[shard_rows]
+    assert (counts.unreadable, counts.kept, told[-1]) == (1, 0, (shards, shards))
     splits = embeddings(tmp_path, val_fraction=0)
     assert splits.class_table.names == ("ash", "oak") and splits.class_table.counts == (39, 7)
     files = [

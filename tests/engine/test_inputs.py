@@ -92,7 +92,7 @@ def test_tar_files_in_the_layout_of_webdataset(tmp_path):
     assert rows_of(shards) == [
         ("x/one", 1, photo),
         ("x/two", 0, photo[:50]),
-        ("three", 1, "it has no image"),
+        ("three", 1, "it has no image: after the first dot, the names of its files have cls"),
         ("four", UNKNOWN, photo),
         ("five", UNKNOWN, photo),
     ]
