@@ -220,6 +220,9 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
     class_folders(tmp_path / "parts", {"oak": 2})
     (tmp_path / "odd.csv").write_text("path,split\na.png,train\nb.png,\n")
     (tmp_path / "none.csv").write_text("path,label\n")
+    write_columns(tmp_path / "half.parquet", {"path": ["a.png"], "label": [1.5]})
+    write_columns(tmp_path / "bool.parquet", {"path": ["a.png"], "label": [True]})
+    write_tar(tmp_path / "list.tar", {"a.png": b"", "a.json": b'{"label": [1]}'})
     (tmp_path / "empty").mkdir()
     (tmp_path / "tars").mkdir()
     for name in ("train-1.tar", "other.tar"):
@@ -233,6 +236,9 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
         ("parts", r"holds 2 images beside its folders train, such as .*parts/oak/image 0.jpg"),
         ("odd.csv", r"the column split must hold train, val or test, got ''"),
         ("none.csv", r"none.csv lists no images"),
+        ("half.parquet", r"half.parquet: a class must be text or a whole number, got 1.5"),
+        ("bool.parquet", r"bool.parquet: a class must be text or a whole number, got True"),
+        ("list.tar", r"list.tar: a class must be text or a whole number, got \[1\]"),
         ("empty", r"holds no images, no tar files and no embeddings"),
         (
             "nothing",

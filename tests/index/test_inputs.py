@@ -11,7 +11,6 @@ from tests.datasets.trees import class_folders, image, truncate
 from tests.engine.test_inputs import write_tar
 from tests.index.small import make_model
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be read as an image")
 
 

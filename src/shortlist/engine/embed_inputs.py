@@ -81,6 +81,8 @@ def _table_of(text: str) -> ClassTable:
 def _of_labels(labels: Iterable[str | int | None], known: ClassTable | None, where: str) -> ClassTable:
     """The classes of labels; none if no row has one."""
     found = [label for label in labels if label is not None]
+    if odd := [label for label in found if isinstance(label, bool) or not isinstance(label, str | int)]:
+        raise ValueError(f"{where}: a class must be text or a whole number, got {odd[0]!r}")
     return index_labels(found, known, where)[1] if found else known or ClassTable(())
 
 

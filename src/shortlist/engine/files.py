@@ -6,7 +6,7 @@ from typing import Any
 
 from shortlist._files import check_regular
 
-__all__ = ["absolute", "full_path", "is_address", "open_file", "read_bytes", "readable"]
+__all__ = ["absolute", "full_path", "is_address", "open_file", "read_bytes", "readable", "reason_of_file"]
 
 _MOST_BYTES = 1 << 28  # of one image
 
@@ -60,7 +60,10 @@ def read_bytes(path: str) -> bytes:
             raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
         with open_file(path) as file:
             return file.read(_MOST_BYTES)
-    except FileNotFoundError as error:
-        raise ValueError("there is no such file") from error
     except Exception as error:  # each file system has errors of its own
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(reason_of_file(error)) from error
+
+
+def reason_of_file(error: Exception) -> str:
+    """Return on one line why a file cannot be read; some file systems give the path alone."""
+    return "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())

@@ -1,5 +1,6 @@
 """Lists of image files in ``.csv`` or ``.parquet``, on this machine or at an address."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.datasets.lists import read_columns
-from shortlist.engine.files import is_address, open_file
+from shortlist.engine.files import is_address, open_file, reason_of_file
 
 __all__ = ["ListedImages", "folder_of", "is_list", "list_columns", "read_list"]
 
@@ -32,7 +33,7 @@ class ListedImages:
 
 def is_list(path: str) -> bool:
     """Whether a path or an address is that of a list, by its ending."""
-    return path.lower().endswith((".csv", ".parquet"))
+    return path.lower().endswith((".csv", ".parquet")) and not os.path.isdir(path)
 
 
 def folder_of(path: str) -> str:
@@ -63,7 +64,7 @@ def list_columns(path: str, wanted: Sequence[str], optional: Sequence[str]) -> d
             with open_file(path) as source, copy.open("wb") as target:
                 shutil.copyfileobj(source, target)
         except Exception as error:  # each file system has errors of its own
-            raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{path} cannot be read: {reason_of_file(error)}") from error
         try:
             return read_columns(copy, wanted, optional=optional)
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shortlist.datasets.folders import PART_NAMES, named_parts
 from shortlist.datasets.images import IMAGE_SUFFIXES
-from shortlist.engine.files import open_file
+from shortlist.engine.files import open_file, reason_of_file
 
 __all__ = ["TarRow", "tar_files", "tar_rows"]
 
@@ -47,11 +47,12 @@ class TarRow(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A file of a row: its ending, where it begins, and how many bytes it has."""
+    """A file of a row: its ending, where it begins, and how many bytes it has; what it is a link to."""
 
     ending: str
     start: int
     size: int
+    link: str = ""
 
 
 def tar_rows(path: str) -> list[TarRow]:
@@ -61,7 +62,7 @@ def tar_rows(path: str) -> list[TarRow]:
             rows = _rows_of(archive)
             labels = [_label_of(name, members, file) for name, members in rows.items()]
     except (OSError, tarfile.TarError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(f"{path} cannot be read: {reason_of_file(error)}") from error
     found = ((name, *_image_of(members)) for name, members in rows.items())
     return [
         TarRow(path, name, place, label, problem)
@@ -72,20 +73,29 @@ def tar_rows(path: str) -> list[TarRow]:
 def _rows_of(archive: Iterable[tarfile.TarInfo]) -> dict[str, list[_Member]]:
     """The files of each row, by its stem."""
     rows: dict[str, list[_Member]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for one in archive:
         folder, _, base = one.name.rpartition("/")
         stem, _, ending = base.partition(".")
-        if one.isfile() and stem:
-            members = rows.setdefault(f"{folder}/{stem}".lstrip("/"), [])
-            members.append(_Member(ending.lower(), one.offset_data, one.size))
+        if not stem or not (one.isfile() or one.islnk() or one.issym()):
+            continue
+        if one.isfile():
+            places[one.name] = one.offset_data, one.size
+        place = places.get(
+            one.linkname if one.islnk() else one.name, (0, 0)
+        )  # a hard link is the file itself
+        link = "" if one.isfile() or (one.islnk() and one.linkname in places) else one.linkname
+        rows.setdefault(f"{folder}/{stem}".lstrip("/"), []).append(_Member(ending.lower(), *place, link))
     return rows
 
 
 def _image_of(members: Sequence[_Member]) -> tuple[tuple[int, int] | None, str]:
     """Place and length of the only image of a row, or why there is none."""
     images = [one for one in members if one.ending in _IMAGES]
+    if len(images) == 1 and images[0].link:
+        return None, f"its image is a link to {images[0].link}, which is not followed"
     if len(images) == 1:
-        return images[0][1:], ""
+        return images[0][1:3], ""
     if images:
         return None, f"it has {len(images)} images ({', '.join(one.ending for one in images)}): which counts?"
     endings = ", ".join(one.ending or "nothing" for one in members)
@@ -93,7 +103,7 @@ def _image_of(members: Sequence[_Member]) -> tuple[tuple[int, int] | None, str]:
 
 
 def _label_of(name: str, members: Sequence[_Member], file: Any) -> str | int | None:
-    by_ending = {one.ending: one for one in reversed(members)}
+    by_ending = {one.ending: one for one in reversed(members) if not one.link}
     for ending in ("cls", "json"):
         if ending in by_ending:
             file.seek(by_ending[ending].start)
