@@ -129,12 +129,16 @@ def _half(features: Tensor) -> Tensor:
 
 
 def _write(path: Path, embeddings: Tensor, targets: Tensor, ids: Sequence[str], about: Mapping) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     # under a single key, since safetensors writes several in any order
     told = {"about": json.dumps({"format": _FORMAT, **about, "ids": list(ids)})}
     with replacing(path) as temporary:
-        save_file({"embeddings": embeddings, "targets": targets}, temporary, metadata=told)
+        try:
+            save_file({"embeddings": embeddings, "targets": targets}, temporary, metadata=told)
+        except SafetensorError as error:  # such as a full disk
+            raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def _finished(folder: Path, shard: Shard, digest: str) -> _Part | None:
