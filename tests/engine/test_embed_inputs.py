@@ -276,7 +276,7 @@ def test_score_takes_one_part_of_tar_files(photos, tmp_path):
         shards = find_shards(folder, IDS)
         assert sorted(shard.name for shard in shards) == ["test-1", "train-1", "val-1"]
         (only,) = find_shards(folder, IDS, part="val")
-        assert only.name == "val-1" and list(only.open().targets) == [1]
+        assert only.name == "val-1" and list(only.open(IDS).targets) == [1]
         (folder / "deeper").mkdir()
         write_tar(folder / "deeper/2.tar", {})
         with pytest.raises(ValueError, match=r"holds 1 tar files beside .*deeper/2.tar"):

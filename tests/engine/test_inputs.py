@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pickle
 import tarfile
 from types import SimpleNamespace
 
@@ -20,11 +21,11 @@ from tests.index.small import SMALL
 IDS = ("ash", "oak")
 
 
-def rows_of(shards):
+def rows_of(shards, ids=IDS):
     """Ids, classes and contents of all rows."""
     found = []
     for shard in shards:
-        rows = shard.open()
+        rows = shard.open(ids)
         for number, (name, target) in enumerate(zip(rows.ids, rows.targets, strict=True)):
             try:
                 found.append((name, target, rows.content(number)))
@@ -99,7 +100,17 @@ def test_tar_files_in_the_layout_of_webdataset(tmp_path):
     ]
     (tmp_path / "0002.tar").write_bytes((tmp_path / "0001.tar").read_bytes()[:700])
     with pytest.raises(ValueError, match=r"0002.tar cannot be read"):
-        shards[1].open()
+        shards[1].open(IDS)
+
+
+def test_a_shard_of_a_tar_file_is_small_with_any_number_of_classes(tmp_path):
+    """It is sent to a worker, as many others are."""
+    write_tar(tmp_path / "rows.tar", {"a.png": b"", "a.cls": b"species 7"})
+    ids = [f"species {number}" for number in range(50_000)]
+    (shard,) = find_shards(tmp_path / "rows.tar", ids)
+    assert len(pickle.dumps(shard)) < 1000 and list(shard.open(ids).targets) == [7]
+    with pytest.raises(ValueError, match=r"class_ids must be those that rows was made for, got 49999 others"):
+        shard.open(ids[1:])
 
 
 def test_odd_rows_of_tar_files_are_kept_with_the_reason(tmp_path):
@@ -203,11 +214,11 @@ def test_whole_numbers_are_ids_wherever_they_can_be(tmp_path, kind, ids, labels,
     known = SimpleNamespace(classes=ClassTable(ids), preprocessing=SMALL)
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=rf"the class '?{expected}'? is none of the 3 classes"):
-            rows_of(find_shards(rows, ids))
+            rows_of(find_shards(rows, ids), ids)
         with pytest.raises(ValueError, match=rf"(lacks: {expected}|the class '?{expected}'? is none)"):
             source_of_images(rows, known)
     else:
-        assert [row[1] for row in rows_of(find_shards(rows, ids))] == expected
+        assert [row[1] for row in rows_of(find_shards(rows, ids), ids)] == expected
         assert source_of_images(rows, known).classes.tolist() == expected
 
 

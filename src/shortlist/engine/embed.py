@@ -71,12 +71,14 @@ class EmbedWork:
     Args:
         source: Where the network comes from.
         digest: Hash that the network of each worker must have.
+        class_ids: Id of each class.
         folder: Folder of the parts.
         decoders: Number of threads that read images.
     """
 
     source: EmbedderSource
     digest: str
+    class_ids: Sequence[str]
     folder: str
     decoders: int
 
@@ -91,15 +93,17 @@ class EmbedWork:
 
         def one(shard: Shard) -> _Part:
             with ThreadPoolExecutor(self.decoders) as pool:
-                return embed_shard(embedder, shard, self.folder, pool)
+                return embed_shard(embedder, shard, self.class_ids, self.folder, pool)
 
         return one
 
 
-def embed_shard(embedder: Embedder, shard: Shard, folder: str, pool: ThreadPoolExecutor) -> _Part:
+def embed_shard(
+    embedder: Embedder, shard: Shard, class_ids: Sequence[str], folder: str, pool: ThreadPoolExecutor
+) -> _Part:
     """Make the part of a shard: embeddings in half precision, classes, and the ids of its rows."""
     about = {"model": embedder.digest, "data": shard.digest()}  # before they are read
-    rows, found = shard.open(), []
+    rows, found = shard.open(class_ids), []
     kept: list[int] = []
     errors: dict[int, str] = {}
     for block in read_blocks(rows, embedder.preprocessing, pool, IMAGES):
@@ -208,7 +212,7 @@ def embed_images(
         parts = {name: part for name, part in known.items() if part is not None}
         kept, left = len(parts), [one for one in every if one.name not in parts]
         about = _about(source, embedder)
-        work = EmbedWork(source, embedder.digest, str(folder), max(1, cores // workers))
+        work = EmbedWork(source, embedder.digest, table.ids, str(folder), max(1, cores // workers))
         del embedder  # the workers have their own
         for part in engine(work, left, workers=min(workers, max(1, len(left)))):
             parts[part.name] = part

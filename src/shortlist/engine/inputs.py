@@ -19,6 +19,7 @@ from shortlist.engine.shards import (
     Shard,
     TarShard,
     class_indices,
+    hash_of_ids,
     in_pieces,
 )
 from shortlist.engine.tars import tar_files
@@ -52,7 +53,7 @@ def find_shards(
         return _of_list(text, class_ids, shard_rows, part)
     if text.endswith(".tar") and not path.is_dir():
         _check_no_part(part, text)
-        return [TarShard(_stem(text), text, tuple(class_ids))]
+        return [TarShard(_stem(text), text, hash_of_ids(class_ids))]
     if path.suffix == ".safetensors":
         _check_no_part(part, text)
         return list(_of_embeddings("", [path], shard_rows))
@@ -100,7 +101,8 @@ def _of_directory(path: Path, class_ids: Sequence[str], size: int, part: str | N
         _check_nothing_beside(images_below(path), path, "tar files")
         files = [file for name in _chosen(tars, part, path) for file in tars[name]]
         names = [os.path.relpath(file, path).removesuffix(".tar").replace(os.sep, "-") for file in files]
-        return [TarShard(*shard, tuple(class_ids)) for shard in zip(names, files, strict=True)]
+        classes = hash_of_ids(class_ids)
+        return [TarShard(*shard, classes) for shard in zip(names, files, strict=True)]
     found: list[Shard] = []
     if parts := embedding_files(path):
         for name in _chosen(parts, part, path):

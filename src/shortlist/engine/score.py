@@ -111,7 +111,7 @@ def score_shard(
     Returns:
         The rows, the numbers of those that could be read, their columns, and of the others why not.
     """
-    rows = shard.open()
+    rows = shard.open(model.classes.ids)
     _check_targets(rows.targets, len(model.classes), shard.name)
     target = torch.tensor(rows.targets, dtype=torch.int64)
     size = IMAGES if rows.inputs is None else _ROWS

@@ -24,6 +24,7 @@ __all__ = [
     "ShardRows",
     "TarShard",
     "class_indices",
+    "hash_of_ids",
     "in_pieces",
 ]
 
@@ -63,8 +64,12 @@ class Shard(Protocol):
         """Return a hash of what the shard refers to, by which a part knows whether it was made of it."""
         ...
 
-    def open(self) -> ShardRows:
-        """Return the rows; a ``ValueError`` says why a shard cannot be read at all."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Return the rows, whose labels are compared to the ids of the classes.
+
+        Raises:
+            ValueError: If the shard cannot be read at all; the message says why.
+        """
         ...
 
 
@@ -89,8 +94,8 @@ class FileShard:
         states = [_state_of(full_path(self.root, file)) for file in self.files]
         return _hash([absolute(self.root), self.files, self.targets, states])
 
-    def open(self) -> ShardRows:
-        """Return the rows."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Return the rows, whose classes were found before."""
         return ShardRows([readable(file) for file in self.files], self.targets, self._content)
 
     def _content(self, row: int) -> bytes:
@@ -106,22 +111,30 @@ class TarShard:
     Args:
         name: Name of the part.
         path: Path or address of the tar file.
-        classes: Id of each class; the tar file has ids, or class indices if no id is a whole number.
+        classes: Hash of the ids of the classes (:func:`hash_of_ids`): the ids themselves would be sent with
+            each of many shards.
     """
 
     name: str
     path: str
-    classes: tuple[str, ...]
+    classes: str
 
     def digest(self) -> str:
         """Return a hash of the path, size and time of change of the tar file, and of the classes."""
         return _hash([absolute(self.path), _state_of(self.path), self.classes])
 
-    def open(self) -> ShardRows:
-        """Find the rows; the images are read when they are needed."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Find the rows; the images are read when they are needed.
+
+        The tar file has ids of classes, or class indices if no id is a whole number.
+        """
+        if hash_of_ids(class_ids) != self.classes:
+            raise ValueError(
+                f"class_ids must be those that {self.name} was made for, got {len(class_ids)} others"
+            )
         rows = tar_rows(self.path)
         try:
-            targets = class_indices((row.label for row in rows), self.classes)
+            targets = class_indices((row.label for row in rows), class_ids)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
         return ShardRows([readable(row.name) for row in rows], targets, lambda number: rows[number].content())
@@ -158,8 +171,8 @@ class EmbeddingShard:
             return None
         return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
-    def open(self) -> ShardRows:
-        """Read the rows."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Read the rows, which have class indices."""
         from safetensors import safe_open
 
         try:
@@ -212,6 +225,11 @@ def _header_of(path: str) -> str | None:
             return hashlib.sha256(file.read(min(length, os.path.getsize(path)))).hexdigest()
     except OSError:
         return None
+
+
+def hash_of_ids(class_ids: Sequence[str]) -> str:
+    """Return a hash of the ids of classes, in their order."""
+    return _hash(list(class_ids))
 
 
 def _hash(content: Any) -> str:
