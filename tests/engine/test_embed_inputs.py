@@ -252,6 +252,17 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
         assert not (tmp_path / "out/embeddings.json").exists()
 
 
+@pytest.mark.errors
+def test_the_result_is_no_class_of_the_images(tmp_path):
+    class_folders(tmp_path / "photos", {"ash": 1})
+    for out in ("photos", "photos/out", "photos/ash/../out"):
+        with pytest.raises(
+            ValueError, match=r"--out must not be inside the images \(.*photos\), got .*photos"
+        ):
+            embed_images(SOURCE, tmp_path / "photos", tmp_path / out, workers=1)
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["ash"]
+
+
 def test_embeddings_of_a_list_are_scored_by_parts(photos, tmp_path):
     """From a list to scores: what embed wrote, score takes, with its parts and classes."""
     as_list(photos, tmp_path / "rows.csv")

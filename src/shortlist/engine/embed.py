@@ -202,6 +202,7 @@ def embed_images(
     check_count("shard_rows", shard_rows)
     on_cpu, cores = source.device == "cpu", os.cpu_count() or 1
     workers = workers or (cores if on_cpu else 1)
+    _check_outside(Path(absolute(folder)), Path(absolute(data)))
     shards, table = shards_to_embed(data, shard_rows=shard_rows)
     every = [one for part in shards.values() for one in part]
     source = source.absolute()
@@ -221,6 +222,12 @@ def embed_images(
         return _finish(
             folder, {name: [parts[o.name] for o in p] for name, p in shards.items()}, table, about, kept
         )
+
+
+def _check_outside(folder: Path, data: Path) -> None:
+    """Refuse a result inside a folder of images: the next call would take it for a class."""
+    if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+        raise ValueError(f"--out must not be inside the images ({data}), got {folder}")
 
 
 def _about(source: EmbedderSource, embedder: Embedder) -> dict[str, Any]:
