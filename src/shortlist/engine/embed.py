@@ -259,7 +259,11 @@ def _finish(
         for part, some in parts.items()
     }
     without = sum(one.without_class for one in every)
-    told = {"without_class": without, "unreadable": len(errors), "examples": dict(errors[:_ERRORS])}
+    told = {
+        "without_class": without,
+        "unreadable": len(errors),
+        "examples": {error[0]: error[1] for error in errors[:_ERRORS]},
+    }
     content = {"format": EMBEDDINGS_FORMAT, **about, "dimensions": max(dimensions), "parts": files, **told}
     write_sealed(folder / MANIFEST, content)
     rows = {part: sum(one["rows"] for one in some) for part, some in files.items()}

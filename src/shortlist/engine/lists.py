@@ -27,7 +27,7 @@ class ListedImages:
 
     root: str
     files: list[str]
-    labels: list[str | int | None]
+    labels: Sequence[str | int | None]
     splits: list[str] | None
 
 
