@@ -18,7 +18,8 @@ from score import measure
 from torch import nn
 
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
-from shortlist.engine.embed import embed_images, image_shards
+from shortlist.engine.embed import embed_images
+from shortlist.engine.embed_inputs import shards_to_embed
 from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.local import keep_memory
 from shortlist.preprocessing import Preprocessing
@@ -95,7 +96,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(1) as pool:
         folder = Path(name)
         make_photos(folder / "photos" / "one", given.images)
-        shards = image_shards(folder / "photos", size=given.images)[0]["train"]
+        shards = shards_to_embed(folder / "photos", shard_rows=given.images)[0]["train"]
         embedder, rows = source.open(), shards[0].open()
         inputs = next(read_blocks(rows, PREPARE, pool, IMAGES)).inputs
         assert inputs is not None

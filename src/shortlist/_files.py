@@ -50,10 +50,12 @@ def check_place(path: str | Path) -> None:
 def replacing(path: str | Path) -> Iterator[Path]:
     """Give a temporary file to write to; it takes the place of ``path`` when the block ends well.
 
-    If the block fails, the temporary file is removed and ``path`` is left as it was.
+    If the block fails, the temporary file is removed and ``path`` is left as it was. A full disk is an error
+    that names ``path``.
     """
     path = Path(path)
-    with _temporary_place(path) as temporary:  # of the same name: many writers choose their format by it
+    # of the same name: many writers choose their format by it
+    with _naming_full_disk(path), _temporary_place(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
@@ -61,6 +63,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+
+
+@contextmanager
+def _naming_full_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 @contextmanager

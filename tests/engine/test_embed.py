@@ -1,13 +1,16 @@
 """``shortlist embed``: features of images as a data set, the same from one process and from two."""
 
+import errno
 import json
+import os
 import sys
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from shortlist.datasets import embeddings
 from shortlist.datasets.embeddings import read_manifest
@@ -51,7 +54,8 @@ def test_embeddings_of_a_folder_are_the_features_of_its_images(photos, tmp_path,
         source, photos, tmp_path, workers=workers, shard_rows=shard_rows, progress=lambda *at: told.append(at)
     )
     assert counts.rows == {"train": 46, "test": 8} and (counts.dimensions, counts.classes) == (6, 2)
-    assert (counts.unreadable, counts.kept, told[-1]) == (1, 0, (55, 55))
+    shards = {1000: 2, 10: 6}[shard_rows]
+    assert (counts.unreadable, counts.kept, told[-1]) == (1, 0, (shards, shards))
     splits = embeddings(tmp_path, val_fraction=0)
     assert splits.class_table.names == ("ash", "oak") and splits.class_table.counts == (39, 7)
     files = [
@@ -145,6 +149,35 @@ def test_features_too_large_for_half_precision_are_told(tmp_path):
         embed_images(
             EmbedderSource(BACKBONE, loud, allow_code=True), tmp_path / "photos", tmp_path / "out", workers=1
         )
+
+
+@pytest.mark.parametrize("how", ["the library", "the system"])
+def test_a_full_disk_is_an_error_that_names_the_file_and_the_next_call_goes_on(tmp_path, monkeypatch, how):
+    class_folders(tmp_path / "photos", {"ash": 3, "oak": 2})
+    source, out = EmbedderSource(BACKBONE, SMALL, allow_code=True), tmp_path / "out"
+    given = {"workers": 1, "shard_rows": 2}
+    embed_images(source, tmp_path / "photos", tmp_path / "calm", **given)
+    calls = []
+
+    def full(*_, **__):
+        calls.append(1)
+        if len(calls) == 2:
+            if how == "the system":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            raise SafetensorError("Error while serializing: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        if how == "the system":
+            patch.setattr(os, "fsync", full)
+        else:
+            real = safetensors.torch.save_file
+            patch.setattr(safetensors.torch, "save_file", lambda *a, **k: (full(), real(*a, **k)))
+        with pytest.raises(OSError, match=r"(No space left.*train-00001|train-00001.*No space left)"):
+            embed_images(source, tmp_path / "photos", out, **given)
+    assert [path.name for path in out.iterdir() if path.name != ".lock"] == ["train-00000.safetensors"]
+    assert embed_images(source, tmp_path / "photos", out, **given).kept == 1
+    before, after = ({p.name: p.read_bytes() for p in place.iterdir()} for place in (tmp_path / "calm", out))
+    assert before == after
 
 
 def test_the_command(tmp_path, monkeypatch):

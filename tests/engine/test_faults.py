@@ -16,7 +16,8 @@ from shortlist.engine.local import run_local
 from shortlist.engine.on_ray import run_on_ray
 from shortlist.engine.parts import read_scores
 from shortlist.engine.score import score_shards
-from tests.engine.scoring import ROWS, Disturbed, make_embeddings, make_model, source_of
+from shortlist.engine.shards import EmbeddingShard, TarShard, hash_of_ids
+from tests.engine.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of
 from tests.engine.test_same_bits import contents
 
 pytestmark = pytest.mark.slow
@@ -106,6 +107,29 @@ def test_a_full_disk_is_an_error_and_the_next_call_goes_on(world, cluster, tmp_p
         score(world, tmp_path / "out", "full disk", tmp_path / "mark")
     assert not (tmp_path / "out" / "scores.json").exists()
     score(world, tmp_path / "out", "full disk", tmp_path / "mark")
+    check_complete(world, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["tar", "embeddings"])
+def test_a_shard_that_cannot_be_read_is_an_error_that_names_it(world, cluster, tmp_path, kind):
+    """And the next call, after it was mended, keeps what was done."""
+    folder, shards = world
+    path = tmp_path / f"rows.{kind.replace('embeddings', 'safetensors')}"
+    if kind == "tar":
+        path.write_bytes(b"no tar file")
+    else:
+        path.write_bytes((folder / "rows" / "test.safetensors").read_bytes()[:300])
+    ids = [f"c{number}" for number in range(CLASSES)]
+    broken = (
+        TarShard("rows", str(path), hash_of_ids(ids))
+        if kind == "tar"
+        else EmbeddingShard("rows", str(path), 0, 9)
+    )
+    given = {"keep": 16, "workers": 3, "engine": run_on_ray}
+    with pytest.raises(ValueError, match=rf"{path} cannot be read"):
+        score_shards(source_of(folder / "model"), [*shards[:2], broken], tmp_path / "out", **given)
+    assert not (tmp_path / "out" / "scores.json").exists()
+    score_shards(source_of(folder / "model"), shards, tmp_path / "out", **given)
     check_complete(world, tmp_path / "out")
 
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import pickle
 import tarfile
 from types import SimpleNamespace
 
@@ -19,11 +21,11 @@ from tests.index.small import SMALL
 IDS = ("ash", "oak")
 
 
-def rows_of(shards):
+def rows_of(shards, ids=IDS):
     """Ids, classes and contents of all rows."""
     found = []
     for shard in shards:
-        rows = shard.open()
+        rows = shard.open(ids)
         for number, (name, target) in enumerate(zip(rows.ids, rows.targets, strict=True)):
             try:
                 found.append((name, target, rows.content(number)))
@@ -92,13 +94,92 @@ def test_tar_files_in_the_layout_of_webdataset(tmp_path):
     assert rows_of(shards) == [
         ("x/one", 1, photo),
         ("x/two", 0, photo[:50]),
-        ("three", 1, "it has no image"),
+        ("three", 1, "it has no image: after the first dot, the names of its files have cls"),
         ("four", UNKNOWN, photo),
         ("five", UNKNOWN, photo),
     ]
     (tmp_path / "0002.tar").write_bytes((tmp_path / "0001.tar").read_bytes()[:700])
     with pytest.raises(ValueError, match=r"0002.tar cannot be read"):
-        shards[1].open()
+        shards[1].open(IDS)
+
+
+def test_a_shard_of_a_tar_file_is_small_with_any_number_of_classes(tmp_path):
+    """It is sent to a worker, as many others are."""
+    write_tar(tmp_path / "rows.tar", {"a.png": b"", "a.cls": b"species 7"})
+    ids = [f"species {number}" for number in range(50_000)]
+    (shard,) = find_shards(tmp_path / "rows.tar", ids)
+    assert len(pickle.dumps(shard)) < 1000 and list(shard.open(ids).targets) == [7]
+    with pytest.raises(ValueError, match=r"class_ids must be those that rows was made for, got 49999 others"):
+        shard.open(ids[1:])
+
+
+def test_odd_rows_of_tar_files_are_kept_with_the_reason(tmp_path):
+    photo = image(tmp_path / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "rows.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as archive:
+        for name, content in [
+            ("two.png", photo),
+            ("two.jpg", photo),
+            ("again.png", photo),
+            ("a b/\xe9.png", photo),
+            ("again.png", photo),
+            ("dots.1.png", photo),
+            ("._hidden.png", photo),
+            ("blank.png", photo),
+            ("blank.cls", b" \n"),
+            ("list.png", photo),
+            ("list.json", b"[1]"),
+        ]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for name, kind, goal in [
+            ("hard.png", tarfile.LNKTYPE, "blank.png"),
+            ("soft.png", tarfile.SYMTYPE, "/etc/passwd"),
+            ("lost.png", tarfile.LNKTYPE, "none.png"),
+        ]:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, goal
+            archive.addfile(member)
+    (shard,) = find_shards(tmp_path / "rows.tar", IDS)
+    assert {row[0]: row[1:] for row in rows_of([shard])} == {
+        "two": (UNKNOWN, "it has 2 images (png, jpg): which counts?"),
+        "again": (UNKNOWN, "it has 2 images (png, png): which counts?"),
+        "a b/\\udce9": (UNKNOWN, photo),
+        "dots": (UNKNOWN, "it has no image: after the first dot, the names of its files have 1.png"),
+        "blank": (UNKNOWN, photo),
+        "list": (UNKNOWN, photo),
+        "hard": (UNKNOWN, photo),
+        "soft": (UNKNOWN, "its image is a link to /etc/passwd, which is not followed"),
+        "lost": (UNKNOWN, "its image is a link to none.png, which is not followed"),
+    }
+
+
+@pytest.mark.errors
+def test_tar_files_that_cannot_be_read_say_where(tmp_path):
+    pytest.importorskip("fsspec")
+    for name, content in (("a.json", b"{"), ("a.cls", b"\xff")):
+        write_tar(tmp_path / "rows.tar", {"a.png": b"", name: content})
+        with pytest.raises(ValueError, match=rf"rows.tar cannot be read: {name}: "):
+            rows_of(find_shards(tmp_path / "rows.tar", IDS))
+    (tmp_path / "rows.tar").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"rows.tar cannot be read: empty file"):
+        rows_of(find_shards(tmp_path / "rows.tar", IDS))
+    with pytest.raises(ValueError, match=r"memory://none/rows.tar cannot be read: there is no such file"):
+        rows_of(find_shards("memory://none/rows.tar", IDS))
+    with pytest.raises(ValueError, match=r"memory://none/rows.csv cannot be read: there is no such file"):
+        find_shards("memory://none/rows.csv", IDS)
+    with pytest.raises(ValueError, match=r"nothing://none/rows.csv cannot be read: Protocol not known"):
+        find_shards("nothing://none/rows.csv", IDS)
+
+
+def test_a_name_that_is_no_text_can_be_written(tmp_path):
+    """One that is no UTF-8 on the disk."""
+    photo = image(tmp_path / "photos/ash/a.png").read_bytes()
+    with open(os.fsencode(tmp_path / "photos/ash") + b"/b\xff.png", "wb") as file:
+        file.write(photo)
+    found = rows_of(find_shards(tmp_path / "photos", IDS))
+    assert [row[0] for row in found] == ["ash/a.png", "ash/b\\udcff.png"]
+    assert [row[2] for row in found] == [photo, photo] and "".join(row[0] for row in found).encode()
 
 
 @pytest.mark.parametrize(
@@ -133,11 +214,11 @@ def test_whole_numbers_are_ids_wherever_they_can_be(tmp_path, kind, ids, labels,
     known = SimpleNamespace(classes=ClassTable(ids), preprocessing=SMALL)
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=rf"the class '?{expected}'? is none of the 3 classes"):
-            rows_of(find_shards(rows, ids))
+            rows_of(find_shards(rows, ids), ids)
         with pytest.raises(ValueError, match=rf"(lacks: {expected}|the class '?{expected}'? is none)"):
             source_of_images(rows, known)
     else:
-        assert [row[1] for row in rows_of(find_shards(rows, ids))] == expected
+        assert [row[1] for row in rows_of(find_shards(rows, ids), ids)] == expected
         assert source_of_images(rows, known).classes.tolist() == expected
 
 

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from shortlist.datasets import embeddings
+from shortlist.engine.embed import embed_images
+from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
 from shortlist.engine.on_ray import run_on_ray
@@ -11,7 +14,9 @@ from shortlist.engine.parts import read_scores
 from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
 from shortlist.engine.score import score_shards
 from shortlist.predictors import AverageK, Conformal
+from tests.datasets.trees import class_folders, truncate
 from tests.engine.scoring import ROWS, make_embeddings, make_model, source_of
+from tests.index.small import SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +82,48 @@ def test_an_error_in_an_actor_is_the_error_of_the_call(world, tmp_path, ray_here
     score_shards(
         source_of(folder / "model"), shards[:2], tmp_path / "out", keep=16, workers=2, engine=run_on_ray
     )
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Images in two parts, one of which cannot be read, and what one process makes of them."""
+    folder = tmp_path_factory.mktemp("photos")
+    class_folders(folder / "images/train", {"ash": 40, "oak": 7})
+    class_folders(folder / "images/test", {"ash": 3, "oak": 5}, seed=100)
+    truncate(folder / "images/train/ash/image 3.jpg")
+    source = EmbedderSource("tests.engine.small:make_projection", SMALL, allow_code=True)
+    embed_images(source, folder / "images", folder / "one", workers=1, shard_rows=9)
+    return folder, source
+
+
+def embedded(folder):
+    names = ("embeddings.json", "class_table.json")
+    return {
+        path.name: path.read_bytes() for path in (*folder.glob("*.safetensors"), *map(folder.joinpath, names))
+    }
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers"), [(run_local, 2), (run_on_ray, 1), (run_on_ray, 2), (run_on_ray, 3)]
+)
+def test_embeddings_of_any_engine_and_number_of_workers(photos, tmp_path, request, engine, workers):
+    folder, source = photos
+    if engine is run_on_ray:
+        request.getfixturevalue("ray_here")
+    counts = embed_images(source, folder / "images", tmp_path, workers=workers, shard_rows=9, engine=engine)
+    assert counts.rows == {"train": 46, "test": 8} and counts.unreadable == 1
+    assert embedded(tmp_path) == embedded(folder / "one") and len(embedded(tmp_path)) == 6 + 1 + 2
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_embeddings_of_any_size_of_shards(photos, tmp_path):
+    folder, source = photos
+    embed_images(source, folder / "images", tmp_path, workers=1, shard_rows=1000)
+    for part in ("train", "test"):
+        one, other = (
+            getattr(embeddings(place, val_fraction=0), part) for place in (tmp_path, folder / "one")
+        )
+        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
 
 
 def test_a_row_scores_the_same_bits_at_any_place_of_a_block(world):

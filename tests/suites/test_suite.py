@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from shortlist.cli.suite import suite_app
 from shortlist.compare.comparison import compare_runs
 from shortlist.datasets import gaussian_genera
+from shortlist.datasets.embeddings import save_embeddings
 from shortlist.metrics import Results
 from shortlist.model import Model
 from shortlist.recipes.content import recipe_hash
@@ -552,3 +553,32 @@ def test_bad_jobs_and_two_at_once(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(SuiteError, match="tiny is in use"):
             run_suite(suite, tmp_path)
+
+
+def test_status_from_another_folder_than_the_run(tmp_path, monkeypatch):
+    """Relative places of the data are those that the run saw, wherever status is asked."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    for part, seed in (("train", 0), ("test", 1)):
+        generator = torch.Generator().manual_seed(seed)
+        targets = torch.arange(60) % 3
+        rows = torch.randn(60, 4, generator=generator) + targets[:, None]
+        save_embeddings(tmp_path / "here" / "rows" / f"{part}.safetensors", rows, targets)
+    base = BASE | {"data": {"name": "embeddings", "root": "rows"}}
+    small = {"grid": {}, "seeds": [0], "methods": {"ce": {}}, "metrics": ["top1.micro"], "baseline": None}
+    file = write(tmp_path, base=base, **small)
+    words = [str(file), "--out", str(tmp_path / "out")]
+    monkeypatch.chdir(tmp_path / "here")
+    first = CliRunner().invoke(suite_app, ["run", *words, "--json"])
+    assert first.exit_code == 0, first.output
+    told = {}
+    for folder in ("here", "there"):
+        monkeypatch.chdir(tmp_path / folder)
+        found = CliRunner().invoke(suite_app, ["status", *words, "--json"])
+        assert found.exit_code == 0, found.output
+        told[folder] = json.loads(found.stdout)
+    assert told["there"] == told["here"] and told["there"]["finished"] == told["there"]["runs"] == 1
+    with pytest.raises(SuiteError, match=r"\(data.root was .*/here/rows, and is .*/there/rows\)"):
+        run_suite(load_suite(file), tmp_path / "out")  # which would train on what is there
+    monkeypatch.chdir(tmp_path / "here")
+    assert not run_suite(load_suite(file), tmp_path / "out").failed

@@ -25,9 +25,11 @@ def embed(
         ),
     ],
     data: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="Folder of images, DATA/CLASS/*.jpg or DATA/train/CLASS/*.jpg, DATA/test/...",
+            help="Images: a folder (DATA/CLASS/*.jpg, or DATA/train/CLASS/*.jpg, DATA/test/...), a list "
+            "(.csv or .parquet with the column path and perhaps label and split), or a .tar file or a folder "
+            "of such (WebDataset).",
             show_default=False,
         ),
     ],
@@ -59,7 +61,7 @@ def embed(
         typer.Option(help="Number of processes, by default one for each core.", min=1, show_default=False),
     ] = None,
     shard_rows: Annotated[
-        int, typer.Option(help="Number of images of one file of embeddings.", min=1)
+        int, typer.Option(help="Number of images of one file of embeddings; a tar file becomes one.", min=1)
     ] = 1024,
     engine: EngineName = "local",
     address: Address = None,
@@ -103,6 +105,7 @@ def embed(
         return
     words = [f"{number:,} {part}" for part, number in counts.rows.items()]
     words += [f"{counts.dimensions} features", f"{counts.classes} classes"]
+    words += [f"{counts.without_class:,} without a class"] if counts.without_class else []
     words += [f"{counts.unreadable:,} images left out (see embeddings.json)"] if counts.unreadable else []
     words += [f"{counts.kept} files were there"] if counts.kept else []
     typer.echo(f"{out}: {', '.join(words)}")

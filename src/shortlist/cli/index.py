@@ -17,7 +17,7 @@ def index(
         Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
     ],
     images: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Images to take: a folder DIR/CLASS_ID/*.jpg, a list (.csv or .parquet with the columns "
             "path and label, and perhaps author, license, source, date, organ, observation), or a .tar file "
@@ -104,7 +104,7 @@ def _usual_workers(slow: bool) -> int:
 
 def _build(
     path: Path,
-    images: Path | None,
+    images: str | None,
     folder: Path,
     network: str | None,
     max_per_class: int,

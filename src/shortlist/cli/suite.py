@@ -75,7 +75,7 @@ def status(
 ) -> None:
     """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
     from shortlist.suites.label_sets import load_label_set_suite, table_of
-    from shortlist.suites.state import SuiteState
+    from shortlist.suites.state import SuiteState, last_seen_from
     from shortlist.suites.suite import load_suite
 
     if _is_of_label_sets(file, override):
@@ -85,7 +85,8 @@ def status(
     suite = load_suite(file, override or [])
     if markdown and as_json:
         raise ValueError("only one of --markdown and --json can be given")
-    state = SuiteState(suite, out.absolute() / suite.name)
+    folder = out.absolute() / suite.name
+    state = SuiteState(suite, folder, seen_from=last_seen_from(folder) or ".")
     state.note_failures()
     _print_suite(state, as_json, markdown)
 

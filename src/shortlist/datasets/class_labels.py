@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["finder_of_classes"]
+__all__ = ["UNKNOWN", "finder_of_classes"]
+
+UNKNOWN = -100
+"""Class index of a row whose class is not known."""
 
 
 def finder_of_classes(ids: Sequence[str]) -> Callable[[object], int | None]:

@@ -1,5 +1,6 @@
 """Saved embeddings of ImageNet-21K-P, or of any set whose images went through a frozen network."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from shortlist._files import replacing
 from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import missing, warn_of_missing_classes
+from shortlist.datasets.class_labels import UNKNOWN
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
@@ -113,8 +115,11 @@ def _part(path: Path, input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
     if not bool(inputs.isfinite().all()):
         row = int((~inputs.isfinite()).flatten(1).any(1).nonzero()[0])
         raise ValueError(f"{path}: {input_key!r} must be finite numbers, got NaN or infinity in row {row}")
-    if len(targets) and int(targets.min()) < 0:
-        raise ValueError(f"{path}: {target_key!r} must be >= 0, got {int(targets.min())}")
+    if bool((wrong := (targets < 0) & (targets != UNKNOWN)).any()):
+        raise ValueError(
+            f"{path}: {target_key!r} must be >= 0, or {UNKNOWN} for a row without a class, got "
+            f"{int(targets[wrong][0])}"
+        )
     return inputs, targets.long()
 
 
@@ -175,6 +180,16 @@ def _joined(paths: list[Path], input_key: str, target_key: str) -> tuple[Tensor,
     return found, torch.cat(targets)
 
 
+def _with_class(inputs: Tensor, targets: Tensor, part: str, root: Path) -> tuple[Tensor, Tensor]:
+    """Leave rows out whose class is not known: nothing can be learned or measured by them."""
+    known = targets != UNKNOWN
+    if bool(known.all()):
+        return inputs, targets
+    number = len(targets) - int(known.sum())
+    warnings.warn(f"{root}: {number} rows of the {part} split have no class, and are left out", stacklevel=3)
+    return inputs[known], targets[known]
+
+
 def _rows_of(path: Path, target_key: str) -> int:
     from safetensors import safe_open
 
@@ -197,7 +212,8 @@ def embeddings(
     """Open a data set of embeddings that a frozen network made of it, held in memory.
 
     On disk: ``<root>/train.safetensors`` (or ``.npz``, ``.pt``), the same for ``val`` and ``test``, each with
-    an array of embeddings (n, d) and one of class indices (n,); ``<root>/class_table.json`` if the classes
+    an array of embeddings (n, d) and one of class indices (n,), -100 where the class is not known (such
+    rows are left out, with a warning); ``<root>/class_table.json`` if the classes
     have names. What ``shortlist embed`` wrote: several files of each split, which ``embeddings.json`` lists.
     Without ``test`` or ``val`` the other one is the test split and the validation split is drawn
     from the training split; without both, both are drawn.
@@ -226,10 +242,12 @@ def embeddings(
     paths = embedding_files(root)
     if "train" not in paths:
         raise missing(root / "train.safetensors", HELP)
-    parts = {part: _joined(files, input_key, target_key) for part, files in paths.items()}
+    parts = {
+        part: _with_class(*_joined(files, input_key, target_key), part, root) for part, files in paths.items()
+    }
     for part, (inputs, targets) in parts.items():
         if not len(targets):
-            raise ValueError(f"{paths[part][0]} has no rows")
+            raise ValueError(f"{paths[part][0]} has no rows with a class")
         shape, wanted = tuple(inputs.shape[1:]), tuple(parts["train"][0].shape[1:])
         if shape != wanted:
             raise ValueError(

@@ -19,6 +19,7 @@ from shortlist.datasets.splits import Splits
 __all__ = [
     "image_list",
     "image_lists",
+    "index_labels",
     "read_columns",
     "read_text_list",
     "safe_cell",
@@ -182,7 +183,7 @@ def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, l
     return [str(p) for p in table[path_column].to_pylist()], table[label_column].to_pylist(), parts
 
 
-def _index_labels(labels: Sequence, known: ClassTable | None, where: object) -> tuple[Tensor, ClassTable]:
+def index_labels(labels: Sequence, known: ClassTable | None, where: object) -> tuple[Tensor, ClassTable]:
     """Return class indices and class table; whole numbers >= 0 are indices, other labels are sorted."""
     texts = np.asarray([str(label) for label in labels])
     if known is not None:
@@ -217,7 +218,7 @@ def _splits(
     labels = [label for _, part in rows.values() for label in part]
     if not rows.get("train", ([], []))[0]:
         raise ValueError(f"{where} lists no training images. {LAYOUT}")
-    targets, table = _index_labels(labels, class_table, where)
+    targets, table = index_labels(labels, class_table, where)
     base = str(root) if root is not None else str(where.parent)
     files, start = {}, 0
     for part, (paths, _) in rows.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from shortlist._files import check_regular
 
-__all__ = ["absolute", "is_address", "open_file", "read_bytes"]
+__all__ = ["absolute", "full_path", "is_address", "open_file", "read_bytes", "readable", "reason_of_file"]
 
 _MOST_BYTES = 1 << 28  # of one image
 
@@ -19,6 +19,16 @@ def is_address(path: str) -> bool:
 def absolute(path: str | Path) -> str:
     """Return a path that means the same in other processes, which may work in another folder."""
     return str(path) if is_address(str(path)) else os.path.abspath(path)
+
+
+def full_path(root: str, file: str) -> str:
+    """Return the path of a file relative to a folder or an address, or its own address."""
+    return file if is_address(file) else os.path.join(root, file)
+
+
+def readable(name: str) -> str:
+    """Return a name as text that can be written: one that is no UTF-8 on the disk cannot."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def open_file(path: str) -> Any:
@@ -50,7 +60,10 @@ def read_bytes(path: str) -> bytes:
             raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
         with open_file(path) as file:
             return file.read(_MOST_BYTES)
-    except FileNotFoundError as error:
-        raise ValueError("there is no such file") from error
     except Exception as error:  # each file system has errors of its own
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(reason_of_file(error)) from error
+
+
+def reason_of_file(error: Exception) -> str:
+    """Return on one line why a file cannot be read; some file systems give the path alone."""
+    return "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())

@@ -10,8 +10,8 @@ from shortlist.datasets.assembly import examples
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, images_below, named_parts
 from shortlist.datasets.images import IMAGE_SUFFIXES
-from shortlist.datasets.lists import read_columns
 from shortlist.engine.files import absolute, is_address
+from shortlist.engine.lists import is_list, read_list
 from shortlist.engine.shards import (
     UNKNOWN,
     EmbeddingShard,
@@ -19,10 +19,12 @@ from shortlist.engine.shards import (
     Shard,
     TarShard,
     class_indices,
+    hash_of_ids,
     in_pieces,
 )
+from shortlist.engine.tars import tar_files
 
-__all__ = ["find_shards"]
+__all__ = ["check_nothing_beside_classes", "check_nothing_left_out", "find_shards", "parts_of"]
 
 
 def find_shards(
@@ -33,11 +35,12 @@ def find_shards(
     Args:
         rows: A folder of images, with folders of classes or without, and perhaps folders train, val and test
             around them; a list of images (``.csv`` or ``.parquet`` with the column path, perhaps label and
-            split); a tar file or a folder of such; or a folder or file of embeddings. Paths in a list may be
-            addresses of any file system that Arrow or fsspec know.
+            split); a tar file or a folder of such; or a folder or file of embeddings. Lists, their images
+            and tar files may be at addresses of any file system that Arrow or fsspec know.
         class_ids: Ids of the model's classes, to which labels are compared.
         shard_rows: Number of rows of a shard; a tar file is one shard.
-        part: Take this part alone, of a folder with train, val and test or a list with the column split.
+        part: Take this part alone, of a folder with train, val and test, a list with the column split, or
+            tar files whose names or folders tell it.
 
     Raises:
         ValueError: If nothing is found, images would be left out, a label is of no class of the model, or
@@ -46,11 +49,11 @@ def find_shards(
     check_count("shard_rows", shard_rows)
     text = absolute(rows)
     path = Path(text)
-    if path.suffix.lower() in (".csv", ".parquet"):
-        return list(_of_list(path, class_ids, shard_rows, part))
-    if text.endswith(".tar"):
+    if is_list(text):
+        return _of_list(text, class_ids, shard_rows, part)
+    if text.endswith(".tar") and not path.is_dir():
         _check_no_part(part, text)
-        return [TarShard(_stem(text), text, tuple(class_ids))]
+        return [TarShard(_stem(text), text, hash_of_ids(class_ids))]
     if path.suffix == ".safetensors":
         _check_no_part(part, text)
         return list(_of_embeddings("", [path], shard_rows))
@@ -64,23 +67,50 @@ def find_shards(
     return found
 
 
+def parts_of(rows: str | Path) -> list[str]:
+    """Return the names of the parts of the data that rows are divided into; none if they are not."""
+    text = absolute(rows)
+    if is_list(text):
+        return sorted(set(read_list(text).splits or ()))
+    if not os.path.isdir(text):
+        return []
+    found = tar_files(text) or embedding_files(text) or named_parts(text)
+    return [part for part in found if part]
+
+
+def check_nothing_left_out(path: str | Path) -> None:
+    """Refuse a folder with parts that holds images beside them, which would be left out."""
+    path = Path(path)
+    folders = named_parts(path)
+    if folders and not tar_files(path):
+        others = set(class_folders(path)) - {folder.name for folder in folders.values()}
+        beside = [image for one in sorted(others) for image in images_below(path / one)]
+        _check_nothing_beside(_images_in(path) + beside, path, f"folders {', '.join(folders)}")
+
+
+def check_nothing_beside_classes(folder: Path) -> None:
+    """Refuse images beside the class folders of a folder, which would be left out."""
+    _check_nothing_beside(_images_in(folder), folder, "class folders")
+
+
 def _of_directory(path: Path, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:
     """The rows of a folder: tar files, embeddings, or images with or without parts."""
-    if tars := sorted(path.glob("*.tar")):
-        _check_no_part(part, path)
+    if tars := tar_files(path):
+        if "" in tars:
+            _check_no_part(part, path)
         _check_nothing_beside(images_below(path), path, "tar files")
-        return [TarShard(one.stem, str(one), tuple(class_ids)) for one in tars]
+        files = [file for name in _chosen(tars, part, path) for file in tars[name]]
+        names = [os.path.relpath(file, path).removesuffix(".tar").replace(os.sep, "-") for file in files]
+        classes = hash_of_ids(class_ids)
+        return [TarShard(*shard, classes) for shard in zip(names, files, strict=True)]
     found: list[Shard] = []
     if parts := embedding_files(path):
         for name in _chosen(parts, part, path):
             found += _of_embeddings(name, parts[name], size)
         return found
-    folders = named_parts(path)
-    if folders and part is None:
-        others = set(class_folders(path)) - {folder.name for folder in folders.values()}
-        beside = [image for one in sorted(others) for image in images_below(path / one)]
-        _check_nothing_beside(_images_in(path) + beside, path, f"folders {', '.join(folders)}")
-    folders = folders or {"": path}
+    if part is None:
+        check_nothing_left_out(path)
+    folders = named_parts(path) or {"": path}
     for name in _chosen(folders, part, path):
         found += _of_folder(name, folders[name], path, class_ids, size)
     return found
@@ -89,8 +119,8 @@ def _of_directory(path: Path, class_ids: Sequence[str], size: int, part: str | N
 def _check_no_part(part: str | None, path: str | Path) -> None:
     if part is not None:
         raise ValueError(
-            f"--split needs a folder with train, val and test or a list with the column split: {path} has no "
-            f"splits, got {part!r}"
+            "--split needs a folder with train, val and test, a list with the column split, or tar files "
+            f"with such names: {path} has no splits, got {part!r}"
         )
 
 
@@ -109,7 +139,7 @@ def _images_in(folder: Path) -> list[str]:
     return [str(folder / one) for one in sorted(names) if os.path.splitext(one)[1].lower() in IMAGE_SUFFIXES]
 
 
-def _chosen(parts: Mapping[str, Any], part: str | None, path: Path) -> list[str]:
+def _chosen(parts: Mapping[str, Any], part: str | None, path: str | Path) -> list[str]:
     if part is None:
         return list(parts)
     if part not in parts:
@@ -135,28 +165,29 @@ def _of_folder(name: str, folder: Path, root: Path, class_ids: Sequence[str], si
             f"{folder / unknown[0]} is a folder of none of the {len(index)} classes of the model"
         )
     if by_class:
-        _check_nothing_beside(_images_in(folder), folder, "class folders")
+        check_nothing_beside_classes(folder)
     images = [(path, index[one]) for one, paths in by_class.items() for path in paths]
     images = images or [(path, UNKNOWN) for path in images_below(folder)]
     return _file_shards(name, str(root), [(os.path.relpath(p, root), t) for p, t in images], size)
 
 
-def _of_list(path: Path, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:
-    columns = read_columns(path, ["path"], optional=["label", "split"])
-    files = [str(file) for file in columns["path"].to_pylist()]
-    labels = columns["label"].to_pylist() if "label" in columns else [None] * len(files)
+def _of_list(path: str, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:
+    found = read_list(path)
+    rows = list(zip(found.files, found.labels, strict=True))
     if part is not None:
-        if "split" not in columns:
+        if found.splits is None:
             _check_no_part(part, path)
-        splits = [str(one or "") for one in columns["split"].to_pylist()]
+        splits = found.splits or []
         _chosen(dict.fromkeys(splits), part, path)
-        chosen = [row for row, split in enumerate(splits) if split == part]
-        files, labels = [files[row] for row in chosen], [labels[row] for row in chosen]
+        rows = [row for row, split in zip(rows, splits, strict=True) if split == part]
+    if not rows:
+        raise ValueError(f"{path} lists no images")
+    files, labels = zip(*rows, strict=True)
     try:
         targets = class_indices(labels, class_ids)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return _file_shards(_stem(path.name), str(path.parent), list(zip(files, targets, strict=True)), size)
+    return _file_shards(_stem(path), found.root, list(zip(files, targets, strict=True)), size)
 
 
 def _file_shards(name: str, root: str, rows: list[tuple[str, int]], size: int) -> list[Shard]:

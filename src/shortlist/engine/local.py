@@ -13,7 +13,7 @@ import torch
 
 from shortlist._checks import check_count
 
-__all__ = ["Engine", "Work", "keep_memory", "one_thread", "run_local"]
+__all__ = ["Engine", "Work", "function_of", "keep_memory", "one_thread", "run_local"]
 
 Work = Callable[[], Callable[[Any], Any]]
 """What a worker is made of: called once in each worker, it returns the function of a shard."""
@@ -45,6 +45,22 @@ def keep_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(-4, 0)  # M_MMAP_MAX: no buffer of its own mapping
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def function_of(work: Work) -> Callable[[Any], Any]:
+    """Return the function of a shard; if it cannot be made, one that says why for each shard.
+
+    What fails while a worker starts is told by neither processes nor actors.
+    """
+    try:
+        return work()
+    except Exception as error:
+        problem = error
+
+    def fail(_: Any) -> Any:
+        raise problem
+
+    return fail
 
 
 def run_local(work: Work, shards: Iterable[Any], *, workers: int = 1) -> Iterator[Any]:
@@ -92,7 +108,7 @@ def _begin(work: Work) -> None:
     global _function
     keep_memory()
     torch.set_num_threads(1)
-    _function = work()
+    _function = function_of(work)
 
 
 def _call(shard: Any) -> Any:

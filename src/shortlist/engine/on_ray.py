@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from shortlist._checks import check_count
-from shortlist.engine.local import Work, keep_memory
+from shortlist.engine.local import Work, function_of, keep_memory
 
 __all__ = ["run_on_ray"]
 
@@ -50,7 +50,7 @@ class _Worker:
         torch.set_num_threads(1)
         self.attempts, self.function = attempts, None
         if self._count("start") <= _ATTEMPTS * workers:
-            self.function = work()
+            self.function = function_of(work)
             self.attempts.end.remote("start")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:

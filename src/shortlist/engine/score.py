@@ -1,7 +1,7 @@
 """The pass that scores rows: of each row the best classes and the numbers that need all scores are kept."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,26 +58,37 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """The work of each worker: load the model once, then make the part of one shard after the other."""
+    """The work of each worker: load the model once, then make the part of one shard after the other.
+
+    Args:
+        source: Where the model comes from.
+        about: What the parts have in common, by :func:`about_model`: the model of each worker must give it.
+        folder: Folder of the parts.
+        decoders: Number of threads that read images.
+    """
 
     source: ModelSource
+    about: Mapping[str, Any]
     folder: str
-    keep: int
     decoders: int = 1
 
     def __call__(self) -> Callable[[Shard], PartInfo]:
         """Load the model, and return the function of a shard."""
-        model = self.source.open()
-        about = about_model(model, self.keep)
+        model, keep = self.source.open(), self.about["keep"]
+        if about_model(model, keep) != self.about:
+            raise ValueError(
+                f"a worker has another model than the command: {self.source.path} must hold the same model, "
+                "with the same predictors, on all machines and during the whole command"
+            )
 
         def one(shard: Shard) -> PartInfo:
-            made = {**about, "data": shard.digest()}
+            made = {**self.about, "data": shard.digest()}
             # another worker may have been given it before, and have died after it was written
             known = finished_part(self.folder, shard.name, made)
             if known is not None:
                 return known
             with ThreadPoolExecutor(self.decoders) as pool:
-                rows, read, columns, errors = score_shard(model, shard, self.keep, pool)
+                rows, read, columns, errors = score_shard(model, shard, keep, pool)
             return write_part(self.folder, shard.name, rows.ids, rows.targets, read, columns, errors, made)
 
         return one
@@ -100,7 +111,7 @@ def score_shard(
     Returns:
         The rows, the numbers of those that could be read, their columns, and of the others why not.
     """
-    rows = shard.open()
+    rows = shard.open(model.classes.ids)
     _check_targets(rows.targets, len(model.classes), shard.name)
     target = torch.tensor(rows.targets, dtype=torch.int64)
     size = IMAGES if rows.inputs is None else _ROWS
@@ -183,7 +194,6 @@ def score_shards(
     source = replace(source, path=absolute(source.path))
     folder, model = Path(absolute(folder)), source.open()  # here too, to know its hash, and to fail early
     about = about_model(model, min(keep, len(model.classes)))
-    keep = about["keep"]
     folder.mkdir(parents=True, exist_ok=True)
     del model
     with lock_folder(folder, ValueError(f"another process is writing to {folder}")):
@@ -194,7 +204,7 @@ def score_shards(
         left, kept = [one for one in shards if one.name not in parts], len(parts)
         if left:
             remove_scores(folder)
-        work = ScoreWork(source, str(folder), keep, max(1, cores // workers))
+        work = ScoreWork(source, about, str(folder), max(1, cores // workers))
         for part in engine(work, left, workers=min(workers, max(1, len(left)))):
             parts[part.name] = part
             if progress is not None:

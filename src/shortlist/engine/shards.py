@@ -3,17 +3,17 @@
 import hashlib
 import json
 import os
-import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from shortlist.datasets.class_labels import finder_of_classes
-from shortlist.datasets.images import IMAGE_SUFFIXES
-from shortlist.engine.files import absolute, is_address, open_file, read_bytes
+from shortlist.datasets.assembly import examples
+from shortlist.datasets.class_labels import UNKNOWN, finder_of_classes
+from shortlist.engine.files import absolute, full_path, is_address, read_bytes, readable
+from shortlist.engine.tars import tar_rows
 
 __all__ = [
     "OTHER_ROWS",
@@ -22,17 +22,14 @@ __all__ = [
     "FileShard",
     "Shard",
     "ShardRows",
-    "TarRow",
     "TarShard",
     "class_indices",
+    "hash_of_ids",
     "in_pieces",
-    "tar_rows",
 ]
 
-UNKNOWN = -100  # class index of a row whose class is not known
 OTHER_ROWS = "of other rows, or their files have changed since (then this part alone must go)"
 """What is wrong with a part whose shard has another hash."""
-_IMAGES = {suffix.lstrip(".") for suffix in IMAGE_SUFFIXES}
 
 T = TypeVar("T")
 
@@ -67,8 +64,12 @@ class Shard(Protocol):
         """Return a hash of what the shard refers to, by which a part knows whether it was made of it."""
         ...
 
-    def open(self) -> ShardRows:
-        """Return the rows; a ``ValueError`` says why a shard cannot be read at all."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Return the rows, whose labels are compared to the ids of the classes.
+
+        Raises:
+            ValueError: If the shard cannot be read at all; the message says why.
+        """
         ...
 
 
@@ -90,57 +91,15 @@ class FileShard:
 
     def digest(self) -> str:
         """Return a hash of paths and classes, and of size and time of change of each file; none is opened."""
-        states = [_state_of(self._path(file)) for file in self.files]
+        states = [_state_of(full_path(self.root, file)) for file in self.files]
         return _hash([absolute(self.root), self.files, self.targets, states])
 
-    def open(self) -> ShardRows:
-        """Return the rows."""
-        return ShardRows(self.files, self.targets, self._content)
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Return the rows, whose classes were found before."""
+        return ShardRows([readable(file) for file in self.files], self.targets, self._content)
 
     def _content(self, row: int) -> bytes:
-        return read_bytes(self._path(self.files[row]))
-
-    def _path(self, file: str) -> str:
-        return file if is_address(file) else os.path.join(self.root, file)
-
-
-class TarRow(NamedTuple):
-    """A row of a tar file.
-
-    Args:
-        path: Path or address of the tar file.
-        name: Name of the row, the stem of its files.
-        place: Where its image begins, and how many bytes it has; ``None`` if there is no image.
-        label: Id or index of its class, as it is written there; ``None`` if it is not known.
-    """
-
-    path: str
-    name: str
-    place: tuple[int, int] | None
-    label: str | int | None
-
-    def content(self) -> bytes:
-        """Return the bytes of the image; a ``ValueError`` says why they cannot be read."""
-        if self.place is None:
-            raise ValueError("it has no image")
-        try:
-            with open_file(self.path) as file:
-                file.seek(self.place[0])
-                return file.read(self.place[1])
-        except Exception as error:  # each file system has errors of its own
-            raise ValueError(f"{self.path} cannot be read: {error}") from error
-
-
-def tar_rows(path: str) -> list[TarRow]:
-    """Find the rows of a tar file in the layout of WebDataset; no image is read."""
-    try:
-        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-            rows = _rows_of_members((one.name, one.offset_data, one.size) for one in archive if one.isfile())
-            labels = [_label_of(row, file) for row in rows.values()]
-    except (OSError, tarfile.TarError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    images = (next((row[ending] for ending in row if ending in _IMAGES), None) for row in rows.values())
-    return [TarRow(path, *row) for row in zip(rows, images, labels, strict=True)]
+        return read_bytes(full_path(self.root, self.files[row]))
 
 
 @dataclass(frozen=True)
@@ -152,25 +111,33 @@ class TarShard:
     Args:
         name: Name of the part.
         path: Path or address of the tar file.
-        classes: Id of each class; the tar file has ids, or class indices if no id is a whole number.
+        classes: Hash of the ids of the classes (:func:`hash_of_ids`): the ids themselves would be sent with
+            each of many shards.
     """
 
     name: str
     path: str
-    classes: tuple[str, ...]
+    classes: str
 
     def digest(self) -> str:
         """Return a hash of the path, size and time of change of the tar file, and of the classes."""
         return _hash([absolute(self.path), _state_of(self.path), self.classes])
 
-    def open(self) -> ShardRows:
-        """Find the rows; the images are read when they are needed."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Find the rows; the images are read when they are needed.
+
+        The tar file has ids of classes, or class indices if no id is a whole number.
+        """
+        if hash_of_ids(class_ids) != self.classes:
+            raise ValueError(
+                f"class_ids must be those that {self.name} was made for, got {len(class_ids)} others"
+            )
         rows = tar_rows(self.path)
         try:
-            targets = class_indices((row.label for row in rows), self.classes)
+            targets = class_indices((row.label for row in rows), class_ids)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
-        return ShardRows([row.name for row in rows], targets, lambda number: rows[number].content())
+        return ShardRows([readable(row.name) for row in rows], targets, lambda number: rows[number].content())
 
 
 @dataclass(frozen=True)
@@ -204,8 +171,8 @@ class EmbeddingShard:
             return None
         return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
-    def open(self) -> ShardRows:
-        """Read the rows."""
+    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+        """Read the rows, which have class indices."""
         from safetensors import safe_open
 
         try:
@@ -234,28 +201,9 @@ def class_indices(labels: Iterable[str | int | None], ids: Sequence[str]) -> lis
     for label in labels:
         number = UNKNOWN if label is None else find(label)
         if number is None:
-            raise ValueError(f"the class {label!r} is none of the {len(ids)} classes of the model")
+            raise ValueError(f"the class {label!r} is none of the {len(ids)} classes ({examples(ids)})")
         found.append(number)
     return found
-
-
-def _rows_of_members(members: Iterable[tuple[str, int, int]]) -> dict[str, dict[str, tuple[int, int]]]:
-    """By the stem of a row, where its files are: place and length by the ending."""
-    rows: dict[str, dict[str, tuple[int, int]]] = {}
-    for name, start, size in members:
-        folder, _, base = name.rpartition("/")
-        stem, _, ending = base.partition(".")
-        rows.setdefault(f"{folder}/{stem}".lstrip("/"), {})[ending.lower()] = (start, size)
-    return rows
-
-
-def _label_of(row: Mapping[str, tuple[int, int]], file: Any) -> str | int | None:
-    for ending in ("cls", "json"):
-        if ending in row:
-            file.seek(row[ending][0])
-            text = file.read(row[ending][1]).decode()
-            return text.strip() if ending == "cls" else json.loads(text).get("label")
-    return None
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
@@ -277,6 +225,11 @@ def _header_of(path: str) -> str | None:
             return hashlib.sha256(file.read(min(length, os.path.getsize(path)))).hexdigest()
     except OSError:
         return None
+
+
+def hash_of_ids(class_ids: Sequence[str]) -> str:
+    """Return a hash of the ids of classes, in their order."""
+    return _hash(list(class_ids))
 
 
 def _hash(content: Any) -> str:

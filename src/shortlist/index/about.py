@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._json import read_json
-from shortlist.datasets.lists import read_columns
 from shortlist.datasets.plantnet import METADATA_FILE, plantnet_metadata
+from shortlist.engine.files import absolute, full_path
+from shortlist.engine.lists import folder_of, is_list, list_columns
 
 __all__ = ["ABOUT", "About", "about_of_data", "about_of_list", "plain_about"]
 
@@ -45,18 +46,18 @@ def _nothing(_: str) -> Mapping[str, str]:
 
 def about_of_list(path: str | Path, *, root: str | Path | None = None, path_column: str = "path") -> About:
     """Read the columns of a list of images, and return a function from the path of an image to its row."""
-    path = Path(path)
-    if path.suffix.lower() not in (".csv", ".parquet"):
+    path = absolute(path)
+    if not is_list(path):
         return _nothing
     wanted = [name for names in _COLUMNS.values() for name in names]
-    table = read_columns(path, [path_column], optional=[name for name in wanted if name != path_column])
+    table = list_columns(path, [path_column], [name for name in wanted if name != path_column])
     chosen = {key: next((n for n in names if n in table), None) for key, names in _COLUMNS.items()}
     columns = {key: table[name] for key, name in chosen.items() if name is not None}
     if not columns:
         return _nothing
-    base = str(path.parent if root is None else root)
+    base = folder_of(path) if root is None else str(root)
     names = table[path_column].to_pylist()
-    rows = {os.path.join(base, str(name)): row for row, name in enumerate(names)}
+    rows = {full_path(base, str(name)): row for row, name in enumerate(names)}
 
     def about(image: str) -> Mapping[str, str]:
         row = rows.get(image)

@@ -21,8 +21,11 @@ from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from shortlist.datasets.embeddings import embedding_files
 from shortlist.datasets.folders import class_folders, files_by_class
 from shortlist.datasets.images import ImageFiles
-from shortlist.engine.files import absolute
-from shortlist.engine.shards import TarRow, class_indices, tar_rows
+from shortlist.engine.files import absolute, full_path, is_address, read_bytes
+from shortlist.engine.inputs import check_nothing_beside_classes
+from shortlist.engine.lists import folder_of, is_list, read_list
+from shortlist.engine.shards import class_indices
+from shortlist.engine.tars import TarRow, tar_files, tar_rows
 from shortlist.index.about import About, about_of_data, about_of_list, plain_about
 from shortlist.index.segment import ImageIndexError
 from shortlist.model import Model
@@ -91,7 +94,7 @@ class FileSource:
         if isinstance(image, bytes):
             return _key(b"bytes", class_index, image)
         path, inside = (image.path, image.name.encode()) if isinstance(image, TarRow) else (image, b"")
-        where = os.fsencode(os.path.abspath(path))
+        where = os.fsencode(absolute(path))
         try:
             state = os.stat(path)
         except OSError:  # one of its own still: parts have their names from keys
@@ -106,6 +109,8 @@ class FileSource:
         try:
             if isinstance(image, TarRow):
                 return image.content()
+            if is_address(image):
+                return read_bytes(image)
             check_regular(image)
             if os.path.getsize(image) > _MOST_BYTES:
                 raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
@@ -153,8 +158,8 @@ class _Listed:
 
 def _absolute(image: str | bytes | TarRow) -> str | bytes | TarRow:
     if isinstance(image, TarRow):
-        return image._replace(path=os.path.abspath(image.path))
-    return image if isinstance(image, bytes) else os.path.abspath(image)
+        return image._replace(path=absolute(image.path))
+    return image if isinstance(image, bytes) else absolute(image)
 
 
 @dataclass(frozen=True)
@@ -204,15 +209,20 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
         path: ``DIR/CLASS_ID/*.jpg``, or the same below ``DIR/train``, or a list (``.csv``, ``.parquet``,
             text) as for :func:`~shortlist.datasets.lists.image_list`, whose labels are class ids, or class
             indices if no id is a whole number. Of a list with several parts, the training split is taken.
-            Or a ``.tar`` file or a folder of such, in the layout of WebDataset, with a class for each row.
+            Or a ``.tar`` file or a folder of such, in the layout of WebDataset, with a class for each row; of
+            those whose names or folders tell a part of the data, those for training. Lists, their images and
+            tar files may be at addresses that Arrow or fsspec know.
         model: Model that prepares them.
     """
-    path, table = Path(absolute(path)), model.classes  # workers may work in another folder
+    text, table = absolute(path), model.classes  # workers may work in another folder
+    path = Path(text)
     prepare = _preprocessing(model)
     if path.suffix in EMBEDDING_SUFFIXES or (path.is_dir() and embedding_files(path)):
         raise ImageIndexError(f"{path} holds embeddings: an index shows images, and embeddings have none")
-    if tars := [path] if path.suffix == ".tar" else sorted(path.glob("*.tar")):
+    if tars := _training_tars(text):
         return _of_tars(tars, table, prepare)
+    if is_list(text):
+        return _of_list(text, table, prepare)
     if not path.is_dir():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # not every class needs to have images
@@ -230,20 +240,51 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
     files = files_by_class(folder, table.ids)
     if not files.paths:
         raise ImageIndexError(f"{folder} holds no images in folders of classes")
+    check_nothing_beside_classes(folder)
     return FileSource(files.paths, files.targets, prepare)
 
 
-def _of_tars(paths: Sequence[Path], table: ClassTable, prepare: Preprocessing) -> FileSource:
-    rows = [row for path in paths for row in tar_rows(str(path))]
+def _training_tars(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return [path] if path.endswith(".tar") else []
+    found = tar_files(path)
+    if found and not {"", "train"} & set(found):
+        raise ImageIndexError(f"{path} holds tar files of {', '.join(found)}, but none for training")
+    return found.get("train") or found.get("") or []
+
+
+def _of_list(path: str, table: ClassTable, prepare: Preprocessing) -> FileSource:
+    found = read_list(path)
+    splits = found.splits or ["train"] * len(found.files)
+    chosen = [row for row, split in enumerate(splits) if split == "train"]
+    if not chosen:
+        raise ImageIndexError(f"{path} lists no training images")
+    files, labels = [found.files[row] for row in chosen], [found.labels[row] for row in chosen]
+    if None in labels:
+        raise ImageIndexError(
+            f"{path} must have a class for each image, got none for {files[labels.index(None)]}"
+        )
+    paths = [full_path(found.root, file) for file in files]
+    if not is_address(paths[0]) and not os.path.exists(paths[0]):  # a wrong folder is wrong in the first row
+        raise ImageIndexError(f"{paths[0]}, the first image of {path}, is missing")
+    try:
+        classes = class_indices(labels, table.ids)
+    except ValueError as error:
+        raise ImageIndexError(f"{path}: {error}") from error
+    return _files(paths, torch.tensor(classes), prepare, about_of_list(path))
+
+
+def _of_tars(paths: Sequence[str], table: ClassTable, prepare: Preprocessing) -> FileSource:
+    rows = [row for path in paths for row in tar_rows(path)]
     try:
         classes = class_indices((row.label for row in rows), table.ids)
     except ValueError as error:
-        raise ImageIndexError(f"{paths[0].parent}: {error}") from error
+        raise ImageIndexError(f"{folder_of(paths[0])}: {error}") from error
     if unknown := [row for row, one in zip(rows, classes, strict=True) if one < 0]:
         path, name = unknown[0][:2]
         raise ImageIndexError(f"{path} must have a class for each image, got none for {name}")
     if not rows:
-        raise ImageIndexError(f"{paths[0].parent} holds no images in its tar files")
+        raise ImageIndexError(f"{folder_of(paths[0])} holds no images in its tar files")
     return FileSource(rows, torch.tensor(classes), prepare)
 
 

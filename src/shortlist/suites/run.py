@@ -17,7 +17,7 @@ from shortlist._checks import check_count
 from shortlist._files import lock_folder, sweep_below, write_text
 from shortlist.recipes.code import check_code
 from shortlist.suites.plan import Task, resolve
-from shortlist.suites.state import SuiteState
+from shortlist.suites.state import SuiteState, note_seen_from
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
 from shortlist.suites.worker import Outcome, do_task, start_worker
@@ -67,6 +67,7 @@ def run_suite(
         tracker = _Tracker(state, jobs, watch)  # refuses runs of other recipes, before anything is written
         content = suite.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         write_text(folder / "suite.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        note_seen_from(folder)
         with _executor(jobs, tracker.tell) as executor:
             _work(state, executor, jobs, tracker, allow_code)
         write_tables(state)

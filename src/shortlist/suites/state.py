@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 
+from shortlist._files import write_text
+from shortlist._json import read_json, strict_json
 from shortlist.metrics.names import larger_is_better, value_of
-from shortlist.recipes.content import recipe_content
+from shortlist.recipes.content import differing_keys, flat_content, recipe_content
 from shortlist.recipes.default_sets import without_default_predictors
 from shortlist.recipes.places import with_absolute_places
 from shortlist.recipes.recipe import Recipe
@@ -23,7 +25,9 @@ from shortlist.suites.plan import (
 )
 from shortlist.suites.suite import Suite, SuiteError
 
-__all__ = ["Choice", "SuiteState"]
+__all__ = ["Choice", "SuiteState", "last_seen_from", "note_seen_from"]
+
+_SEEN_FROM = "seen_from.json"
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,16 @@ class Choice:
 
 
 class SuiteState:
-    """The state of a suite in its folder; only runs that were not finished before are read again."""
+    """The state of a suite in its folder; only runs that were not finished before are read again.
 
-    def __init__(self, suite: Suite, folder: Path) -> None:
-        self.suite, self.folder = suite, folder
+    Args:
+        suite: The suite.
+        folder: Folder of its runs.
+        seen_from: Folder that relative places of its data are relative to; the current one by default.
+    """
+
+    def __init__(self, suite: Suite, folder: Path, *, seen_from: str | Path = ".") -> None:
+        self.suite, self.folder, self.seen_from = suite, folder, seen_from
         self.cells = plan_suite(suite)
         self.failed: set[str] = set()
         self.unreadable: dict[str, str] = {}  # why a run that is there cannot be used, by its name
@@ -132,6 +142,7 @@ class SuiteState:
             run = Run.open(path)
             recipe, info = run.recipe, run.info()
             planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
+            planned = with_absolute_places(planned, seen_from=self.seen_from)  # as a run has it
             if _is_other(path, cell, info.get("scores_from"), recipe, planned):
                 return False
             parts = ["val", *(["test"] if tested else [])]
@@ -211,13 +222,33 @@ def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned
     """Return whether a run has another recipe than planned; it is not trained again without being asked."""
     kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
     wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
-    planned = with_absolute_places(planned)  # as a run has it
-    made, asked = (recipe_content(without_default_predictors(one)) for one in (recipe, planned))
-    if kind == wanted and made == asked:
+    made, asked = (without_default_predictors(one) for one in (recipe, planned))
+    if kind == wanted and recipe_content(made) == recipe_content(asked):
         return False
     if "trained" in (kind, wanted):
         raise SuiteError(
-            f"{path} was made with another recipe than the suite has now: rename the suite or choose "
-            f"another --out, or remove that folder"
+            f"{path} was made with another recipe than the suite has now{_difference(made, asked)}: rename "
+            f"the suite or choose another --out, or remove that folder"
         )
     return True  # its source's choice is another one now: it is made again in no time
+
+
+def _difference(made: Recipe, asked: Recipe) -> str:
+    """Name the first key that differs, with both values."""
+    keys = differing_keys([made, asked])
+    if not keys:
+        return ""
+    before, now = (flat_content(one).get(keys[0]) for one in (made, asked))
+    return f" ({keys[0]} was {before}, and is {now})"
+
+
+def note_seen_from(folder: Path) -> None:
+    """Note the current folder, from which a suite is run: relative places of its data are relative to it."""
+    if last_seen_from(folder) != Path.cwd():
+        write_text(folder / _SEEN_FROM, strict_json({"folder": str(Path.cwd())}) + "\n")
+
+
+def last_seen_from(folder: Path) -> Path | None:
+    """Return the folder from which a suite was last run; ``None`` if that was never noted."""
+    path = folder / _SEEN_FROM
+    return Path(read_json(path)["folder"]) if path.is_file() else None
