@@ -16,7 +16,7 @@ from shortlist._files import lock_folder, replacing
 from shortlist._manifest import write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST
-from shortlist.datasets.folders import class_folders, files_by_class, named_parts
+from shortlist.datasets.folders import files_by_class, folders_by_class, named_parts
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.embedder import Embedder, EmbedderSource
 from shortlist.engine.files import absolute
@@ -64,7 +64,7 @@ def image_shards(root: str | Path, *, size: int) -> tuple[dict[str, list[FileSha
     if not root.is_dir():
         raise ValueError(f"DATA must be a folder of images, got {root}, which is none")
     parts = named_parts(root) or {"train": root}
-    ids = sorted({name for folder in parts.values() for name in class_folders(folder)})
+    ids = sorted({name for folder in parts.values() for name in folders_by_class(folder)})
     table = ClassTable(ids)
     if (root / "class_table.json").is_file():
         table = ClassTable.load(root / "class_table.json")
@@ -145,7 +145,7 @@ def embed_shard(embedder: Embedder, shard: FileShard, folder: str, pool: ThreadP
             if is_good:
                 kept.append(row)
             else:
-                errors[rows.ids[row]] = "its features are no numbers, or too large for half precision"
+                errors[rows.ids[row]] = "its features are not numbers, or too large for half precision"
         found.append(features[good])
     embeddings = torch.cat(found) if found else torch.zeros(0, 0, dtype=torch.float16)
     targets = torch.tensor([rows.targets[row] for row in kept], dtype=torch.int64)
@@ -185,7 +185,7 @@ def _finished(folder: Path, shard: FileShard, digest: str) -> _Part | None:
             about = json.loads((file.metadata() or {})["about"])
             shape = file.get_slice("embeddings").get_shape()
     except Exception as error:  # each format has errors of its own
-        raise ValueError(f"{path} is damaged: remove it, and give the command again ({error})") from error
+        raise ValueError(f"{path} is damaged: remove it, and run the command again ({error})") from error
     for key, wanted, words in (
         ("model", digest, "by another network"),
         ("data", shard.digest(), OTHER_ROWS),
