@@ -245,7 +245,7 @@ def test_rows_whose_scores_are_no_numbers_are_told_and_the_others_kept(world, tm
     counts = score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
     found = table_of(tmp_path / "out")
     assert (counts.rows, counts.errors) == (6, len(bad))
-    assert found["error"] == ["its scores are no numbers" if row in bad else None for row in range(6)]
+    assert found["error"] == ["its scores are not numbers" if row in bad else None for row in range(6)]
     true = scores[:6].gather(1, target[:6, None])
     ranks = (scores[:6] >= true).sum(1).tolist()
     assert found["rank"] == [None if row in bad else ranks[row] for row in range(6)]

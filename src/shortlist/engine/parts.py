@@ -192,7 +192,7 @@ def _told(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(parquet.read_schema(path).metadata[b"shortlist"])
     except Exception as error:  # a damaged file fails in many ways
-        raise ValueError(f"{path} is damaged: remove it, and give the command again ({error})") from error
+        raise ValueError(f"{path} is damaged: remove it, and run the command again ({error})") from error
     if told.get("format") != FORMAT:
         raise ValueError(f"{path} is of the format {told.get('format')!r}, not {FORMAT!r}")
     return told

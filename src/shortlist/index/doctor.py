@@ -38,7 +38,7 @@ def examine_index(folder: str | Path) -> list[Finding]:
     found = [Finding(name, what, again) for name, what in sorted(damaged.items())]
     if not manifest.whole:
         what = "the index is not finished: shortlist index was stopped, or is still running"
-        found.append(Finding(NAME, what, "give the same shortlist index again"))
+        found.append(Finding(NAME, what, "run the same shortlist index again"))
     others = {path.name for path in folder.iterdir() if OWN_FILE.fullmatch(path.name)} - manifest.names()
     for name in sorted(others):
         what = "is not in the manifest: a killed process left it, or one is writing"
