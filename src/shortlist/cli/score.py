@@ -26,7 +26,7 @@ def score(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write the files to.", show_default=False)
+        Path, typer.Option("--out", "-o", help="Folder to write the parts to.", show_default=False)
     ],
     engine: EngineName = "local",
     address: Address = None,
@@ -39,16 +39,16 @@ def score(
             show_default=False,
         ),
     ] = None,
-    shard_rows: Annotated[int, typer.Option(help="Number of rows in each file.", min=1)] = 4096,
+    shard_rows: Annotated[int, typer.Option(help="Number of rows in each part.", min=1)] = 4096,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
     """Score rows with a model. For each row, keep its best classes and what metrics and sets need.
 
-    The rows are written to several parquet files. If the command is stopped, run it again: it continues where
-    it stopped. Rows that cannot be read are kept, with the reason. Use the files with calibrate --scores and
-    evaluate --scores.
+    The rows are written in parts, each a parquet file. If the command is stopped, run it again: it continues
+    where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
+    --scores and evaluate --scores.
     """
     from dataclasses import asdict
 
@@ -76,9 +76,9 @@ def score(
     if as_json:
         print_json({"scores": str(out), **asdict(counts)})
         return
-    words = [f"{counts.rows:,} rows", f"{counts.parts:,} files"]
+    words = [f"{counts.rows:,} rows", f"{counts.parts:,} parts"]
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
-    words += [f"{counts.kept:,} files were already there"] if counts.kept else []
+    words += [f"{counts.kept:,} parts were already there"] if counts.kept else []
     typer.echo(f"{out}: {', '.join(words)}")
 
 

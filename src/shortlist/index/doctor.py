@@ -29,7 +29,7 @@ def damaged_files(folder: str | Path, manifest: Manifest) -> dict[str, str]:
 def examine_index(folder: str | Path) -> list[Finding]:
     """Check every file of an index against its manifest."""
     folder = Path(folder)
-    again = f"remove {folder} and give shortlist index again, or put it back from a copy"
+    again = f"remove {folder} and run shortlist index again, or put it back from a copy"
     try:
         manifest = read_manifest(folder)
     except ImageIndexError as error:
