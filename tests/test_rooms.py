@@ -8,7 +8,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    *("_beta", "_checks", "_files", "_json", "_manifest", "_messages", "_named_code", "_precision", "_yaml"),
+    *("_beta", "_checks", "_files", "_json", "_manifest", "_messages", "_named_code", "_precision"),
+    *("_text", "_yaml"),
     *("class_table", "palette", "priors", "preprocessing", "taxonomy"),
 )
 # each room may import those before it, never those after it

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shortlist._files import write_text
 from shortlist._json import read_json
+from shortlist._text import composed
 
 __all__ = ["GROUPS", "ClassTable", "group_names"]
 
@@ -40,6 +41,8 @@ class ClassTable:
         counts: Number of training examples of each class; empty if not known.
         parents: For each level above the classes (``"genus"``, ``"superclass"``), the parent of each class.
 
+    Text is kept in Unicode's composed form (NFC): two ways to write the same accent make no two classes.
+
     Example:
         >>> table = ClassTable(names=("oak", "beech", "birch"), counts=(150, 20, 3))
         >>> [GROUPS[g] for g in table.groups()]
@@ -52,10 +55,10 @@ class ClassTable:
     parents: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(map(str, self.names)))
-        object.__setattr__(self, "ids", tuple(map(str, self.ids)) or self.names)
+        object.__setattr__(self, "names", _texts(self.names))
+        object.__setattr__(self, "ids", _texts(self.ids) or self.names)
         object.__setattr__(self, "counts", tuple(map(_whole, self.counts)))
-        parents = {str(level): tuple(map(str, column)) for level, column in self.parents.items()}
+        parents = {str(level): _texts(column) for level, column in self.parents.items()}
         object.__setattr__(self, "parents", parents)
         columns = {"ids": self.ids, **{f"parents[{level!r}]": column for level, column in parents.items()}}
         if self.counts:
@@ -145,6 +148,10 @@ class ClassTable:
             return ClassTable(**content)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path} is not a class table written by shortlist: {error!r}") from error
+
+
+def _texts(column: Sequence[object]) -> tuple[str, ...]:
+    return tuple(composed(str(text)) for text in column)
 
 
 def _whole(count: int | float | Tensor) -> int:

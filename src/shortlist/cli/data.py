@@ -107,7 +107,8 @@ def build(
         typer.Option(help="Share of the images of each class that goes to val, and the same share to test."),
     ] = 0.1,
     images: Annotated[
-        Path | None, typer.Option(help="List with the columns path and item: the photos of the items.")
+        Path | None,
+        typer.Option(help="List with the columns path and item: which photos belong to which item."),
     ] = None,
     split: Annotated[
         Splitting,

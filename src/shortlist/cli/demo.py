@@ -40,8 +40,8 @@ def demo(
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
-    console.print("Many look alike, some are the same to the pixel, and most are rare: one answer")
-    console.print("is often wrong. What holds the right class is a short list.\n")
+    console.print("Many look alike, some are even the same to the pixel, and most are rare. A single")
+    console.print("answer is often wrong. A short list contains the right class more often.\n")
     with progress_report() as report, warnings_as_lines():
         runs = run_demo(
             out, seed=seed, progress=lambda name: lambda what, *rest: report(f"{name}: {what}", *rest)

@@ -47,21 +47,25 @@ def embed(
         ),
     ] = None,
     mean: Annotated[
-        str, typer.Option(help="Mean that is subtracted, one number or three with commas.")
+        str, typer.Option(help="Mean to subtract: one number, or three separated by commas.")
     ] = "0.485,0.456,0.406",
     std: Annotated[
-        str, typer.Option(help="Deviation that is divided by, one number or three with commas.")
+        str,
+        typer.Option(help="Standard deviation to divide by: one number, or three separated by commas."),
     ] = "0.229,0.224,0.225",
     pixels: Annotated[
-        str, typer.Option(help="Unit of --mean and --std: unit for 0 to 1, levels for 0 to 255.")
+        str,
+        typer.Option(help="Range of the pixels for --mean and --std: unit is 0 to 1, levels is 0 to 255."),
     ] = "unit",
-    interpolation: Annotated[str, typer.Option(help="bilinear or bicubic.")] = "bilinear",
+    interpolation: Annotated[
+        str, typer.Option(help="How images are resized: bilinear or bicubic.")
+    ] = "bilinear",
     workers: Annotated[
         int | None,
         typer.Option(help="Number of processes, by default one for each core.", min=1, show_default=False),
     ] = None,
     shard_rows: Annotated[
-        int, typer.Option(help="Number of images of one file of embeddings; a tar file becomes one.", min=1)
+        int, typer.Option(help="Number of images in each file of embeddings; a tar file becomes one.", min=1)
     ] = 1024,
     engine: EngineName = "local",
     address: Address = None,
@@ -72,11 +76,12 @@ def embed(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Embed images by a network, and write a data set of embeddings (data: embeddings) in half precision.
+    """Compute the features of images with a network, and write them as embeddings to train on.
 
-    If the command is stopped, give it again, and it continues. Images that cannot be read are left out,
-    counted, and named in embeddings.json. --size, --resize, --mean, --std, --pixels and --interpolation
-    say how images are prepared for a function of your own; a saved model and timm know it.
+    If the command is stopped, run it again: it continues where it stopped. Features are kept in half
+    precision. Images that cannot be read are left out, counted, and named in embeddings.json. The options
+    --size, --resize, --mean, --std, --pixels and --interpolation say how images are prepared for a function
+    of your own. Saved models and networks of timm know it themselves.
     """
     from dataclasses import asdict
 
@@ -107,7 +112,7 @@ def embed(
     words += [f"{counts.dimensions} features", f"{counts.classes} classes"]
     words += [f"{counts.without_class:,} without a class"] if counts.without_class else []
     words += [f"{counts.unreadable:,} images left out (see embeddings.json)"] if counts.unreadable else []
-    words += [f"{counts.kept} files were there"] if counts.kept else []
+    words += [f"{counts.kept} files were already there"] if counts.kept else []
     typer.echo(f"{out}: {', '.join(words)}")
 
 

@@ -46,14 +46,15 @@ def export(
         typer.Option(help="File (.csv or .parquet) for the photos with copies, and what is known of them."),
     ] = None,
     with_novel: Annotated[
-        bool, typer.Option(help="Keep observations that the model found to be like nothing known.")
+        bool,
+        typer.Option(help="Also export observations that the model flagged as none of the known classes."),
     ] = False,
     with_machine: Annotated[
         bool, typer.Option(help="Add the first class of each list as a vote of the user !machine.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write people's answers as votes: of each person and observation the last answer counts.
+    """Write people's answers as votes. Of several answers of a person to one observation, the last counts.
 
     "The photo is bad" and "not this kind" are votes for !bad_image and !not_this_kind. "None of these" and "I
     do not know" are no votes.
@@ -86,7 +87,7 @@ def review(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all of them (.csv).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List observations that the votes could not decide, those first of which an answer would tell most."""
+    """List observations that the votes could not decide. Where one more answer helps most comes first."""
     from shortlist.cli._console import print_json
     from shortlist.curation.votes import aggregate_votes
     from shortlist.datasets.lists import write_columns
@@ -117,15 +118,20 @@ def review(
 def drift(
     store: Store,
     promised: Annotated[
-        float | None, typer.Option(help="Coverage that lists promise, if what made them does not say so.")
+        float | None, typer.Option(help="Promised coverage of lists whose predictor states none.")
     ] = None,
-    reference: Annotated[int, typer.Option(help="First lists of a model to compare with.", min=20)] = 500,
-    recent: Annotated[int, typer.Option(help="Last lists that are compared.", min=20)] = 500,
+    reference: Annotated[
+        int, typer.Option(help="Number of first lists of a model to compare with.", min=20)
+    ] = 500,
+    recent: Annotated[
+        int, typer.Option(help="Number of newest lists that are compared with them.", min=20)
+    ] = 500,
     as_json: AsJson = False,
 ) -> None:
-    """Say for each model whether its lists still hold the class, by the audit, and whether scores shift.
+    """Say for each model whether its lists still contain the right class, and whether its scores shift.
 
-    The exit code is 1 if a promise is broken beyond its interval.
+    The first is measured on the answers to audited requests (shortlist serve --audit). The exit code is 1 if
+    a promise is broken by more than chance explains.
     """
     from dataclasses import asdict
 

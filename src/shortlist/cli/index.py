@@ -20,8 +20,8 @@ def index(
         str | None,
         typer.Option(
             help="Images to take: a folder DIR/CLASS_ID/*.jpg, a list (.csv or .parquet with the columns "
-            "path and label, and perhaps author, license, source, date, organ, observation), or a .tar file "
-            "or a folder of such (WebDataset). By default the training images of the run.",
+            "path and label, and perhaps author, license, source, date, organ, observation), a .tar file, or "
+            "a folder of .tar files (WebDataset). By default, the training images of the run.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +33,7 @@ def index(
     ] = None,
     max_per_class: Annotated[
         int,
-        typer.Option(help="Largest number of images of a class. Of more, those that differ most are kept."),
+        typer.Option(help="Most images to keep of a class. If it has more, those that differ most are kept."),
     ] = 2000,
     engine: EngineName = "local",
     address: Address = None,
@@ -50,10 +50,10 @@ def index(
     data: DataPlace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Embed images by a model, and keep their features and thumbnails to find similar ones of each class.
+    """Keep features and thumbnails of known images, so that those most similar to a photo can be shown.
 
-    If the command is stopped, give it again, and it continues. If there are new images later, the same
-    command adds them. The index is the same for any engine and any number of workers.
+    If the command is stopped, run it again: it continues where it stopped. If there are new images later, the
+    same command adds them. The index is the same for any engine and any number of workers.
 
     Opening a run or a model never runs code that it names.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["predict", "predict_files"]
 
-_NO_NUMBERS = "its scores are no numbers"
+_NO_NUMBERS = "its scores are not numbers"
 
 
 def predict(
@@ -35,8 +35,8 @@ def predict(
         typer.Option(
             "--out",
             "-o",
-            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. A file that is "
-            "there is replaced. Without this option, the lists are printed for people.",
+            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. An existing "
+            "file is replaced. Without this option, the lists are printed in a form for people.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def predict(
         int | None,
         typer.Option(
             help="List at least this many classes for each item, even if they are not in the set. The "
-            "default is 5 in files, and 0 for people.",
+            "default is 5 in files, and 0 on the screen.",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def predict(
     """Make the short list of each item: classes with names, probabilities, and whether they are in the set.
 
     The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set. An item
-    that cannot be read, or whose scores are no numbers, has one line with empty columns (in JSON lines: its
+    that cannot be read, or whose scores are not numbers, has one line with empty columns (in JSON lines: its
     item and an error), is named on stderr with the reason, and makes the exit code 1.
 
     Loading a model never runs code that the model names. If the network is your own code, name the function

@@ -41,7 +41,7 @@ def release(
     who: Annotated[str | None, typer.Option(help="Who releases it; by default your user name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Promote a model if nothing got worse beyond its interval and its promises hold.
+    """Promote a model if no metric got worse by more than chance explains, and its promises hold.
 
     Otherwise the command says what failed, changes nothing, and ends with exit code 1. The first release is
     only checked for its promises.

@@ -16,7 +16,7 @@ def report(
         list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Page to write (.html). A page that is there is replaced.")
+        Path, typer.Option("--out", "-o", help="Page to write (.html). An existing page is replaced.")
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     pictures: Annotated[

@@ -21,7 +21,7 @@ def score(
         str,
         typer.Argument(
             help="What to score: a folder of images, a list (.csv or .parquet with the column path and "
-            "perhaps label and split), a .tar file or a folder of such, or embeddings.",
+            "perhaps label and split), a .tar file, a folder of .tar files, or embeddings.",
             show_default=False,
         ),
     ],
@@ -31,7 +31,7 @@ def score(
     engine: EngineName = "local",
     address: Address = None,
     workers: Workers = None,
-    keep: Annotated[int, typer.Option(help="Number of best classes to keep of each row.", min=1)] = 64,
+    keep: Annotated[int, typer.Option(help="Number of best classes to keep for each row.", min=1)] = 64,
     split: Annotated[
         str | None,
         typer.Option(
@@ -39,16 +39,16 @@ def score(
             show_default=False,
         ),
     ] = None,
-    shard_rows: Annotated[int, typer.Option(help="Number of rows of a part.", min=1)] = 4096,
+    shard_rows: Annotated[int, typer.Option(help="Number of rows in each part.", min=1)] = 4096,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score rows by a model, and keep the best classes of each and all that metrics and sets need.
+    """Score rows with a model. For each row, keep its best classes and what metrics and sets need.
 
-    Each shard of rows becomes a parquet file. If the command is stopped, give it again, and it continues.
-    Rows that cannot be read are kept, with the reason. The files can be read by calibrate --scores and
-    evaluate --scores.
+    The rows are written in parts, each a parquet file. If the command is stopped, run it again: it continues
+    where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
+    --scores and evaluate --scores.
     """
     from dataclasses import asdict
 
@@ -78,7 +78,7 @@ def score(
         return
     words = [f"{counts.rows:,} rows", f"{counts.parts:,} parts"]
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
-    words += [f"{counts.kept:,} parts were there"] if counts.kept else []
+    words += [f"{counts.kept:,} parts were already there"] if counts.kept else []
     typer.echo(f"{out}: {', '.join(words)}")
 
 

@@ -18,7 +18,8 @@ def serve(
     model: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a saved model, a run folder, or a folder of releases, which is followed.",
+            help="Folder of a saved model, a run folder, or a folder of releases. Of releases, the server "
+            "always uses the current one.",
             show_default=False,
         ),
     ],
@@ -37,7 +38,7 @@ def serve(
     keys: Annotated[
         Path | None,
         typer.Option(
-            help="File with the API keys that are allowed, one per line. Without it none is needed."
+            help="File with the allowed API keys, one per line. Without this option, no key is needed."
         ),
     ] = None,
     cors: Annotated[
@@ -54,7 +55,7 @@ def serve(
         ),
     ] = None,
     feedback: Annotated[
-        Path, typer.Option(help="Folder of the store of people's answers, made with the first of them.")
+        Path, typer.Option(help="Folder that keeps people's answers. It is made with the first answer.")
     ] = Path("feedback"),
     admin_keys: Annotated[
         Path | None,
@@ -63,16 +64,16 @@ def serve(
     audit: Annotated[
         float,
         typer.Option(
-            help="Share of the requests with a receipt that are drawn for the audit, from 0 to 1: somebody "
-            "who knows should answer to these."
+            help="Share of the requests, from 0 to 1, that are drawn for the audit: an expert should answer "
+            "them. Only requests that ask for a receipt are drawn."
         ),
     ] = 0.0,
     max_image_mb: Annotated[float, typer.Option(help="Largest image, in megabytes.")] = 20,
     max_request_mb: Annotated[float, typer.Option(help="Largest request, in megabytes.")] = 50,
     max_pixels: Annotated[int, typer.Option(help="Largest number of pixels of an image.")] = 50_000_000,
-    max_requests: Annotated[int, typer.Option(help="Requests that are worked on at a time.")] = 128,
-    queue: Annotated[int, typer.Option(help="Images that wait for the model at most.")] = 256,
-    batch: Annotated[int, typer.Option(help="Images that go through the model together at most.")] = 64,
+    max_requests: Annotated[int, typer.Option(help="Most requests that are handled at a time.")] = 128,
+    queue: Annotated[int, typer.Option(help="Most images that may wait for the model.")] = 256,
+    batch: Annotated[int, typer.Option(help="Most images that go through the model at once.")] = 64,
     rate: Annotated[
         int, typer.Option(help="Requests per minute of one client, by key or address; 0 for any number.")
     ] = 0,
@@ -99,7 +100,7 @@ def serve(
 ) -> None:
     """Serve a finished model: an API, and a page to try it with.
 
-    Stop it with Ctrl-C or SIGTERM: requests that were begun are answered first.
+    Stop it with Ctrl-C or SIGTERM: requests that have already begun are answered first.
     """
     from shortlist._checks import check_choice
     from shortlist.serve.limits import Limits

@@ -45,7 +45,7 @@ def run(
     """Run all unfinished runs of a suite and print its table.
 
     Finished runs are never repeated, and started runs continue from their last epoch. So after any
-    interruption, give the same command again. The folder OUT/NAME gets results.csv and results.parquet (one
+    interruption, run the same command again. The folder OUT/NAME gets results.csv and results.parquet (one
     line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
     is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """

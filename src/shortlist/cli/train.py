@@ -89,7 +89,7 @@ def train(
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model by a recipe, calibrate its predictors and measure them on the test rows.
+    """Train a model from a recipe, calibrate its predictors and measure them on the test rows.
 
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
@@ -274,7 +274,7 @@ def evaluate(
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images.
 
-    With --scores, those of any saved model on rows that shortlist score wrote.
+    With --scores, measure any saved model on rows that shortlist score wrote.
     """
     if scores is not None:
         from shortlist.cli.score import evaluate_on_scores

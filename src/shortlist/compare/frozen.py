@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist._text import composed
 from shortlist.curation.parts import is_benchmark, read_frozen
 from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.lists import read_columns
@@ -117,4 +118,4 @@ def class_numbers(model: Model, classes: Sequence[str]) -> Tensor:
     """Return the index of each class, by id or by name; -1 if the model does not know it."""
     index = {name: i for i, name in enumerate(model.classes.names)}
     index |= {name: i for i, name in enumerate(model.classes.ids)}
-    return torch.tensor([index.get(name, -1) for name in classes], dtype=torch.int64)
+    return torch.tensor([index.get(composed(name), -1) for name in classes], dtype=torch.int64)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist._text import composed
 from shortlist.datasets.lists import tidy_column
 
 __all__ = ["Ballot", "count_ballot", "count_distinct_pairs", "find_winners"]
@@ -49,7 +50,7 @@ def count_ballot(item: Any, user: Any, label: Any, author: Any) -> Ballot:
     if len(set(lengths.values())) != 1 or not lengths["item"]:
         raise ValueError(f"all columns must have the same length > 0, got {lengths}")
     items, item_of = _codes(item)
-    labels, label_of = _codes(label)
+    labels, label_of = _words(label)
     people, user_of, maker_of = _people(user, author)
     for name, codes in {"item": item_of, "user": user_of, "label": label_of}.items():
         if codes.min() < 0:
@@ -74,10 +75,10 @@ def count_ballot(item: Any, user: Any, label: Any, author: Any) -> Ballot:
 
 def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Number users and authors together."""
-    users, user_of = _codes(user)
+    users, user_of = _words(user)
     if author is None:
         return users, user_of, None
-    authors, author_of = _codes(author)
+    authors, author_of = _words(author)
     if len(authors) and users.dtype.kind != authors.dtype.kind:
         users, authors = users.astype(str), authors.astype(str)
     people = _distinct(np.concatenate([users, authors])) if len(authors) else users
@@ -114,6 +115,16 @@ def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
     place = np.empty(len(order) + 1, dtype=np.int64)
     place[order], place[-1] = np.arange(len(order)), -1
     return distinct[order], place[codes]
+
+
+def _words(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same for words that people wrote: an accent may be written in two ways, and is one."""
+    distinct, codes = _codes(values)
+    words = distinct.tolist() if distinct.dtype.kind == "U" else []
+    if all(composed(word) == word for word in words):  # nearly always: then nothing needs to be sorted again
+        return distinct, codes
+    words, place = np.unique([composed(word) for word in words], return_inverse=True)
+    return words, np.append(place, -1)[codes]
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shortlist._text import composed
 from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.lists import read_columns
@@ -85,7 +86,7 @@ def read_labeled(
 
 def _from_folder(root: Path) -> Iterator[LabeledImage]:
     def made(image: str, label: str, genus: str) -> LabeledImage:
-        return LabeledImage(image, label, genus, os.path.relpath(image, root))
+        return LabeledImage(image, composed(label), composed(genus), os.path.relpath(image, root))
 
     for outer in class_folders(root):
         inner = class_folders(root / outer)
@@ -128,7 +129,8 @@ def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) ->
 def _labeled(image: str, label: str, genus: str, name: str, known: Mapping[str, Any]) -> LabeledImage:
     about = {key: str(known[key]) for key in ABOUT if known.get(key) is not None}
     observation = known.get("observation")
-    return LabeledImage(image, label, genus, name if observation is None else str(observation), about)
+    observation = name if observation is None else str(observation)
+    return LabeledImage(image, composed(label), composed(genus), observation, about)
 
 
 def _has_items(path: Path) -> bool:

@@ -95,7 +95,8 @@ def aggregate_votes(
     returned with ``converged=False``.
 
     Of several votes of one user for one item, the last row counts. Labels of equal weight (to 9 digits) go
-    to the one that is first in sorted order.
+    to the one that is first in sorted order. Labels and people are compared in Unicode's composed form (NFC):
+    two ways to write the same accent are one word.
 
     Args:
         item: Item of each vote (n,): numbers, text or an Arrow column.

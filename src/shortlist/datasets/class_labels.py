@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from shortlist._text import composed
+
 __all__ = ["UNKNOWN", "finder_of_classes"]
 
 UNKNOWN = -100
@@ -13,6 +15,7 @@ def finder_of_classes(ids: Sequence[str]) -> Callable[[object], int | None]:
 
     A label is the id of a class, as text or as a whole number. If no id is a whole number, it may also be a
     class index, written as usual: 7, not 007. Otherwise nobody could tell 10, the id, from 10, the index.
+    Accents may be written in either way of Unicode.
 
     Args:
         ids: Id of each class.
@@ -24,7 +27,7 @@ def finder_of_classes(ids: Sequence[str]) -> Callable[[object], int | None]:
         >>> finder_of_classes(["ash", "oak"])(1)
         1
     """
-    index = {name: number for number, name in enumerate(ids)}
+    index = {composed(name): number for number, name in enumerate(ids)}
     if not any(name.isdecimal() for name in ids):
         index = {str(number): number for number in range(len(ids))} | index
-    return lambda label: index.get(str(label))
+    return lambda label: index.get(composed(str(label)))

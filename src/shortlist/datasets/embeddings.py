@@ -137,7 +137,7 @@ def read_manifest(root: str | Path) -> dict[str, Any]:
     for one in (one for part in content["parts"].values() for one in part):
         file = Path(root) / one["file"]
         if not file.is_file() or file.stat().st_size != one["size"]:
-            raise ValueError(f"{file} is missing or damaged: remove it, and give shortlist embed again")
+            raise ValueError(f"{file} is missing or damaged: remove it, and run shortlist embed again")
     return content
 
 
@@ -158,7 +158,7 @@ def embedding_files(root: str | Path) -> dict[str, list[Path]]:
         if files:
             found[part] = files[:1]
         elif any(root.glob(f"{part}-[0-9]*.safetensors")):
-            raise ValueError(f"{root} is not finished, it has no {MANIFEST}: give shortlist embed again")
+            raise ValueError(f"{root} is not finished, it has no {MANIFEST}: run shortlist embed again")
     return found
 
 

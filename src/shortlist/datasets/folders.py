@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.images import IMAGE_SUFFIXES, OnError
@@ -17,6 +18,7 @@ __all__ = [
     "check_no_unknown_parts",
     "class_folders",
     "files_by_class",
+    "folders_by_class",
     "image_folder",
     "images_below",
     "named_parts",
@@ -44,6 +46,18 @@ def class_folders(root: str | Path) -> list[str]:
     return sorted(
         name for name in names if not name.startswith(".") and os.path.isdir(os.path.join(root, name))
     )
+
+
+def folders_by_class(root: str | Path) -> dict[str, list[str]]:
+    """Return the names of the folders of each class in a folder, by the name of the class, sorted.
+
+    Mostly there is one. Folders whose names differ only in the way that Unicode writes an accent are of one
+    class: they come from different systems.
+    """
+    found: dict[str, list[str]] = {}
+    for name in class_folders(root):
+        found.setdefault(composed(name), []).append(name)
+    return dict(sorted(found.items()))
 
 
 def images_below(folder: str | Path) -> list[str]:
@@ -94,10 +108,10 @@ def require_images(parts: Mapping[str, Files], folders: Mapping[str, Path], help
 
 def files_by_class(root: str | Path, ids: Iterable[str]) -> Files:
     """Return the images of the class folders in ``root``; a class without a folder has none."""
-    paths, targets = [], []
+    paths, targets, folders = [], [], folders_by_class(root)
     for index, name in enumerate(ids):
-        folder = os.path.join(root, name)
-        images = images_below(folder) if os.path.isdir(folder) else []
+        own = folders.get(composed(name), [])
+        images = [image for folder in own for image in images_below(os.path.join(root, folder))]
         paths += images
         targets += [index] * len(images)
     return Files(paths, torch.tensor(targets, dtype=torch.int64))
@@ -186,7 +200,7 @@ def image_folder(
     if "train" not in found:
         check_no_unknown_parts(root)
     folders = found if "train" in found else {"train": root}
-    ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
+    ids = sorted({name for folder in folders.values() for name in folders_by_class(folder)})
     table = _table_of(root, ids)
     files = {part: files_by_class(folder, table.ids) for part, folder in folders.items()}
     require_images(files, folders, LAYOUT)

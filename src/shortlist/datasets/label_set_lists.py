@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shortlist._checks import check_label_sets
+from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import examples
 from shortlist.datasets.images import PathList
@@ -125,7 +126,7 @@ def label_set_list(
 
 
 def _split_labels(text: str, separator: str, path: Path) -> list[str]:
-    labels = [label.strip() for label in text.split(separator)]
+    labels = [composed(label.strip()) for label in text.split(separator)]
     if "" in labels:
         raise ValueError(f"{path}: column 'labels' must hold names between {separator!r}, got {text!r}")
     return labels

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._files import replacing
+from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
 from shortlist.datasets.class_labels import finder_of_classes
@@ -185,7 +186,7 @@ def _read(path: Path, columns: tuple[str, str, str]) -> tuple[list[str], list, l
 
 def index_labels(labels: Sequence, known: ClassTable | None, where: object) -> tuple[Tensor, ClassTable]:
     """Return class indices and class table; whole numbers >= 0 are indices, other labels are sorted."""
-    texts = np.asarray([str(label) for label in labels])
+    texts = np.asarray([composed(str(label)) for label in labels])
     if known is not None:
         find = finder_of_classes(known.ids)
         found = {text: find(text) for text in set(texts.tolist())}

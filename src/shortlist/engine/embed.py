@@ -116,7 +116,7 @@ def embed_shard(
             if is_good:
                 kept.append(row)
             else:
-                errors[row] = "its features are no numbers, or too large for half precision"
+                errors[row] = "its features are not numbers, or too large for half precision"
         found.append(features[good])
     embeddings = torch.cat(found) if found else torch.zeros(0, 0, dtype=torch.float16)
     targets = torch.tensor([rows.targets[row] for row in kept], dtype=torch.int64)
@@ -161,7 +161,7 @@ def _finished(folder: Path, shard: Shard, digest: str) -> _Part | None:
             about = json.loads((file.metadata() or {})["about"])
             shape = file.get_slice("embeddings").get_shape()
     except Exception as error:  # each format has errors of its own
-        raise ValueError(f"{path} is damaged: remove it, and give the command again ({error})") from error
+        raise ValueError(f"{path} is damaged: remove it, and run the command again ({error})") from error
     for key, wanted, words in (
         ("format", _FORMAT, "by another version of shortlist"),
         ("model", digest, "by another network"),

@@ -7,9 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import SUFFIXES, embedding_files
-from shortlist.datasets.folders import PARTS, check_no_unknown_parts, class_folders, named_parts
+from shortlist.datasets.folders import PARTS, check_no_unknown_parts, folders_by_class, named_parts
 from shortlist.datasets.lists import index_labels
 from shortlist.engine.files import absolute, is_address
 from shortlist.engine.inputs import check_nothing_left_out, find_shards, parts_of
@@ -91,7 +92,7 @@ def _of_folders(root: Path, known: ClassTable | None) -> ClassTable:
     parts = named_parts(root)
     if not parts:
         check_no_unknown_parts(root)
-    ids = sorted({name for folder in (parts or {"": root}).values() for name in class_folders(folder)})
-    if known is not None and (unknown := sorted(set(ids) - set(known.ids))):
+    ids = sorted({name for folder in (parts or {"": root}).values() for name in folders_by_class(folder)})
+    if known is not None and (unknown := sorted(set(ids) - set(map(composed, known.ids)))):
         raise ValueError(f"{root / _TABLE} does not know the class folder {unknown[0]!r}")
     return known or ClassTable(ids)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._checks import check_count
+from shortlist._text import composed
 from shortlist.datasets.assembly import examples
 from shortlist.datasets.embeddings import embedding_files
-from shortlist.datasets.folders import class_folders, images_below, named_parts
+from shortlist.datasets.folders import class_folders, folders_by_class, images_below, named_parts
 from shortlist.datasets.images import IMAGE_SUFFIXES
 from shortlist.engine.files import absolute, is_address
 from shortlist.engine.lists import is_list, read_list
@@ -151,8 +152,8 @@ def _chosen(parts: Mapping[str, Any], part: str | None, path: str | Path) -> lis
 
 def _of_folder(name: str, folder: Path, root: Path, class_ids: Sequence[str], size: int) -> list[Shard]:
     """The images of class folders, or of a folder without such, whose classes are then not known."""
-    index = {one: number for number, one in enumerate(class_ids)}
-    by_class = {one: images_below(folder / one) for one in class_folders(folder)}
+    index = {composed(one): number for number, one in enumerate(class_ids)}
+    by_class = {one: _images_of(folder, names) for one, names in folders_by_class(folder).items()}
     by_class = {one: images for one, images in by_class.items() if images}
     if by_class and not any(one in index for one in by_class):
         raise ValueError(
@@ -169,6 +170,10 @@ def _of_folder(name: str, folder: Path, root: Path, class_ids: Sequence[str], si
     images = [(path, index[one]) for one, paths in by_class.items() for path in paths]
     images = images or [(path, UNKNOWN) for path in images_below(folder)]
     return _file_shards(name, str(root), [(os.path.relpath(p, root), t) for p, t in images], size)
+
+
+def _images_of(folder: Path, names: Sequence[str]) -> list[str]:
+    return [image for name in names for image in images_below(folder / name)]
 
 
 def _of_list(path: str, class_ids: Sequence[str], size: int, part: str | None) -> list[Shard]:

@@ -88,7 +88,7 @@ def run_local(work: Work, shards: Iterable[Any], *, workers: int = 1) -> Iterato
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a worker process ended before its work was done, perhaps for want of memory; what is finished "
-            "is kept: give the command again, with fewer --workers if it was memory"
+            "is kept: run the command again, with fewer --workers if it was memory"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

@@ -89,7 +89,7 @@ class _Worker:
 def _died(how: str) -> RuntimeError:
     return RuntimeError(
         f"workers of Ray ended again and again, {how}, perhaps for want of memory; what is finished is kept: "
-        "give the command again, with fewer --workers if it was memory"
+        "run the command again, with fewer --workers if it was memory"
     )
 
 

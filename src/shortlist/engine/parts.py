@@ -33,7 +33,7 @@ __all__ = [
     "write_scores",
 ]
 
-FORMAT = "shortlist scores 2"
+FORMAT = "shortlist scores 3"
 MANIFEST = "scores.json"
 
 
@@ -161,7 +161,9 @@ def _arrow(values: np.ndarray) -> Any:
 
     if values.ndim == 1:
         return pyarrow.array(values)
-    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+    # all are of one length, but most versions of pyarrow cannot write that with rows that have none
+    ends = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
+    return pyarrow.ListArray.from_arrays(pyarrow.array(ends), pyarrow.array(values.reshape(-1)))
 
 
 def finished_part(folder: str | Path, name: str, about: Mapping[str, Any]) -> PartInfo | None:
@@ -192,7 +194,7 @@ def _told(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(parquet.read_schema(path).metadata[b"shortlist"])
     except Exception as error:  # a damaged file fails in many ways
-        raise ValueError(f"{path} is damaged: remove it, and give the command again ({error})") from error
+        raise ValueError(f"{path} is damaged: remove it, and run the command again ({error})") from error
     if told.get("format") != FORMAT:
         raise ValueError(f"{path} is of the format {told.get('format')!r}, not {FORMAT!r}")
     return told
@@ -230,7 +232,7 @@ def read_scores(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / MANIFEST
     if not path.is_file():
         raise ValueError(
-            f"{folder} holds no finished scores, it has no {MANIFEST}: give shortlist score again"
+            f"{folder} holds no finished scores, it has no {MANIFEST}: run shortlist score again"
         )
     content = read_sealed(path)
     if content.get("format") != FORMAT:
@@ -273,34 +275,37 @@ def read_part(
     made = {**about, "data": _told(path)["data"]} if path.exists() else about
     info = finished_part(folder, part["name"], made)
     if info is None:
-        raise ValueError(f"{path} is missing: give shortlist score again")
+        raise ValueError(f"{path} is missing: run shortlist score again")
     if _listed(info) != part:
         raise ValueError(
             f"{path} was made of other rows than those of {MANIFEST} ({info.rows} rows, not {part['rows']}): "
-            "give shortlist score again"
+            "run shortlist score again"
         )
     try:
         there = set(parquet.read_schema(path).names)
         columns = [*columns, *(name for name in optional if name in there)]
         table = parquet.read_table(path, columns=["target", "error", *columns])
     except Exception as error:
-        raise ValueError(f"{path} is damaged: remove it, and give shortlist score again ({error})") from error
+        raise ValueError(f"{path} is damaged: remove it, and run shortlist score again ({error})") from error
     api: Any = compute
     table = table.filter(api.is_null(table["error"]))
-    target = _tensor(table["target"].fill_null(-100)).long()
-    return ScoredPart(target, {key: _tensor(table[key]) for key in columns}, info.rows - len(target))
+    target = _tensor(table["target"].fill_null(-100), about["keep"]).long()
+    found = {key: _tensor(table[key], about["keep"]) for key in columns}
+    return ScoredPart(target, found, info.rows - len(target))
 
 
-def _tensor(column: Any) -> Tensor:
+def _tensor(column: Any, keep: int) -> Tensor:
+    """Return a column as a tensor: (n,), or (n, keep) if it has lists."""
+    from pyarrow import types
+
     column = column.combine_chunks()
-    width = getattr(column.type, "list_size", None)
-    values = (
-        column.flatten()
-        if width is not None
-        else column.fill_null(0 if str(column.type) != "bool" else False)
-    )
+    has_lists = types.is_list(column.type)
+    if has_lists:
+        values = column.flatten()
+    else:
+        values = column.fill_null(0 if str(column.type) != "bool" else False)
     found = torch.from_numpy(values.to_numpy(zero_copy_only=False).copy())
-    return found if width is None else found.view(-1, width)
+    return found.view(-1, keep) if has_lists else found
 
 
 def read_parts(folder: str | Path, columns: Sequence[str]) -> Iterator[ScoredPart]:

@@ -129,7 +129,7 @@ def score_shard(
             if is_finite:
                 read.append(row)
             else:
-                errors[row] = "its scores are no numbers"
+                errors[row] = "its scores are not numbers"
     if not parts:
         none = torch.zeros(0, len(model.classes)), torch.zeros(0, dtype=torch.int64)
         parts = [keep_rows(model, *none, keep)[0]]

@@ -40,7 +40,7 @@ class BuildCounts:
         classes: Number of classes with images.
         added: Number of images that were added.
         left_out: Number of images of classes with too many that were not kept.
-        unreadable: Number of images that could not be read, or whose features are no numbers.
+        unreadable: Number of images that could not be read, or whose features are not numbers.
     """
 
     images: int
@@ -164,7 +164,7 @@ class _Building:
         for number, path in enumerate(paths):
             part = read_part(path)
             if part is None:
-                raise ImageIndexError(f"{path} was removed or changed: give the same command again")
+                raise ImageIndexError(f"{path} was removed or changed: run the same command again")
             rows, bad = part
             failed += [number * self.plan.shard_rows + row for row in bad]
             # it may have been made by a call that was stopped, and others may have changed the index since

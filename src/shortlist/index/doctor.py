@@ -29,7 +29,7 @@ def damaged_files(folder: str | Path, manifest: Manifest) -> dict[str, str]:
 def examine_index(folder: str | Path) -> list[Finding]:
     """Check every file of an index against its manifest."""
     folder = Path(folder)
-    again = f"remove {folder} and give shortlist index again, or put it back from a copy"
+    again = f"remove {folder} and run shortlist index again, or put it back from a copy"
     try:
         manifest = read_manifest(folder)
     except ImageIndexError as error:
@@ -38,7 +38,7 @@ def examine_index(folder: str | Path) -> list[Finding]:
     found = [Finding(name, what, again) for name, what in sorted(damaged.items())]
     if not manifest.whole:
         what = "the index is not finished: shortlist index was stopped, or is still running"
-        found.append(Finding(NAME, what, "give the same shortlist index again"))
+        found.append(Finding(NAME, what, "run the same shortlist index again"))
     others = {path.name for path in folder.iterdir() if OWN_FILE.fullmatch(path.name)} - manifest.names()
     for name in sorted(others):
         what = "is not in the manifest: a killed process left it, or one is writing"

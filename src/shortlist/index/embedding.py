@@ -62,7 +62,7 @@ def embed_source(
         if loaded:
             rows, bad = _vectors(model, source, loaded)
             parts.append(rows)
-            failed |= dict.fromkeys(bad, "the features of an image are no numbers")
+            failed |= dict.fromkeys(bad, "the features of an image are not numbers")
     return NewRows.joined(parts) if parts else NO_ROWS, failed
 
 

@@ -19,7 +19,7 @@ from shortlist.datasets import ChangedSplit, Splits, TensorSplit, image_list
 from shortlist.datasets.assembly import examples
 from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from shortlist.datasets.embeddings import embedding_files
-from shortlist.datasets.folders import class_folders, files_by_class
+from shortlist.datasets.folders import files_by_class, folders_by_class
 from shortlist.datasets.images import ImageFiles
 from shortlist.engine.files import absolute, full_path, is_address, read_bytes
 from shortlist.engine.inputs import check_nothing_beside_classes
@@ -231,8 +231,7 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
         assert isinstance(found, ImageFiles)
         return _files(found.paths, found.targets, prepare, about_of_list(path))
     folder = path / "train" if (path / "train").is_dir() and "train" not in table.ids else path
-    names = class_folders(folder)
-    if unknown := sorted(set(names) - set(table.ids)):
+    if unknown := sorted(folders_by_class(folder).keys() - set(table.ids)):
         raise ImageIndexError(
             f"{folder} must have folders that are called as the ids of the model's classes "
             f"({examples(table.ids)}), got {examples(unknown)}"

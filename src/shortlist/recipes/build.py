@@ -74,7 +74,7 @@ def _check_rows(data: Splits) -> None:
         if not len(getattr(data, part)):
             raise ValueError(
                 f"data must have {words} rows, got none: keep some rows apart (data.val_fraction, or "
-                "files of their own); classes of one or two rows have none to give away"
+                "files of their own); classes of one or two rows have none to spare"
             )
 
 

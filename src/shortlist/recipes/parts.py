@@ -95,7 +95,7 @@ def _check_what_follows(recipe: Recipe, model: nn.Module, data: Splits) -> None:
     norms = class_norms(model, recipe.head.classifier)
     if recipe.adjust.weight_normalization is not None and None in norms.values():
         raise ValueError(
-            "adjust.weight_normalization must be left out: the head, a cosine, looks at no norms of weights"
+            "adjust.weight_normalization must be left out: a cosine head does not use norms of weights"
         )
 
 

@@ -59,7 +59,7 @@ def check_not_diverged(scores: Tensor) -> None:
     """Raise an error if a network's scores are not finite numbers."""
     if bool(scores.isnan().any()):
         raise ValueError(
-            "the network's scores are no numbers: the training diverged; try a smaller optimizer.lr"
+            "the network's scores are not numbers: the training diverged; try a smaller optimizer.lr"
         )
 
 

@@ -99,7 +99,7 @@ def predict_label_sets(
     network.train(training)
     found = torch.cat(scores)
     if not bool(found.isfinite().all()):
-        raise ValueError("the network's scores are no numbers: the training diverged; try a smaller lr")
+        raise ValueError("the network's scores are not numbers: the training diverged; try a smaller lr")
     return LabelSetPredictions(found, torch.cat(sizes), split.labels)
 
 
