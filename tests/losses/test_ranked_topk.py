@@ -221,3 +221,15 @@ def test_the_true_class_is_not_among_the_others():
 @pytest.mark.parametrize("options", [{"method": "softsort"}, {"method": "softsort", "candidates": 8}])
 def test_transforms(options):
     assert_transforms_agree_with_rows(lambda scores, target: ranked_topk_loss(scores, target, **options))
+
+
+@pytest.mark.parametrize(
+    ("method", "steepness"),
+    [("splitter", 1), ("bitonic", 1), ("softsort", 1), ("neuralsort", 0.3), ("sinkhorn", 30)],
+)
+def test_each_relaxation_has_its_own_steepness(method, steepness):
+    scores, target = torch.randn(3, 20), torch.tensor([0, 7, 19])
+    options = {"method": method, "candidates": 16}
+    own = RankedTopKLoss(**options)(scores, target)
+    assert own == ranked_topk_loss(scores, target, steepness=steepness, **options)
+    assert own != ranked_topk_loss(scores, target, steepness=2 * steepness, **options)

@@ -6,12 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from shortlist._checks import (
-    check_class_vector,
-    check_priors,
-    check_scores,
-    check_target,
-)
+from shortlist._checks import check_class_vector, check_priors
+from shortlist.scores.held_out_rows import block_rows, held_out
 
 __all__ = [
     "TemperaturePriorFit",
@@ -19,13 +15,11 @@ __all__ = [
     "fit_temperature",
     "fit_temperature_and_prior",
     "fit_temperature_and_tau",
-    "held_out",
     "log_prior_ratio",
     "priors_nearly_equal",
 ]
 
 _NEARLY_EQUAL = 1.2
-_BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
 
 def priors_nearly_equal(priors: Float[Tensor, " c"]) -> bool:
@@ -39,30 +33,6 @@ def priors_nearly_equal(priors: Float[Tensor, " c"]) -> bool:
         True
     """
     return float(priors.max()) <= _NEARLY_EQUAL * float(priors.min())
-
-
-def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Check the rows, and return those that are not ignored, on the CPU; scores are copied only if some are.
-
-    Nothing else of the size of the scores is made here, since they may be most of what fits in memory.
-    """
-    check_scores(logits)
-    check_target(target, logits, ignore_index=ignore_index)
-    keep = target != ignore_index
-    logits, target = logits.detach(), target[keep].cpu()
-    logits = (logits if bool(keep.all()) else logits[keep]).cpu()
-    if not len(target):
-        raise ValueError("target must have at least one row that is not ignored, got 0")
-    for part in logits.split(_block_rows(logits)):
-        bad = part.isnan() | (part == torch.inf)
-        if bad.any():
-            raise ValueError(f"logits must be finite, or -inf for a masked class, got {float(part[bad][0])}")
-    return logits, target
-
-
-def _block_rows(logits: Tensor) -> int:
-    """Return how many rows to look at in one go."""
-    return max(1, _BLOCK // logits.shape[1])
 
 
 def log_prior_ratio(
@@ -96,7 +66,7 @@ def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Ten
     """Return value, gradient, Hessian of the negative log-likelihood of softmax(beta * s + tau * r + o)."""
     m = len(coefficients)
     value, gradient, hessian = (coefficients.new_zeros((m,) * order) for order in range(3))
-    parts = (part.split(_block_rows(rows.logits)) for part in (rows.logits, rows.target, rows.weight))
+    parts = (part.split(block_rows(rows.logits)) for part in (rows.logits, rows.target, rows.weight))
     for logits, true, weight in zip(*parts, strict=True):
         scores, masked = logits.double(), logits.isneginf()
         scores = (scores - scores.gather(1, true[:, None])).masked_fill(masked, 0.0)
@@ -159,7 +129,7 @@ def _fit_likelihood(
     nothing = coefficients.new_zeros(logits.shape[1])
     ratio, offset = (nothing if given is None else given for given in (log_ratio, offset))
     rows = _Rows(logits, target, row_weight / row_weight.sum(), ratio, offset, smoothing)
-    parts = (part.split(_block_rows(logits)) for part in (logits, true))
+    parts = (part.split(block_rows(logits)) for part in (logits, true))
     spread = max(float(_distance(*part).max()) for part in zip(*parts, strict=True))
     unit = coefficients.new_tensor([1 / max(spread, 1e-300), 1.0])[: len(coefficients)]
     value, gradient, hessian = _derivatives(coefficients, rows)
