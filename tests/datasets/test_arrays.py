@@ -190,6 +190,56 @@ def test_embeddings_in_three_formats(tmp_path):
         assert part.targets.dtype == torch.int64
 
 
+@pytest.mark.parametrize(
+    ("prefix", "held_out", "classes"),
+    [
+        ("", "test", "labels"),
+        ("", "val", "labels"),
+        ("imagenet21k_", "val", "labels"),
+        ("", "test", "targets"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["p", "pt", "npz", "safetensors"])
+def test_all_parts_in_one_file(tmp_path, prefix, held_out, classes, suffix):
+    """The three layouts of the files that Petersen et al. publish, and one with our own names."""
+    inputs, targets = torch.randn(40, 6).half(), torch.arange(40) % 4
+    arrays = {"train": (inputs, targets), held_out: (inputs[:9] + 1, targets[:9].clone())}
+    named = {f"{prefix}{part}_embeddings": rows for part, (rows, _) in arrays.items()}
+    named |= {f"{prefix}{part}_{classes}": own for part, (_, own) in arrays.items()}
+    path = tmp_path / f"ImageNet_embeddings_labels_train_test.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in named.items()})
+    elif suffix == "safetensors":
+        save_file(named, path)
+    else:
+        torch.save(named, path)
+    splits = embeddings(path, val_fraction=0.1)
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [36, 4, 9]
+    assert torch.equal(splits.test.inputs, inputs[:9] + 1) and torch.equal(splits.test.targets, targets[:9])
+    rows = torch.cat([splits.train.inputs, splits.val.inputs])
+    assert torch.equal(rows.float().sort(0).values, inputs.float().sort(0).values)
+    assert splits.train.inputs.dtype == torch.float16 and splits.train[0][0].dtype == torch.float32
+
+
+@pytest.mark.errors
+def test_a_file_of_all_parts_names_what_it_lacks(tmp_path):
+    inputs, targets = torch.randn(8, 3), torch.arange(8) % 2
+    save_file({"train_embeddings": inputs, "other_labels": targets}, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"a.safetensors has no train_targets; it has other_labels, train_e"):
+        embeddings(tmp_path / "a.safetensors")
+    save_file({"test_embeddings": inputs, "test_labels": targets}, tmp_path / "b.safetensors")
+    with pytest.raises(ValueError, match=r"b.safetensors has no array 'train_embeddings'; it has test_"):
+        embeddings(tmp_path / "b.safetensors")
+    both = {
+        f"{prefix}train_{name}": one
+        for prefix in ("x_", "y_")
+        for name, one in (("embeddings", inputs), ("labels", targets))
+    }
+    torch.save(both, tmp_path / "c.p")
+    with pytest.raises(ValueError, match=r"c.p has several arrays of train embeddings"):
+        embeddings(tmp_path / "c.p")
+
+
 def test_embeddings_of_50000_classes_draw_the_missing_parts(tmp_path):
     inputs, targets = rows(200_000, 50_000)
     save_embeddings(tmp_path / "train.safetensors", (inputs / 100).half(), targets)

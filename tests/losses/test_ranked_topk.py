@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from shortlist.losses import RankedTopKLoss, ranked_topk_loss
 from shortlist.ops import relaxed_topk
-from shortlist.ops.networks import comparator_layers, wire_layers
+from shortlist.ops.networks import comparator_layers, pair_layers
 from tests import references
 from tests.conftest import tensor
 from tests.losses.batches import assert_transforms_agree_with_rows
@@ -154,7 +154,7 @@ def test_probability_targets_need_all_classes():
 @pytest.mark.parametrize("method", ["odd_even", "bitonic", "splitter"])
 def test_networks_compile_before_they_ever_ran(method):
     comparator_layers.cache_clear()
-    wire_layers.cache_clear()
+    pair_layers.cache_clear()
     loss, logits, target = RankedTopKLoss(method=method), torch.randn(4, 20), torch.arange(4)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(logits, target)
     torch.testing.assert_close(compiled, loss(logits, target))
@@ -221,3 +221,15 @@ def test_the_true_class_is_not_among_the_others():
 @pytest.mark.parametrize("options", [{"method": "softsort"}, {"method": "softsort", "candidates": 8}])
 def test_transforms(options):
     assert_transforms_agree_with_rows(lambda scores, target: ranked_topk_loss(scores, target, **options))
+
+
+@pytest.mark.parametrize(
+    ("method", "steepness"),
+    [("splitter", 1), ("bitonic", 1), ("softsort", 1), ("neuralsort", 0.1), ("sinkhorn", 10)],
+)
+def test_each_relaxation_has_its_own_steepness(method, steepness):
+    scores, target = torch.randn(3, 20), torch.tensor([0, 7, 19])
+    options = {"method": method, "candidates": 16}
+    own = RankedTopKLoss(**options)(scores, target)
+    assert own == ranked_topk_loss(scores, target, steepness=steepness, **options)
+    assert own != ranked_topk_loss(scores, target, steepness=2 * steepness, **options)

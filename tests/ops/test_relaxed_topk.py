@@ -13,7 +13,7 @@ from shortlist.ops.networks import (
     comparator_layers,
     needed_layers,
     network_depth,
-    wire_layers,
+    pair_layers,
 )
 from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from tests import references
@@ -94,7 +94,7 @@ def test_golden_splitter_networks(golden):
 def test_network_construction_is_cached():
     assert comparator_layers("splitter", 100, 5) is comparator_layers("splitter", 100, 5)
     device = torch.device("cpu")
-    assert wire_layers("odd_even", 100, 5, device) is wire_layers("odd_even", 100, 5, device)
+    assert pair_layers("odd_even", 100, 5, device) is pair_layers("odd_even", 100, 5, device)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -104,12 +104,13 @@ def test_networks_sort_the_top(network, n):
         values = torch.randint(0, 2, (500, n)).float() + 0.1 * torch.rand(
             500, n
         )  # 0-1 principle, ties broken
-        inputs, layers = wire_layers(network, n, k, torch.device("cpu"))
-        wires = values[:, inputs]
-        for partner, sign in layers:
-            other = wires[:, partner]
-            wires = torch.where(sign[:, 0] > 0, torch.maximum(wires, other), torch.minimum(wires, other))
-        assert torch.equal(wires.flip(1)[:, :k], values.topk(k).values)
+        inputs, layers = pair_layers(network, n, k, torch.device("cpu"))
+        places = torch.nn.functional.pad(values[:, inputs], (1, 0))
+        for pairs, on, _ in layers:
+            first, second = places[:, 1 : pairs + 1], places[:, pairs + 1 : 2 * pairs + 1]
+            compared = [torch.minimum(first, second), torch.maximum(first, second)]
+            places = torch.cat([places[:, :1], *compared, places[:, 2 * pairs + 1 :]], 1)[:, on]
+        assert torch.equal(places[:, 1:].flip(1), values.topk(k).values)
 
 
 @pytest.mark.parametrize("name", ["diffsort_matrices", "splitter_selection"])
@@ -145,6 +146,43 @@ def test_networks_equal_dense_matrices(network, comparator, n):
     for row, ranks in zip(scores, got, strict=True):
         want = tensor(references.network_ranks(row.tolist(), layers, 3, comparator, 2.0).tolist())
         torch.testing.assert_close(ranks, want, rtol=0, atol=1e-9)
+
+
+def ranks_of_whole_network(scores, network, k, steepness):
+    """The product of all layers of a network, those that reach no output too, by PyTorch's own derivative."""
+    n = scores.shape[1]
+    start = torch.arange(n)
+    if network == "bitonic":  # the only one whose inputs do not start on the wire of their number
+        order = torch.zeros(1, dtype=torch.int64)
+        while len(order) < n:
+            order = torch.cat([order, len(order) + order.flip(0)])
+        start[order[order >= len(order) - n] - (len(order) - n)] = torch.arange(n)
+    values, product = scores[:, start], torch.eye(n, dtype=scores.dtype)[start].expand(len(scores), n, n)
+    for layer in comparator_layers(network, n, k):
+        matrix = torch.eye(n, dtype=scores.dtype).repeat(len(scores), 1, 1)
+        low, high = layer
+        f = torch.atan(steepness * (values[:, high] - values[:, low])) / torch.pi + 0.5
+        for rows, columns, entry in ((low, low, f), (low, high, 1 - f), (high, low, 1 - f), (high, high, f)):
+            matrix[:, rows, columns] = entry
+        values, product = (matrix @ values[..., None])[..., 0], matrix @ product
+    return product.flip(1)[:, :k]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (7, 7), (13, 1), (33, 4), (60, 5)])
+def test_ranks_and_gradient_are_those_of_the_whole_network(network, n, k):
+    scores, upstream = torch.randn(3, n, dtype=torch.float64), torch.randn(3, k, n, dtype=torch.float64)
+    found = []
+    for ranks_of in (
+        lambda s: relaxed_topk(s, k=k, method=network, steepness=1.5),
+        lambda s: ranks_of_whole_network(s, network, k, 1.5),
+    ):
+        leaf = scores.clone().requires_grad_()
+        ranks = ranks_of(leaf)
+        (gradient,) = torch.autograd.grad((ranks * upstream).sum(), leaf)
+        found.append((ranks.detach(), gradient))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=0, atol=1e-13)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["neuralsort", "softsort", "sinkhorn"])

@@ -154,7 +154,7 @@ def test_blocks_of_rows_add_up(monkeypatch):
         lambda: fit_temperature(logits, target, offset=priors.log()),
     )
     whole = [fit() for fit in fits]
-    monkeypatch.setattr("shortlist.scores.likelihood._BLOCK", 60)  # ten rows
+    monkeypatch.setattr("shortlist.scores.held_out_rows._BLOCK", 60)  # ten rows
     for fit, want in zip(fits, whole, strict=True):
         assert fit() == pytest.approx(want, rel=1e-10)
 

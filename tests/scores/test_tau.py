@@ -154,7 +154,7 @@ def test_blocks_of_rows_add_up(monkeypatch):
     logits, target = calibrated_rows(n=101)
     priors = random_priors(6)
     whole = fit_tau(logits, target, source_priors=priors)
-    monkeypatch.setattr("shortlist.scores.tau._BLOCK", 60)  # ten rows
+    monkeypatch.setattr("shortlist.scores.held_out_rows._BLOCK", 60)  # ten rows
     assert torch.equal(fit_tau(logits, target, source_priors=priors).curve, whole.curve)
 
 

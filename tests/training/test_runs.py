@@ -1,9 +1,11 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from shortlist.metrics import Results
 from shortlist.recipes.recipe import load_recipe, make_recipe
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
+from shortlist.runs.score_writer import ScoreWriter
 from shortlist.runs.scoring import evaluate_run
 from shortlist.training.fit import resume, train
 from tests.training.small import RECIPE, write_recipe
@@ -255,3 +258,28 @@ def test_label_noise_stays_within_the_genus_and_in_the_training_part(tmp_path):
     assert 0.3 < float(changed.double().mean()) < 0.45  # half of them, of which 3/4 in groups of 4
     assert torch.equal(clean.val.targets, noisy.val.targets)
     assert torch.equal(clean.test.targets, noisy.test.targets)
+
+
+def test_scores_go_to_the_disk_batch_by_batch(tmp_path, monkeypatch):
+    added, add = [], ScoreWriter.add
+
+    def noted(writer, scores, target):
+        added.append(len(target))
+        add(writer, scores, target)
+
+    monkeypatch.setattr(ScoreWriter, "add", noted)
+    run = train(small("epochs=1", "data.num_test_rows=700"), tmp_path / "run", progress=silent)
+    assert added == [200, 256, 256, 188]  # validation rows, then test rows
+    assert run.score_shape("test") == (700, 12)
+
+
+@pytest.mark.errors
+def test_a_run_whose_scores_do_not_fit_on_the_disk_is_not_trained(tmp_path, monkeypatch):
+    free = 4 * 12 * (200 + 300) - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    message = (
+        r"needs 0\.0 GB for the scores of 500 validation and test rows x 12 classes, got 0\.0 GB of free"
+    )
+    with pytest.raises(RunError, match=message):
+        train(small(), tmp_path / "run", progress=silent)
+    assert not (tmp_path / "run").exists()

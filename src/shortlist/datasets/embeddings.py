@@ -1,6 +1,8 @@
 """Saved embeddings of ImageNet-21K-P, or of any set whose images went through a frozen network."""
 
+import re
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,13 @@ EMBEDDINGS_FORMAT = "shortlist embeddings 1"
 """Format of the manifest of a folder of embeddings."""
 MANIFEST = "embeddings.json"
 """File with the manifest of a folder of embeddings."""
-SUFFIXES = (".safetensors", ".npz", ".pt")
+SUFFIXES = (".safetensors", ".npz", ".pt", ".p")
+_LABELS = "labels"  # what others call the targets
+_BLOCK = 2**24  # numbers looked at in one go
 HELP = (
     "Expected train, val and test files in one folder, each .safetensors, .npz or .pt with an array "
-    "'embeddings' (n, d) and an array 'targets' (n,). Make them with shortlist embed, or with "
+    "'embeddings' (n, d) and an array 'targets' (n,), or one such file with 'train_embeddings', "
+    "'train_targets', 'test_embeddings' and so on. Make them with shortlist embed, or with "
     "shortlist.datasets.embeddings.save_embeddings from any frozen network's features; the images of "
     "ImageNet-21K-P are at image-net.org, its list of classes in the repository of Ridnik and others, "
     "'ImageNet-21K Pretraining for the Masses'."
@@ -42,9 +47,10 @@ HELP = (
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Read the tensors of a ``.safetensors``, ``.npz`` or ``.pt`` file; no file can run code.
+    """Read the tensors of a ``.safetensors``, ``.npz``, ``.pt`` or ``.p`` file; no file can run code.
 
-    The one array of a ``.npy`` file has no name: it is taken for ``embeddings``.
+    Those of ``.safetensors`` and of what ``torch.save`` wrote (``.pt``, ``.p``) are mapped: the system reads
+    what of them is used. The one array of a ``.npy`` file has no name: it is taken for ``embeddings``.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -67,8 +73,9 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
             import numpy as np
 
             return {"embeddings": _tensor_of("embeddings", np.load(path, allow_pickle=False))}
-        if path.suffix == ".pt":
-            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        if path.suffix in (".pt", ".p"):
+            mapped = zipfile.is_zipfile(path)  # those of old versions of PyTorch cannot be
+            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
                 raise TypeError("it holds no dictionary of tensors")
             return content
@@ -105,6 +112,13 @@ def _part(path: Path, input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
     for key in (input_key, target_key):
         if key not in tensors:
             raise ValueError(f"{path} has no array {key!r}; it has {', '.join(sorted(tensors))}")
+    return _checked(path, tensors, input_key, target_key)
+
+
+def _checked(
+    path: Path, tensors: dict[str, Tensor], input_key: str, target_key: str
+) -> tuple[Tensor, Tensor]:
+    """Return embeddings (n, d) and class indices (n,) of a part, which must be such."""
     inputs, targets = tensors[input_key], tensors[target_key]
     whole = not (targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool)
     if inputs.ndim < 2 or not whole or targets.shape != inputs.shape[:1]:
@@ -112,15 +126,41 @@ def _part(path: Path, input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
             f"{path}: {input_key!r} must be (n, d) and {target_key!r} whole numbers (n,), got "
             f"{tuple(inputs.shape)} and {targets.dtype} {tuple(targets.shape)}"
         )
-    if not bool(inputs.isfinite().all()):
-        row = int((~inputs.isfinite()).flatten(1).any(1).nonzero()[0])
-        raise ValueError(f"{path}: {input_key!r} must be finite numbers, got NaN or infinity in row {row}")
+    step = max(1, _BLOCK // max(1, inputs[:1].numel()))
+    for start in range(0, len(inputs), step):
+        finite = inputs[start : start + step].isfinite().flatten(1).all(1)
+        if not bool(finite.all()):
+            row = start + int((~finite).nonzero()[0])
+            raise ValueError(
+                f"{path}: {input_key!r} must be finite numbers, got NaN or infinity in row {row}"
+            )
     if bool((wrong := (targets < 0) & (targets != UNKNOWN)).any()):
         raise ValueError(
             f"{path}: {target_key!r} must be >= 0, or {UNKNOWN} for a row without a class, got "
             f"{int(targets[wrong][0])}"
         )
     return inputs, targets.long()
+
+
+def _parts_of_one_file(path: Path, input_key: str, target_key: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the parts that stand in one file, by the names of its arrays.
+
+    An array of embeddings is ``PART_embeddings``, that of its classes ``PART_targets`` or ``PART_labels``,
+    each with any prefix, such as ``imagenet21k_train_labels``.
+    """
+    tensors = load_tensors(path)
+    names = f"(?P<about>.*_)?(?P<part>train|val|test)_{re.escape(input_key)}"
+    parts: dict[str, tuple[Tensor, Tensor]] = {}
+    for found in filter(None, (re.fullmatch(names, key) for key in sorted(tensors))):
+        stem, part = f"{found['about'] or ''}{found['part']}_", found["part"]
+        own = [stem + name for name in (target_key, _LABELS) if stem + name in tensors]
+        if not own or part in parts:
+            fault = f"no {stem}{target_key}" if not own else f"several arrays of {part} embeddings"
+            raise ValueError(f"{path} has {fault}; it has {', '.join(sorted(tensors))}")
+        parts[part] = _checked(path, tensors, found[0], own[0])
+    if "train" not in parts:
+        raise ValueError(f"{path} has no array 'train_{input_key}'; it has {', '.join(sorted(tensors))}")
+    return parts
 
 
 def read_manifest(root: str | Path) -> dict[str, Any]:
@@ -215,11 +255,14 @@ def embeddings(
     an array of embeddings (n, d) and one of class indices (n,), -100 where the class is not known (such
     rows are left out, with a warning); ``<root>/class_table.json`` if the classes
     have names. What ``shortlist embed`` wrote: several files of each split, which ``embeddings.json`` lists.
+    Or one file with all splits: arrays ``train_embeddings``, ``train_targets`` (or ``train_labels``),
+    ``test_embeddings`` and so on, with any prefix, as in the files that Petersen et al. publish
+    (``imagenet21k_val_labels``); they end in ``.p``, and ``class_table.json`` may stand beside them.
     Without ``test`` or ``val`` the other one is the test split and the validation split is drawn
     from the training split; without both, both are drawn.
 
     Args:
-        root: Folder of the files.
+        root: Folder of the files, or the one file.
         input_key: Name of the array of embeddings.
         target_key: Name of the array of class indices.
         val_fraction: Share of each class in each split that has to be drawn; with 0 and one held-out file,
@@ -239,21 +282,16 @@ def embeddings(
     """
     del images, encoder  # for those who read the recipe
     root = Path(root)
-    paths = embedding_files(root)
-    if "train" not in paths:
-        raise missing(root / "train.safetensors", HELP)
-    parts = {
-        part: _with_class(*_joined(files, input_key, target_key), part, root) for part, files in paths.items()
-    }
-    for part, (inputs, targets) in parts.items():
-        if not len(targets):
-            raise ValueError(f"{paths[part][0]} has no rows with a class")
-        shape, wanted = tuple(inputs.shape[1:]), tuple(parts["train"][0].shape[1:])
-        if shape != wanted:
-            raise ValueError(
-                f"{paths[part][0]}: {input_key!r} must have rows of shape {wanted}, as in training, "
-                f"got {shape}"
-            )
+    if root.is_file():
+        parts = _parts_of_one_file(root, input_key, target_key)
+        paths, root = {part: [root] for part in parts}, root.parent
+    else:
+        paths = embedding_files(root)
+        if "train" not in paths:
+            raise missing(root / "train.safetensors", HELP)
+        parts = {part: _joined(files, input_key, target_key) for part, files in paths.items()}
+    parts = {part: _with_class(*rows, part, root) for part, rows in parts.items()}
+    _check_alike(parts, paths, input_key)
     classes = 1 + max(int(targets.max()) for _, targets in parts.values())
     table = ClassTable([str(c) for c in range(classes)])
     if (root / "class_table.json").is_file():
@@ -273,6 +311,21 @@ def embeddings(
     }
     counts = parts["train"][1].bincount(minlength=len(table))
     return Splits(made["train"], made["val"], made["test"], table.with_counts(counts))
+
+
+def _check_alike(
+    parts: dict[str, tuple[Tensor, Tensor]], paths: dict[str, list[Path]], input_key: str
+) -> None:
+    """Require rows in each part, of the shape of training rows."""
+    wanted = tuple(parts["train"][0].shape[1:])
+    for part, (inputs, targets) in parts.items():
+        if not len(targets):
+            raise ValueError(f"{paths[part][0]} has no rows with a class")
+        if tuple(inputs.shape[1:]) != wanted:
+            raise ValueError(
+                f"{paths[part][0]}: {input_key!r} must have rows of shape {wanted}, as in training, "
+                f"got {tuple(inputs.shape[1:])}"
+            )
 
 
 def _tail(

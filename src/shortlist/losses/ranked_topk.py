@@ -15,9 +15,17 @@ from shortlist.ops.relaxed_topk import Comparator, Relaxation
 from shortlist.ops.selection import largest
 from shortlist.ops.wiring import Wiring, arrange, put_back, wire_of
 
-__all__ = ["RankedTopKLoss", "ranked_topk_loss"]
+__all__ = ["RankedTopKLoss", "own_steepness", "ranked_topk_loss"]
 
 Per = Literal["batch", "class", "row"]
+
+# where training worked best (docs/results/steepness.md); SinkhornSort squeezes scores and ranks into [0, 1]
+_STEEPNESS = {"neuralsort": 0.1, "sinkhorn": 10.0}
+
+
+def own_steepness(method: str) -> float:
+    """Return the steepness that the ranked loss takes for a relaxation if none is given."""
+    return _STEEPNESS.get(method, 1.0)
 
 
 def ranked_topk_loss(
@@ -29,7 +37,7 @@ def ranked_topk_loss(
     candidates: int | None = None,
     top1: Top1 = "softmax",
     method: Relaxation = "splitter",
-    steepness: float = 1.0,
+    steepness: float | None = None,
     comparator: Comparator = "cauchy",
     art_lambda: float = 0.25,
     wiring: Wiring = "index",
@@ -54,7 +62,8 @@ def ranked_topk_loss(
     As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds all but the
     cross-entropies by 16.1. There is no second derivative with a network, nor a gradient of the distribution.
 
-    Defaults and what to sweep: the steepness, by factors of 2 from 0.1 to 2 (10 collapsed in our own runs);
+    Defaults and what to sweep: the steepness, by factors of 2 from 0.1 to 2 (10 collapsed in our own runs by
+    a network; SinkhornSort, whose scores are squeezed into [0, 1], wants 10);
     ``candidates`` 16 for 1,000 classes and 50 above 10,000; the distribution ``[.5, 0, 0, 0, .5]`` or
     ``[.2] * 5``.
 
@@ -70,7 +79,8 @@ def ranked_topk_loss(
             too.
         top1: How k = 1 is treated, see above.
         method: Name of the relaxation, see :func:`shortlist.ops.relaxed_topk`.
-        steepness: Inverse temperature of the relaxation.
+        steepness: Inverse temperature of the relaxation; ``None`` takes 1, for NeuralSort 0.1 and for
+            SinkhornSort 10.
         comparator: Comparator of the relaxation, for sorting networks.
         art_lambda: Parameter of the comparator ``logistic_phi``.
         wiring: For sorting networks over all classes, ``"sorted"`` or ``"random"`` make the loss independent
@@ -99,6 +109,7 @@ def ranked_topk_loss(
     _check_options(candidates, top1, method, steepness, comparator, art_lambda, wiring)
     chances = _check_distribution(distribution, per, logits)
     _check_lengths(chances.shape[-1], candidates, logits.shape[-1])
+    steepness = own_steepness(method) if steepness is None else steepness
     ranks = {"method": method, "steepness": steepness, "comparator": comparator, "art_lambda": art_lambda}
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -130,7 +141,7 @@ def _check_options(
     candidates: int | None,
     top1: str,
     method: str,
-    steepness: float,
+    steepness: float | None,
     comparator: str,
     art_lambda: float,
     wiring: str,
@@ -139,7 +150,8 @@ def _check_options(
     check_choice("top1", top1, get_args(Top1))
     check_choice("method", method, get_args(Relaxation))
     check_choice("comparator", comparator, get_args(Comparator))
-    check_number("steepness", steepness, above=0.0)
+    if steepness is not None:
+        check_number("steepness", steepness, above=0.0)
     check_number("art_lambda", art_lambda, low=0.0, below=1.0)
     if candidates is not None:
         check_count("candidates", candidates)

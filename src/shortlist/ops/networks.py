@@ -10,7 +10,7 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-__all__ = ["NETWORKS", "comparator_layers", "needed_layers", "network_depth", "pair_layers", "wire_layers"]
+__all__ = ["NETWORKS", "comparator_layers", "needed_layers", "network_depth", "pair_layers"]
 
 # A layer is (2, comparators): the wires of the smaller values, and those of the larger.
 
@@ -159,25 +159,6 @@ def _inputs(network: str, n: int) -> Tensor:
     if network == "bitonic":
         inputs[_bitonic_start(n)] = torch.arange(n)
     return inputs
-
-
-@lru_cache(maxsize=32)
-def wire_layers(
-    network: str, n: int, k: int, device: torch.device
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Return the input on each wire (n,), and per layer each wire's partner (n,) and direction (n, 1).
-
-    The direction is 1 for a wire that takes the larger value, else -1. A wire without a comparator is its own
-    partner. Layers that repeat are held once.
-    """
-    known: dict[int, tuple[Tensor, Tensor]] = {}
-    layers = comparator_layers(network, n, k)
-    for layer in layers:
-        if id(layer) not in known:
-            partner, sign = torch.arange(n), torch.ones(n, 1)
-            partner[layer[0]], partner[layer[1]], sign[layer[0]] = layer[1], layer[0], -1.0
-            known[id(layer)] = partner.to(device), sign.to(device)
-    return _inputs(network, n).to(device), [known[id(layer)] for layer in layers]
 
 
 @lru_cache(maxsize=32)

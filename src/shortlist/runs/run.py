@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from shortlist.recipes.places import with_absolute_places
 from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
 from shortlist.runs.folder import RunError, RunFolder, versions
 from shortlist.runs.score_blocks import ScoreBlocks
+from shortlist.runs.score_writer import ScoreWriter
 from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Run", "RunError"]
@@ -203,6 +204,20 @@ class Run(RunFolder):
             if found is not None:
                 tensors[f"{head}.norms"], tensors[f"{head}.offsets"] = found
         self._save_tensors(part, tensors)
+
+    @contextmanager
+    def writing_scores(
+        self, part: str, rows: int, norms: Mapping[str, tuple[Tensor, Tensor] | None]
+    ) -> Iterator[ScoreWriter]:
+        """Give a writer of the scores of at most so many rows; it takes them some rows at a time.
+
+        The file is there when the block ends well. ``norms`` are those of :meth:`save_scores`.
+        """
+        with replacing(self._score_file(part)) as temporary:
+            with closing(ScoreWriter(temporary, rows, norms)) as writer:
+                yield writer
+                writer.finish()
+        self.record(f"scores/{part}.safetensors")
 
     def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
         """Read one head's scores (n, c) before the score map and targets (n,) of ``val`` or ``test``."""

@@ -1,6 +1,7 @@
 """Score whole splits of the data, and make the score map, predictors and results from the scores."""
 
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -33,6 +34,7 @@ __all__ = [
     "calibrate_again",
     "calibrate_run",
     "check_not_diverged",
+    "check_room_for_scores",
     "evaluate_run",
     "make_model",
     "score_run",
@@ -63,40 +65,55 @@ def check_not_diverged(scores: Tensor) -> None:
         )
 
 
+def check_room_for_scores(run: Run, data: Splits) -> None:
+    """Refuse a run whose scores would not fit on the disk, before it is trained.
+
+    Raises:
+        RunError: With the space that is needed and the space that is free.
+    """
+    rows, classes = sum(map(len, scored_parts(data).values())), len(data.class_table)
+    needed, free = 4 * rows * classes, shutil.disk_usage(run.path).free
+    if needed > free:
+        raise RunError(
+            f"{run.path} needs {needed / 1e9:.1f} GB for the scores of {rows:,} validation and test rows x "
+            f"{classes:,} classes, got {free / 1e9:.1f} GB of free space: choose another --out"
+        )
+
+
 def score_run(
     run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, progress: Progress | None = None
 ) -> None:
-    """Save the scores of the validation and test rows, as the network gives them."""
+    """Save the scores of the validation and test rows, as the network gives them.
+
+    They go to the disk batch by batch: 4 bytes for each row, class and head, none of which stays in memory.
+    """
     norms = class_norms(network, recipe.head.classifier)
     for part, split in scored_parts(data).items():
         tell = None if progress is None else partial(progress, f"scoring {part}")
-        scores, target = _score_split(network, recipe, split, tell)
-        for output in scores.values():
-            check_not_diverged(output)
-        run.save_scores(part, scores, target, norms)
+        with run.writing_scores(part, len(split), norms) as writer:
+            for scores, target in _score_batches(network, recipe, split, tell):
+                for output in scores.values():
+                    check_not_diverged(output)
+                writer.add(scores, target)
 
 
 @torch.inference_mode()
-def _score_split(
+def _score_batches(
     network: nn.Module, recipe: Recipe, split: Split, tell: Callable[[int, int], None] | None
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the scores (n, c) in float32 of each head, and targets (n,), of all rows that could be read."""
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Give, batch by batch, the scores (n, c) of each head and classes (n,) of rows that could be read."""
     device = next(network.parameters()).device
     training = network.training
     network.eval()
-    scores: dict[str, list[Tensor]] = {}
-    targets = []
     size = max(recipe.batch_size, 256)
     loader = evaluation_loader(split, batch_size=size, workers=recipe.workers, shared=False)
     for number, (inputs, target, _) in enumerate(loader, start=1):
         kept = target != -100
-        for head, output in head_outputs(network(in_channels_last(inputs.to(device)))).items():
-            scores.setdefault(head, []).append(output.float().cpu()[kept])
-        targets.append(target[kept])
+        outputs = head_outputs(network(in_channels_last(inputs.to(device)))).items()
+        yield {head: output.float().cpu()[kept] for head, output in outputs}, target[kept]
         if tell is not None:
             tell(number, len(loader))
     network.train(training)
-    return {head: torch.cat(parts) for head, parts in scores.items()}, torch.cat(targets)
 
 
 def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, test: bool = True) -> None:

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
+from shortlist.scores.held_out_rows import held_out
 from shortlist.scores.likelihood import (
     TemperaturePriorFit,
     fit_temperature_and_prior,
-    held_out,
     priors_nearly_equal,
 )
 

@@ -6,12 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from shortlist._checks import (
-    check_class_vector,
-    check_priors,
-    check_scores,
-    check_target,
-)
+from shortlist._checks import check_class_vector, check_priors
+from shortlist.scores.held_out_rows import block_rows, held_out
 
 __all__ = [
     "TemperaturePriorFit",
@@ -19,13 +15,11 @@ __all__ = [
     "fit_temperature",
     "fit_temperature_and_prior",
     "fit_temperature_and_tau",
-    "held_out",
     "log_prior_ratio",
     "priors_nearly_equal",
 ]
 
 _NEARLY_EQUAL = 1.2
-_BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
 
 def priors_nearly_equal(priors: Float[Tensor, " c"]) -> bool:
@@ -39,20 +33,6 @@ def priors_nearly_equal(priors: Float[Tensor, " c"]) -> bool:
         True
     """
     return float(priors.max()) <= _NEARLY_EQUAL * float(priors.min())
-
-
-def held_out(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Check the rows, and return those that are not ignored, on the CPU."""
-    check_scores(logits)
-    check_target(target, logits, ignore_index=ignore_index)
-    keep = target != ignore_index
-    logits, target = logits.detach()[keep].cpu(), target[keep].cpu()
-    if not len(target):
-        raise ValueError("target must have at least one row that is not ignored, got 0")
-    bad = logits.isnan() | (logits == torch.inf)
-    if bad.any():
-        raise ValueError(f"logits must be finite, or -inf for a masked class, got {float(logits[bad][0])}")
-    return logits, target
 
 
 def log_prior_ratio(
@@ -86,8 +66,7 @@ def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Ten
     """Return value, gradient, Hessian of the negative log-likelihood of softmax(beta * s + tau * r + o)."""
     m = len(coefficients)
     value, gradient, hessian = (coefficients.new_zeros((m,) * order) for order in range(3))
-    block = max(1, _BLOCK // rows.logits.shape[1])
-    parts = (part.split(block) for part in (rows.logits, rows.target, rows.weight))
+    parts = (part.split(block_rows(rows.logits)) for part in (rows.logits, rows.target, rows.weight))
     for logits, true, weight in zip(*parts, strict=True):
         scores, masked = logits.double(), logits.isneginf()
         scores = (scores - scores.gather(1, true[:, None])).masked_fill(masked, 0.0)
@@ -106,6 +85,11 @@ def _derivatives(coefficients: Tensor, rows: _Rows) -> tuple[Tensor, Tensor, Ten
         gradient = gradient + means @ weight
         hessian = hessian + (centered * (weight[:, None] * probs).flatten()) @ centered.T
     return value, gradient, hessian
+
+
+def _distance(logits: Tensor, true: Tensor) -> Tensor:
+    """Return how far scores (n, c) are from those of the true classes (n, 1), 0 for masked ones."""
+    return (logits - true).masked_fill(logits.isneginf(), 0.0).abs()
 
 
 class _NoMinimumError(ValueError):
@@ -145,7 +129,8 @@ def _fit_likelihood(
     nothing = coefficients.new_zeros(logits.shape[1])
     ratio, offset = (nothing if given is None else given for given in (log_ratio, offset))
     rows = _Rows(logits, target, row_weight / row_weight.sum(), ratio, offset, smoothing)
-    spread = float((logits - true).masked_fill(logits.isneginf(), 0.0).abs().max())
+    parts = (part.split(block_rows(logits)) for part in (logits, true))
+    spread = max(float(_distance(*part).max()) for part in zip(*parts, strict=True))
     unit = coefficients.new_tensor([1 / max(spread, 1e-300), 1.0])[: len(coefficients)]
     value, gradient, hessian = _derivatives(coefficients, rows)
     converged = False

@@ -7,11 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.scores.likelihood import held_out, log_prior_ratio
+from shortlist.scores.held_out_rows import block_rows, held_out
+from shortlist.scores.likelihood import log_prior_ratio
 
 __all__ = ["TauFit", "check_grid", "fit_tau", "middle_of_best", "standard_error"]
-
-_BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
 
 class TauFit(NamedTuple):
@@ -114,7 +113,7 @@ def check_grid(grid: Tensor) -> Tensor:
 def _right_between(logits: Tensor, target: Tensor, log_source: Tensor) -> tuple[Tensor, Tensor]:
     """Return the open interval of taus, as two (n,), in which the target has the highest adjusted score."""
     bounds = []
-    block = max(1, _BLOCK // logits.shape[1])
+    block = block_rows(logits)
     for rows, true in zip(logits.split(block), target.split(block), strict=True):
         scores = rows.double()
         ahead = scores - scores.gather(1, true[:, None])  # to be made up for by tau times gap

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number, promote
 from shortlist.models.heads import LinearHead
-from shortlist.scores.likelihood import held_out
+from shortlist.scores.held_out_rows import held_out
 from shortlist.scores.score_map import ScoreMap
 from shortlist.scores.tau import TauFit, check_grid, middle_of_best, standard_error
 

@@ -14,7 +14,7 @@ from shortlist.recipes.recipe import Recipe
 from shortlist.runs.kept_epoch import find_kept_epoch
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import make_model, score_run
+from shortlist.runs.scoring import check_room_for_scores, make_model, score_run
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
@@ -128,6 +128,7 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             run.check_data(parts.data.class_table)
         parts.data.class_table.save(run.model_path / "class_table.json")
         if begun:
+            check_room_for_scores(run, parts.data)
             recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
