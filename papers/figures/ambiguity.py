@@ -6,6 +6,7 @@ The first are what no classifier can tell apart, the second why a class is hard 
 
 import base64
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,7 @@ def draw(numbers: Numbers) -> "Figure":
     """Draw the pairs in two columns: closest of two classes on the left, farthest of one on the right."""
     kinds = {"closest": "closest images of two classes", "farthest": "farthest images of one class"}
     height = max(len(numbers[kind]) for kind in kinds)
-    figure = new_figure(8.0, 0.7 + 1.5 * max(1, height))
+    figure = new_figure(8.0, 0.7 + 1.6 * max(1, height))
     for part, (kind, title) in zip(figure.subfigures(1, 2), kinds.items(), strict=True):
         part.suptitle(title, fontsize="medium")
         if not numbers[kind]:
@@ -179,7 +180,8 @@ def _draw_pair(places: Sequence[Any], pair: Numbers, *, with_names: bool) -> Non
         if picture is not None:
             content = base64.b64decode(picture.partition(",")[2])
             axes.imshow(Image.open(io.BytesIO(content)).convert("RGB"))
-        axes.set_title(title, fontsize="small", parse_math=False)
+        lines = textwrap.wrap(title, 28, max_lines=2, placeholder=" …")
+        axes.set_title("\n".join(lines), fontsize="x-small", parse_math=False)
     places[0].text(1.1, 0.5, f"{pair['distance']:.2g}", transform=places[0].transAxes, ha="center",
                    va="center", fontsize="small", color="0.4")  # fmt: skip
 

@@ -51,7 +51,8 @@ def measure(*, runs: Sequence[str | Path], groups: int = 10, progress: Progress 
         balanced error on test rows as the network is, and after :math:`w_j / \lVert w_j \rVert`.
     """
     check_count("groups", groups)
-    methods, left_out = measure_runs(runs, lambda run: _norms(run, groups), progress)
+    seen: dict[tuple[float, ...], str] = {}
+    methods, left_out = measure_runs(runs, lambda run: _norms(run, groups, seen), progress)
     lengths = {len(one.groups) for method in methods for one in method.found}
     if len(lengths) > 1:
         raise ValueError(f"groups must be at most the classes of each run ({min(lengths)}), got {groups}")
@@ -62,8 +63,11 @@ def measure(*, runs: Sequence[str | Path], groups: int = 10, progress: Progress 
     }
 
 
-def _norms(run: Run, groups: int) -> Norms:
+def _norms(run: Run, groups: int, seen: dict[tuple[float, ...], str]) -> Norms:
     norms, offsets = run.load_norms()
+    same = seen.setdefault(tuple(norms.tolist()), str(run.path))
+    if same != str(run.path):  # the same network with other sets
+        raise RunError(f"{run.path} has the same norms as {same}")
     counts = run.class_table.class_counts
     if len(norms) != len(counts):
         raise RunError(f"{run.path} has {len(norms)} norms of {len(counts)} classes")

@@ -23,7 +23,7 @@ from tests.run_factory import finished_run
 ROWS, CLASSES, DIM = 120, 6, 3
 COUNTS = (5, 150, 60, 200, 10, 20)
 TARGET = torch.arange(ROWS) ** 2 % 5  # classes 0, 1 and 4
-SUITES = Path(__file__).parents[2] / "recipes" / "cpu"
+SUITES = Path(__file__).parents[2] / "recipes" / "checks"
 
 
 def make_run(path: Path, *, seed: int = 0, overrides: tuple[str, ...] = (), predictors=None) -> Run:
@@ -368,7 +368,7 @@ def test_sweep_refuses(swept, options, message):
         load_figure("sweep").measure(runs=sorted(swept.iterdir()), **options)
 
 
-@pytest.mark.parametrize("name", ["weight_norms"])
+@pytest.mark.parametrize("name", ["weight_norms", "ranked_candidates", "ranked_steepness"])
 def test_the_suites_of_the_figures_can_be_planned(name):
     suite = load_suite(SUITES / f"{name}.yaml")
     assert plan_suite(suite)
