@@ -22,6 +22,13 @@ FIGURES: dict[str, str] = {
     "topk_against_average_k": "coverage of runs with K classes for every row, and with K on average",
     "error_against_tau": "balanced error of runs after adjustment by tau, and by normalized weights",
     "two_gaussians": "separators and balanced errors of an affine classifier with a rare class",
+    "weight_norms": "norms of the class weights of runs by frequency of the class, as with two optimizers",
+    "binary_links": "best scores and least risk of the margin losses for two classes, by probability",
+    "error_by_group": "errors of runs in groups of classes: many, medium and few images, or ten groups",
+    "set_sizes": "how many classes the sets of runs have, methods side by side and by group",
+    "scatter": "one metric of runs against another, as of several networks",
+    "sweep": "metrics of runs against one option of their recipes, such as steepness or candidates",
+    "ambiguity": "the closest images of two classes and the farthest images of one class",
     "average_k_sensitivity": "coverage of runs with the average-K loss by alpha and by batch size",
 }
 """Name of each figure and what it shows; the module of the same name has ``FIGURE``."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shortlist._checks import check_count, check_number
 
-__all__ = ["check_integers", "check_names", "check_numbers", "check_seed"]
+__all__ = ["check_integers", "check_names", "check_numbers", "check_seed", "check_texts"]
 
 
 def _listed(name: str, value: object) -> list:
@@ -50,6 +50,15 @@ def check_names(name: str, value: str | Sequence[str] | None, known: Sequence[st
     for entry in listed:
         if entry not in known:
             raise ValueError(f"{name} must be among {', '.join(known)}, got {entry!r}")
+    return _distinct(name, listed)
+
+
+def check_texts(name: str, value: str | Sequence[str]) -> list[str]:
+    """Require different pieces of text."""
+    listed = _listed(name, value)
+    for entry in listed:
+        if not isinstance(entry, str) or not entry:
+            raise ValueError(f"{name} must be text, got {entry!r}")
     return _distinct(name, listed)
 
 

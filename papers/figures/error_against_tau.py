@@ -58,8 +58,8 @@ class Curves(NamedTuple):
 def measure(
     *,
     runs: Sequence[str | Path],
-    tau_max: float = 2.0,
-    steps: int = 40,
+    tau_max: float = 3.0,
+    steps: int = 60,
     progress: Progress | None = None,
 ) -> Numbers:
     r"""Measure balanced error on validation and test rows against tau, for two corrections of models.

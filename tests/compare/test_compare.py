@@ -646,3 +646,30 @@ def test_coverage_by_parents_and_of_the_worst_class_can_be_compared(tmp_path):
     found = compare_runs([tmp_path], ["sets.two.worst_class"])
     assert found.metrics == ("sets.two.worst_class",)
     assert found.best["sets.two.worst_class"].test == "no test: not a mean over test rows"
+
+
+def test_where_mistakes_lie_has_no_best_but_a_difference(tmp_path):
+    table = replace(TABLE, parents={"genus": tuple("xxyyzz")})
+    for seed in range(3):
+        for name, skill in (("a", 1.0), ("b", 2.0)):
+            run = make_run(
+                tmp_path / f"{name}-{seed}", seed=seed, skill=skill, overrides=(f"epochs={skill:g}",)
+            )
+            table.save(run.model_path / "class_table.json")
+            seal(run)
+            evaluate_run(run)
+    found = compare_runs([tmp_path], ["confused_within.genus"], baseline="cross_entropy, epochs 1")
+    assert found.best == {}
+    values = {}
+    for row in found.rows:
+        shares = []
+        for path in row.runs:
+            scores, target = Run(Path(path)).scored("test")
+            pairs = [(int(guess), int(true)) for guess, true in zip(scores.argmax(1), target, strict=True)]
+            wrong = [(guess, true) for guess, true in pairs if guess != true]
+            shares.append(sum(guess // 2 == true // 2 for guess, true in wrong) / len(wrong))
+        assert row.metrics["confused_within.genus"].value == pytest.approx(sum(shares) / 3)
+        values[row.label] = shares
+    (difference,) = found.differences["confused_within.genus"].values()
+    first, second = values.values()
+    assert difference.p_value == pytest.approx(stats.ttest_rel(second, first).pvalue)

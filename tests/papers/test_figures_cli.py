@@ -23,8 +23,10 @@ def test_all_are_listed_with_their_options():
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_options_with_defaults(name):
     figure = load_figure(name)
-    assert all(value is not None or key in ("losses", "shown") for key, value in figure.options().items())
+    may_be_none = ("losses", "shown", "run")
+    assert all(value is not None or key in may_be_none for key, value in figure.options().items())
     runs = ("class_size", "topk_against_average_k", "error_against_tau", "average_k_sensitivity")
+    runs += ("weight_norms", "error_by_group", "set_sizes", "scatter", "sweep")
     assert figure.takes_runs == (name in runs)
 
 

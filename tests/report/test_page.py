@@ -143,13 +143,14 @@ def test_the_page_says_which_epoch_was_kept_and_why(page):
 def test_the_page_is_whole_and_loads_nothing(page):
     checked = Checker(page)
     names = {f"{name}-1-{place}" for name in FIGURES for place in (1, 2)} | {"accuracy-1", "learning-1"}
+    names.add("sizes-beside-1")
     assert names <= set(checked.ids)
     assert all(number <= 1 for name, number in checked.ids.items() if name)
     assert all(link.startswith(("data:", "#")) for link in checked.links)
     assert not re.search(r"url\(|@import|https?://", page)
     assert len(page.encode()) < 1_000_000
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in checked.drawings)
-    assert len(checked.drawings) == 2 + 2 + 2 * (2 + 1 + 1)
+    assert len(checked.drawings) == 2 + 2 + 2 + 2 * (2 + 1 + 1)
     assert checked.tags["script"] == 0
     assert checked.tags["caption"] == checked.tags["table"] - 2 * 9  # the lists' tables are labeled
     assert len(checked.images) > 30

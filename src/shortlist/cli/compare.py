@@ -26,6 +26,18 @@ def compare(
         str | None,
         typer.Option(help="Name of a row. Also show and test the difference of every other row to it."),
     ] = None,
+    person: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ANSWERS.CSV",
+            help="Compare with a person: a file with the column row (number of a test row, from 0) or path, "
+            "and the column class. Sets of the runs are as large as the person's.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="With --person and paths: where the data of the runs lie now, if they were moved."),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print the table as a LaTeX tabular.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -47,6 +59,13 @@ def compare(
     if names == []:
         raise ValueError(f"--metrics must name at least one, got {metrics!r}")
     use_one_thread()
+    if person is not None:
+        if metrics is not None or baseline is not None:
+            raise ValueError("--person has a table of its own: leave out --metrics and --baseline")
+        _compare_with_person(runs, person, data, "json" if as_json else _form(markdown, latex))
+        return
+    if data is not None:
+        raise ValueError(f"--data goes with --person, got {data} without it")
     found = compare_runs(runs, names, baseline=baseline)
     if as_json:
         typer.echo(strict_json(compare_tables.to_json(found), indent=2))
@@ -55,4 +74,25 @@ def compare(
     else:
         compare_tables.wide_console().print(compare_tables.to_rich(found))
         for note in compare_tables.footnotes(found):
+            typer.echo(note)
+
+
+def _form(markdown: bool, latex: bool) -> str:
+    return "markdown" if markdown else "latex" if latex else "text"
+
+
+def _compare_with_person(runs: list[Path], answers: Path, data: Path | None, form: str) -> None:
+    from shortlist.compare import person_tables
+    from shortlist.compare.person import compare_with_person
+    from shortlist.compare.tables import wide_console
+
+    found = compare_with_person(runs, answers, data=data)
+    if form == "json":
+        typer.echo(strict_json(person_tables.person_to_json(found), indent=2))
+    elif form != "text":
+        write = person_tables.person_to_markdown if form == "markdown" else person_tables.person_to_latex
+        typer.echo(write(found))
+    else:
+        wide_console().print(person_tables.person_to_rich(found))
+        for note in person_tables.person_footnotes(found):
             typer.echo(note)

@@ -10,7 +10,7 @@ from shortlist.compare.promises import promises_of
 from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate
-from shortlist.metrics.names import larger_is_better, predictor_of, size_of, value_of
+from shortlist.metrics.names import has_best, larger_is_better, predictor_of, size_of, value_of
 from shortlist.predictors import Promise
 from shortlist.recipes.content import recipe_hash
 from shortlist.runs.groups import Group, group_runs, read_runs
@@ -168,8 +168,8 @@ def _find_best(
 
 
 def _rank(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> _Ranking | None:
-    """None where no row is better than another by the metric alone: sizes, and sets that promise coverage."""
-    if size_of(name) == name or _promises(name, groups):
+    """None where no row is better than another by the metric alone, as with sets that promise coverage."""
+    if not has_best(name) or _promises(name, groups):
         return None
     values = [value_of(row.metrics, name) for row in rows]
     limit = [group.is_limit for group in groups]  # no method

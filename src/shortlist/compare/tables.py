@@ -10,7 +10,16 @@ from shortlist.compare.promises import promise_notes
 from shortlist.metrics import Estimate
 from shortlist.metrics.names import format_metric, is_share, predictor_of
 
-__all__ = ["footnotes", "to_json", "to_latex", "to_markdown", "to_rich", "wide_console"]
+__all__ = [
+    "footnotes",
+    "latex_text",
+    "pipe_row",
+    "to_json",
+    "to_latex",
+    "to_markdown",
+    "to_rich",
+    "wide_console",
+]
 
 Cells = list[tuple[str, bool]]
 """Texts, and whether each is bold."""
@@ -151,27 +160,28 @@ def _pipe_table(head: list[str], body: list[tuple[str, str, Cells]]) -> list[str
     runs = any(runs for _, runs, _ in body)  # no empty column
     rows = [[label.replace("|", "\\|"), count, *_marked(cells, "**", "**")] for label, count, cells in body]
     ruled = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return [_pipes(row if runs else [row[0], *row[2:]]) for row in ruled]
+    return [pipe_row(row if runs else [row[0], *row[2:]]) for row in ruled]
 
 
-def _pipes(cells: Sequence[str]) -> str:
+def pipe_row(cells: Sequence[str]) -> str:
+    """Return a line of a table in Markdown."""
     return "| " + " | ".join(cells) + " |"
 
 
 def to_latex(comparison: Comparison) -> str:
     """Return a ``tabular`` with booktabs rules, differences as its lower part, and the notes as comments."""
     head = ["method", "runs", *map(_heading, comparison.metrics)]
-    lines = [f"% {_escape(note)}" for note in footnotes(comparison)]
+    lines = [f"% {latex_text(note)}" for note in footnotes(comparison)]
     lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.metrics)}}}", r"\toprule"]
-    lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(latex_text, head)) + r" \\", r"\midrule"]
     for label, runs, cells in _body(comparison, r" \pm "):
-        lines.append(" & ".join([_escape(label), runs, *_in_math(cells)]) + r" \\")
+        lines.append(" & ".join([latex_text(label), runs, *_in_math(cells)]) + r" \\")
     if comparison.differences:
         lines.append(r"\midrule")
         for label, runs, cells in _differences(comparison, r" \pm "):
             texts = dict(zip(comparison.differences, _in_math(cells), strict=True))
             shown = [texts.get(name, "") for name in comparison.metrics]
-            lines.append(" & ".join([_escape(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
+            lines.append(" & ".join([latex_text(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
@@ -179,7 +189,8 @@ def _in_math(cells: Cells) -> list[str]:
     return [rf"$\mathbf{{{text}}}$" if bold else f"${text}$" for text, bold in cells]
 
 
-def _escape(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Return text with the signs of LaTeX escaped."""
     for sign in "&%$#_{}":
         text = text.replace(sign, "\\" + sign)
     return text.replace("±", r"$\pm$")

@@ -16,6 +16,7 @@ from shortlist.metrics.class_means import (
     under_covered_share,
     worst_classes,
 )
+from shortlist.metrics.confusions import confused_within
 from shortlist.metrics.evaluation import evaluate
 from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
 from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
@@ -77,6 +78,7 @@ __all__ = [
     "calibration_error",
     "calibration_sums",
     "clopper_pearson",
+    "confused_within",
     "coverage_shortfall",
     "effective_rows",
     "error_of_bins",

@@ -8,7 +8,14 @@ from statistics import fmean, stdev
 from shortlist._checks import check_count, check_number
 from shortlist.metrics.results import Estimate, Results
 
-__all__ = ["Aggregate", "aggregate", "central_share", "mean_with_interval", "student_t_quantile"]
+__all__ = [
+    "Aggregate",
+    "aggregate",
+    "central_share",
+    "interval_of_rows",
+    "mean_with_interval",
+    "student_t_quantile",
+]
 
 
 @dataclass(frozen=True)
@@ -57,11 +64,11 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
             metrics[name] = Estimate(None)
         else:
             by_rows = [run[name] for run in runs] if all(one.level == level for one in results) else []
-            metrics[name] = _interval_of_rows(mean_with_interval(numbers, level=level), by_rows)
+            metrics[name] = interval_of_rows(mean_with_interval(numbers, level=level), by_rows)
     return Aggregate(len(runs), level, metrics)
 
 
-def _interval_of_rows(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
+def interval_of_rows(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
     """Return the widest interval of the runs for a mean over runs that are all the same."""
     lows = [one.low for one in runs if one.low is not None]
     highs = [one.high for one in runs if one.high is not None]

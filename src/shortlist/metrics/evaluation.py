@@ -20,21 +20,12 @@ from shortlist._checks import (
 from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
-from shortlist.metrics.class_means import (
-    coverage_shortfall,
-    under_covered_share,
-    worst_classes,
-)
+from shortlist.metrics.class_means import coverage_shortfall, under_covered_share, worst_classes
+from shortlist.metrics.confusions import confused_within
 from shortlist.metrics.nodes import mean_level, node_shares
 from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of, promised_importance
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
-from shortlist.metrics.results import (
-    Estimate,
-    ReliabilityBins,
-    Results,
-    ScoreResults,
-    SetResults,
-)
+from shortlist.metrics.results import Estimate, ReliabilityBins, Results, ScoreResults, SetResults
 from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles
 from shortlist.metrics.shares import clopper_pearson
@@ -84,7 +75,7 @@ def evaluate(
             about all rows, the results say what came of it, and the share of under-covered classes.
             If it has an attribute ``taxonomy``, its answers are also counted by level.
         class_table: Table of the classes; if ``None``, they are called "0", "1", ... With counts,
-            there are metrics by group; with parents, the coverage by genus or any other level.
+            there are metrics by group; with parents, coverage and mistakes by genus or any other level.
         ks: Values of K for the top-K accuracies; those above c are left out.
         activation: How scores become probabilities, for calibration error and likelihood only:
             ``"softmax"``, ``"sigmoid"`` (no likelihood), or ``"none"`` if they are probabilities already. If
@@ -216,7 +207,7 @@ def results_of_rows(
         num_resamples=num_resamples,
         groups=group_rows(classes, table.counts),
         class_rows=tuple(table.counts.tolist()),
-        scores=_score_results(rows, table, ks, ties, bins, min(curve_max, c)),
+        scores=_score_results(rows, table, parents, ks, ties, bins, min(curve_max, c)),
         sets={
             name: _set_results(rows, table, name, classes, predictor, num_worst)
             for name, predictor in predictors.items()
@@ -284,10 +275,17 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
 
 
 def _score_results(
-    rows: RowNumbers, table: Table, ks: Sequence[int], ties: Ties, bins: int, curve_max: int
+    rows: RowNumbers,
+    table: Table,
+    parents: Mapping[str, Tensor],
+    ks: Sequence[int],
+    ties: Ties,
+    bins: int,
+    curve_max: int,
 ) -> ScoreResults:
     top1 = table.averages["top 1"].macro
     error = Estimate(*(None if end is None else 1 - end for end in (top1.value, top1.high, top1.low)))
+    level = LEVEL if table.draws else None
     histogram = histogram_of(rows.ranks, len(table.counts), ties=ties)
     calibration_error, reliability = _calibration(rows, bins)
     return ScoreResults(
@@ -299,6 +297,7 @@ def _score_results(
         topk_curve=tuple(topk_curve(histogram, k_max=curve_max).tolist()),
         reliability=reliability,
         class_hits={k: _numbers(table.sums[f"top {k}"], whole=ties != "expected") for k in ks},
+        confused_within=confused_within(rows.guess, rows.target, parents, level=level),
     )
 
 

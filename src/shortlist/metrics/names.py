@@ -12,6 +12,7 @@ __all__ = [
     "format_metric",
     "format_percent",
     "format_points",
+    "has_best",
     "is_share",
     "larger_is_better",
     "predictor_of",
@@ -24,6 +25,7 @@ _BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bound
 _PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
 _OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall", "mean_level")
 _BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
+_CONFUSED = r"confused_within\.[^.]+"
 
 
 def default_metrics() -> list[str]:
@@ -39,7 +41,8 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
     any_k = re.fullmatch(rf"top[1-9]\d*\.(?:{'|'.join(_AVERAGES)}|{_BINS})", name)
     of_sets = re.fullmatch(rf"sets\.(.+)\.(?:{_BY_LEVEL}|(?:coverage|size)\.{_BINS})", name)
-    if name not in known and any_k is None and (of_sets is None or of_sets[1] not in predictors):
+    plain = any_k is not None or re.fullmatch(_CONFUSED, name) is not None
+    if name not in known and not plain and (of_sets is None or of_sets[1] not in predictors):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
@@ -57,6 +60,18 @@ def larger_is_better(name: str) -> bool:
     """
     small = {"balanced_error", "calibration_error", "nll", *_OF_SETS} - {"worst_class"}
     return name.rpartition(".")[2] not in small and size_of(name) != name
+
+
+def has_best(name: str) -> bool:
+    """Return whether a metric alone can say that one method is better than another.
+
+    Sizes of sets cannot, nor can where the wrong guesses lie: who makes fewer may make other ones.
+
+    Example:
+        >>> has_best("top1.micro"), has_best("sets.average5.size.micro"), has_best("confused_within.genus")
+        (True, False, False)
+    """
+    return size_of(name) != name and re.fullmatch(_CONFUSED, name) is None
 
 
 def size_of(name: str) -> str | None:

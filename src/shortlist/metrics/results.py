@@ -63,6 +63,8 @@ class ScoreResults:
         topk_curve: Top-K accuracy for K = 1, 2, ..., as far as asked for.
         reliability: The bins of the calibration error.
         class_hits: By K, the number of rows of each class whose first K guesses contain the class.
+        confused_within: By level of the class table's parents, such as "genus": of the rows whose first guess
+            is wrong, the share whose guess has the same parent as the true class.
     """
 
     topk: Mapping[int, Averages]
@@ -73,6 +75,7 @@ class ScoreResults:
     topk_curve: tuple[float, ...]
     reliability: ReliabilityBins
     class_hits: Mapping[int, tuple[int, ...] | tuple[float, ...]]
+    confused_within: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ class Results:
             named |= _named(f"top{k}", averages)
         for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
             named[name] = getattr(self.scores, name)
+        named |= {f"confused_within.{level}": found for level, found in self.scores.confused_within.items()}
         for predictor, sets in self.sets.items():
             start = f"sets.{predictor}"
             named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
@@ -246,6 +250,8 @@ def _score_results(content: dict[str, Any]) -> ScoreResults:
     content |= {"reliability": ReliabilityBins(**content["reliability"])}
     for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
         content[name] = Estimate(**content[name])
+    within = content.get("confused_within", {})
+    content["confused_within"] = {level: Estimate(**found) for level, found in within.items()}
     return ScoreResults(**content)
 
 

@@ -19,7 +19,9 @@ def score_columns(experiment: Experiment) -> list[Column]:
     columns = [(f"top-{k}", f"top{k}.micro", True) for k in ks]
     columns += [(f"macro top-{k}", f"top{k}.macro", True) for k in ks]
     columns += [("balanced error", "balanced_error", True), ("calibration error", "calibration_error", True)]
-    return [*columns, ("neg. log-lik.", "nll", False)]
+    columns.append(("neg. log-lik.", "nll", False))
+    levels = experiment.first.results.scores.confused_within
+    return columns + [(f"mistakes within {level}", f"confused_within.{level}", True) for level in levels]
 
 
 def group_columns(experiment: Experiment) -> list[Column]:

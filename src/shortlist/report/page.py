@@ -42,6 +42,7 @@ from shortlist.report.sections.reliability import measure_reliability
 from shortlist.report.sections.sets import measure_sets
 from shortlist.report.sections.short_lists import measure_short_lists
 from shortlist.report.sections.sizes import measure_sizes
+from shortlist.report.sections.sizes_beside import measure_sizes_beside
 from shortlist.report.sections.summary import measure_summary
 from shortlist.report.sections.training import measure_training
 from shortlist.report.views import ExperimentView, MethodPart, MethodView
@@ -55,6 +56,7 @@ SECTIONS: Mapping[str, Callable[[ExperimentView], Any]] = {
     "summary": measure_summary,
     "accuracy": measure_accuracy,
     "sets": measure_sets,
+    "sizes_beside": measure_sizes_beside,
     "beside_published": measure_beside_published,
     "training": measure_training,
     "methods": lambda view: view.methods,
