@@ -5,7 +5,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.limits import Limits, busy
@@ -42,6 +43,7 @@ class Batcher:
         self._since: float | None = None  # when the first of them came
         self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
         self._images = 0  # of both
+        self._coming = 0  # images that have room in the queue, and are still to be decoded
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
@@ -60,6 +62,21 @@ class Batcher:
     def waiting(self) -> int:
         """Number of images in the queue."""
         return self._images
+
+    @contextmanager
+    def room(self, images: int) -> Iterator[None]:
+        """Keep room for images until they are in the queue: none is decoded to be refused afterwards.
+
+        Raises:
+            Refusal: With 503, if there is none.
+        """
+        if self._images + self._coming + images > self._limits.queue:
+            raise busy("too many images wait for the model")
+        self._coming += images
+        try:
+            yield
+        finally:
+            self._coming -= images
 
     def submit(self, queries: Sequence[Query]) -> list[Future]:
         """Put queries into the queue, all or none, and return what their answers will be in.
