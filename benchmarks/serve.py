@@ -246,7 +246,8 @@ def end_under_load(folder: Path, processes: int) -> None:
         server.port, single, 64, 20, after=1.5, event=lambda: server.process.send_signal(signal.SIGTERM)
     )
     code = server.process.wait(60)
-    print(f"SIGTERM, processes {processes}, 64 clients: {dict(load.statuses)}, lost {load.lost}, ends with {code}")
+    answers = f"{dict(load.statuses)}, lost {load.lost}"
+    print(f"SIGTERM, processes {processes}, 64 clients: {answers}, ends with {code}")
 
 
 if __name__ == "__main__":

@@ -116,11 +116,13 @@ class Service:
 
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""
+        if not self.keys.needed:
+            address = request.scope["client"]
+            return address[0] if address else "unknown"
         bearer = request.headers.get("authorization", "")
         if bearer[:7].lower() == "bearer ":
             key = key or bearer[7:]
-        named = self.keys.client(key or request.headers.get("x-api-key"))
-        return named or (request.client.host if request.client else "unknown")
+        return self.keys.client(key or request.headers.get("x-api-key")) or "unknown"
 
     @contextmanager
     def entering(self, request: Request, key: str | None = None) -> Iterator[tuple[Held, int | None]]:
