@@ -35,6 +35,7 @@ class Batcher:
         limits: Limits of queue and batch.
         metrics: Counters.
         arriving: Function that tells how many requests are being read or decoded.
+        clock: Function that tells the time, in seconds.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class Batcher:
         limits: Limits,
         metrics: Metrics,
         arriving: Callable[[], int],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
-        self._gathering: list[tuple[Query, Future]] = []  # in the event loop, for others to join
+        self._gathering: deque[tuple[Query, Future]] = deque()  # in the event loop, for others to join
         self._since: float | None = None  # when the first of them came
         self._seen = self._usual = 0  # images at the last look, and of the batch before
         self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
@@ -53,7 +56,7 @@ class Batcher:
         self._images = 0  # of both
         self._coming = 0  # images that have room in the queue, and are still to be decoded
         self._pace = float("inf")  # seconds that an image of the last batch took
-        self._changed = threading.Condition()
+        self._clock, self._changed = clock, threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
@@ -114,11 +117,11 @@ class Batcher:
             self._loop.call_later(_LOOK, self._gather)  # what arrives may be refused, of which nobody tells
             return
         self._since = None
+        self._usual = self._images
         with self._changed:
-            here = not self._working and not self._waiting and self._is_quick()
-            self._usual = self._images
-            self._hand_over(tell=not here)
-        while here and (batch := self._taken()):
+            if self._working or self._waiting or not self._is_quick():
+                self._hand_over()
+        while batch := self._taken(self._gathering):
             self._deliver(*self._work(batch))
 
     def _waits_for_more(self) -> bool:
@@ -135,11 +138,10 @@ class Batcher:
             query.related_images for query, _ in self._gathering
         )
 
-    def _hand_over(self, *, tell: bool = True) -> None:
+    def _hand_over(self) -> None:
         self._waiting.extend(self._gathering)
         self._gathering.clear()
-        if tell:
-            self._changed.notify()
+        self._changed.notify()
 
     def close(self) -> None:
         """Answer what waits, then end the thread."""
@@ -151,27 +153,28 @@ class Batcher:
 
     def _run(self) -> None:
         while self._wait():
-            while batch := self._taken():
-                self._loop.call_soon_threadsafe(self._deliver, *self._work(batch))
+            done = self._work(self._taken(self._waiting))
+            with self._changed:
+                self._working = bool(self._waiting)
+            self._loop.call_soon_threadsafe(self._deliver, *done)
 
     def _wait(self) -> bool:
         """Wait until there is something to do; not so when all is done."""
         with self._changed:
-            self._working = False
             while not self._waiting and not self._closed:
                 self._changed.wait()
             self._working = True
             return bool(self._waiting)
 
-    def _taken(self) -> list[tuple[Query, Future]]:
-        """Take a batch out of the queue, if there is one."""
+    def _taken(self, queue: deque[tuple[Query, Future]]) -> list[tuple[Query, Future]]:
+        """Take a batch out of a queue, if there is one."""
         batch, images = [], 0
         with self._changed:
-            while self._waiting:
-                size = self._waiting[0][0].size
+            while queue:
+                size = queue[0][0].size
                 if batch and images + size > self._limits.batch:
                     break
-                batch.append(self._waiting.popleft())
+                batch.append(queue.popleft())
                 images += size
             self._images -= images
         return batch
@@ -180,14 +183,14 @@ class Batcher:
         self, batch: list[tuple[Query, Future]]
     ) -> tuple[Sequence[Future], Sequence[Answer | Exception]]:
         """Answer a batch, but for clients that went away."""
-        start = time.perf_counter()
+        start = self._clock()
         wanted = [(query, future) for query, future in batch if not future.done()]
         results: Sequence[Answer | Exception]
         try:
             results = self._answer([query for query, _ in wanted])
         except Exception as error:
             results = self._one_by_one(wanted, error)
-        images, seconds = sum(query.size for query, _ in wanted), time.perf_counter() - start
+        images, seconds = sum(query.size for query, _ in wanted), self._clock() - start
         self._pace = seconds / max(images, 1)
         self._metrics.batch(images, seconds)
         return [future for _, future in wanted], results

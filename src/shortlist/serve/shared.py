@@ -32,8 +32,12 @@ class Shared:
 
     def start(self) -> Any:
         """Let other processes ask, and return the address for them."""
-        _Manager.register("shared", callable=lambda: self)
-        server = _Manager().get_server()
+
+        class Manager(BaseManager):
+            """Gives this object, and no other, to those who have the key of this process: its children."""
+
+        Manager.register("shared", callable=lambda: self)
+        server = Manager().get_server()
         threading.Thread(target=server.serve_forever, name="shared", daemon=True).start()
         return server.address
 
@@ -76,14 +80,16 @@ class Shared:
 
 
 class _Manager(BaseManager):
-    """Knows how to ask; the key is that of the parent, which its children have."""
+    """Knows what to ask for."""
+
+
+_Manager.register("shared")
 
 
 class _Asking:
     """A way to the parent, for any thread."""
 
     def __init__(self, address: Any) -> None:
-        _Manager.register("shared")
         manager: Any = _Manager(address)
         manager.connect()
         self._shared = manager.shared()
