@@ -21,7 +21,7 @@ import multiprocessing
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +91,11 @@ def rate_of(work: Callable[[], object], seconds: float) -> Rate:
     """Repeat some work on a batch for a while."""
     torch.set_num_threads(1)
     work()
-    done, start, used = 0, time.perf_counter(), time.process_time()
+    done, start, used = 0, time.perf_counter(), time.thread_time()
     while time.perf_counter() < start + seconds:
         work()
         done += BATCH
-    return Rate(done / (time.perf_counter() - start), 1e6 * (time.process_time() - used) / done)
+    return Rate(done / (time.perf_counter() - start), 1e6 * (time.thread_time() - used) / done)
 
 
 class Direct:
@@ -146,14 +146,10 @@ def _same_work(seconds: float) -> Rate:
     return rate_of(_own[0].same_work, seconds)
 
 
-def on_two_threads(direct: Direct, seconds: float) -> Rate:
-    """Do the same work on two threads of this process."""
-    with ThreadPoolExecutor(2) as threads:
-        used = time.process_time()
-        first, second = threads.map(lambda _: rate_of(direct.same_work, seconds), range(2))
-        used = time.process_time() - used
-    rate = first.per_second + second.per_second
-    return Rate(rate, 1e6 * used / (rate * seconds))
+def together(rates: Iterable[Rate]) -> Rate:
+    """Return the rate of what was done at the same time."""
+    rates = list(rates)
+    return Rate(sum(rate.per_second for rate in rates), sum(rate.processor for rate in rates) / len(rates))
 
 
 def compare_loads(model: Model, folder: Path, seconds: float) -> None:
@@ -164,11 +160,12 @@ def compare_loads(model: Model, folder: Path, seconds: float) -> None:
     gc.freeze()  # as the server does
     for name in ("network", "lists", "same_work"):
         print(f"direct, {name:9}  {rate_of(getattr(direct, name), seconds / 2).words()}")
-    print(f"direct, same_work on two threads   {on_two_threads(direct, seconds / 2).words()}")
+    with ThreadPoolExecutor(2) as threads:
+        both = together(threads.map(lambda _: rate_of(direct.same_work, seconds / 2), range(2)))
+    print(f"direct, same_work on two threads   {both.words()}")
     with multiprocessing.get_context("spawn").Pool(2, _prepare, (folder,)) as pool:
         pool.map(_same_work, [0.5] * 2, chunksize=1)
-        rates = pool.map(_same_work, [seconds / 2] * 2, chunksize=1)
-    two = Rate(sum(rate.per_second for rate in rates), sum(rate.processor for rate in rates) / 2)
+        two = together(pool.map(_same_work, [seconds / 2] * 2, chunksize=1))
     print(f"direct, same_work in two processes {two.words()}", flush=True)
     for processes in (1, 2):
         # a queue that holds all that 64 clients send; that of a process may have to hold nearly all of it

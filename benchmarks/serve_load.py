@@ -187,7 +187,7 @@ class Server:
         command += ["--processes", str(processes)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.DEVNULL)
-        stop = time.monotonic() + 60
+        stop = time.monotonic() + 300  # a busy machine takes long to load torch
         while not self._serves(processes):
             if self.process.poll() is not None or time.monotonic() > stop:
                 raise RuntimeError("the server did not start")
