@@ -42,15 +42,16 @@ def folder(tmp_path_factory) -> Path:
 
 
 class Server:
-    def __init__(self, folder: Path, place: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, place: Path, *options: str, program: tuple[str, str] = ("-m", "shortlist")
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = place / "server.log"
         command = [
             sys.executable,
-            "-m",
-            "shortlist",
+            *program,
             "serve",
             str(folder),
             "--port",
