@@ -1,13 +1,14 @@
 """The server beside calling the model directly: throughput, latency, overload, and its end.
 
-A process of its own serves the network of the demo (150 classes, images of 32 x 32) at an address of this
-machine. The clients are plain sockets of this process, which send finished bytes and look at no more of an
-answer than its status and its length. Three things are done directly, on one thread, in batches of 64:
+Processes of their own serve the network of the demo (150 classes, images of 32 x 32) at an address of this
+machine. The clients are plain sockets of this process; see ``serve_load.py``. Three things are done directly,
+on one thread, in batches of 64:
 
 - the network: scores of inputs that are ready;
 - the lists: ``Model.short_lists`` of the same encoded images, 20 classes each, as ``shortlist predict`` does;
 - the same work: all that the server does for an image but HTTP and the queue: decoding with its limits, the
-  answer with promise and steps of the control, and its JSON.
+  answer with promise and steps of the control, and its JSON. This one also on two threads, and in two
+  processes at a time, which is what two cores can do at most.
 
 Direct calls and loads take turns in one run. Times are by the clock and of the processor: server, clients and
 whatever else runs share the cores, and the clock counts the waiting for them.
@@ -16,22 +17,19 @@ whatever else runs share the cores, and the clock counts the waiting for them.
 import argparse
 import gc
 import io
-import os
-import selectors
+import multiprocessing
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 import torch
 from PIL import Image
+from serve_load import Server, load_of, request_bytes
 
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.model import CalibrationSummary
@@ -84,16 +82,20 @@ class Rate:
     per_second: float
     processor: float
 
+    def words(self) -> str:
+        """Return both as text."""
+        return f"{self.per_second:7.0f} images/s, processor {self.processor:4.0f} us an image"
+
 
 def rate_of(work: Callable[[], object], seconds: float) -> Rate:
     """Repeat some work on a batch for a while."""
     torch.set_num_threads(1)
     work()
-    done, start, used = 0, time.perf_counter(), time.process_time()
+    done, start, used = 0, time.perf_counter(), time.thread_time()
     while time.perf_counter() < start + seconds:
         work()
         done += BATCH
-    return Rate(done / (time.perf_counter() - start), 1e6 * (time.process_time() - used) / done)
+    return Rate(done / (time.perf_counter() - start), 1e6 * (time.thread_time() - used) / done)
 
 
 class Direct:
@@ -133,214 +135,93 @@ class Direct:
         return median(times)
 
 
-def request_bytes(path: str, images: list[bytes]) -> bytes:
-    parts = b"".join(
-        b'--b\r\nContent-Disposition: form-data; name="images"; filename="a.png"\r\n\r\n' + image + b"\r\n"
-        for image in images
-    )
-    body = parts + b"--b--\r\n"
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+_own: list[Direct] = []  # in a process that only calls directly
 
 
-@dataclass
-class Load:
-    """What came of some clients."""
-
-    statuses: Counter = field(default_factory=Counter)
-    accepted: list[float] = field(default_factory=list)
-    lost: int = 0
-    seconds: float = 0.0
-    processor: float = 0.0
-
-    def line(self, images: int = 1) -> str:
-        """Return rate and latency as text."""
-        rate = images * self.statuses[200] / self.seconds
-        p99 = quantiles(self.accepted, n=100)[98] if len(self.accepted) > 1 else float("nan")
-        return f"{rate:7.0f} images/s, p50 {median(self.accepted):6.1f} ms, p99 {p99:6.1f} ms"
+def _prepare(folder: Path) -> None:
+    _own.append(Direct(Model.load(folder), some_images(BATCH)))
 
 
-class Client:
-    """A connection that sends the next request as soon as the last one is answered."""
-
-    def __init__(self, port: int, requests: list[bytes], first: int) -> None:
-        self.port, self.requests, self.number = port, requests, first
-        self.waits_until = 0.0
-        self.connect()
-
-    def connect(self) -> None:
-        """Open a connection."""
-        self.socket = socket.create_connection(("127.0.0.1", self.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer, self.wanted = b"", 0
-
-    def send(self) -> None:
-        """Send the next request."""
-        self.number += 1
-        self.start, self.waits_until = time.perf_counter(), 0.0
-        self.socket.sendall(self.requests[self.number % len(self.requests)])
-
-    def receive(self) -> tuple[int, bool] | None:
-        """Read on; at the end of an answer return its status, and whether the connection ends with it."""
-        piece = self.socket.recv(1 << 18)
-        if not piece:
-            raise ConnectionError
-        self.buffer += piece
-        if not self.wanted:
-            head, found, _ = self.buffer.partition(b"\r\n\r\n")
-            if not found:
-                return None
-            self.head = head.lower()
-            length = int(self.head.split(b"content-length:")[1].split(b"\r\n")[0])
-            self.wanted = len(head) + 4 + length
-        if len(self.buffer) < self.wanted:
-            return None
-        self.buffer, self.wanted = b"", 0
-        return int(self.head.split(None, 2)[1]), b"connection: close" in self.head
+def _same_work(seconds: float) -> Rate:
+    return rate_of(_own[0].same_work, seconds)
 
 
-def load_of(
-    port: int,
-    requests: list[bytes],
-    clients: int,
-    seconds: float,
-    *,
-    after: float | None = None,
-    event: Callable[[], object] = lambda: None,
-) -> Load:
-    """Let clients ask for some seconds; ``event`` happens ``after`` some of them."""
-    load, selector, ended = Load(), selectors.DefaultSelector(), False
-    begun, used = time.perf_counter(), time.process_time()
-    for first in range(clients):
-        one = Client(port, requests, first)
-        one.send()
-        selector.register(one.socket, selectors.EVENT_READ, one)
-    sleeping: list[Client] = []
-    while selector.get_map() or sleeping:
-        now = time.perf_counter() - begun
-        if after is not None and not ended and now > after:
-            ended = True
-            event()
-        for key, _ in selector.select(0.02 if after is not None or sleeping else None):
-            turn(key.data, selector, sleeping, load, begun + seconds, may_close=ended)
-        for one in [one for one in sleeping if one.waits_until < time.perf_counter()]:
-            sleeping.remove(one)
-            if time.perf_counter() < begun + seconds:
-                one.connect()
-                one.send()
-                selector.register(one.socket, selectors.EVENT_READ, one)
-    load.seconds, load.processor = time.perf_counter() - begun, time.process_time() - used
-    return load
-
-
-def turn(
-    one: Client,
-    selector: selectors.BaseSelector,
-    sleeping: list[Client],
-    load: Load,
-    stop: float,
-    *,
-    may_close: bool,
-) -> None:
-    """Read what came for a client; if that was all of an answer, let it ask again."""
-    try:
-        found = one.receive()
-        if found is None:
-            return
-        status, closes = found
-        load.statuses[status] += 1
-        if status == 200:
-            load.accepted.append(1e3 * (time.perf_counter() - one.start))
-        if status == 200 and not closes and time.perf_counter() < stop:
-            one.send()
-            return
-        if not may_close and status == 503:  # a client that heeds Retry-After would wait longer
-            one.waits_until = time.perf_counter() + 0.02
-            sleeping.append(one)
-    except ConnectionError:
-        load.lost += not may_close or bool(one.buffer)
-    selector.unregister(one.socket)
-    one.socket.close()
-
-
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, model: Path, *options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        command = [
-            sys.executable,
-            "-m",
-            "shortlist",
-            "serve",
-            str(model),
-            "--port",
-            str(self.port),
-            "--quiet",
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.DEVNULL)
-        stop = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > stop:
-                    raise RuntimeError("the server did not start") from None
-                time.sleep(0.1)
-
-    def processor(self) -> float:
-        """Seconds of the processor that it took."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def end(self) -> int:
-        """Ask it to end, and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+def together(rates: Iterable[Rate]) -> Rate:
+    """Return the rate of what was done at the same time."""
+    rates = list(rates)
+    return Rate(sum(rate.per_second for rate in rates), sum(rate.processor for rate in rates) / len(rates))
 
 
 def compare_loads(model: Model, folder: Path, seconds: float) -> None:
+    """Print what is done directly, and what servers of one and of two processes do."""
     images = some_images(256)
-    server, direct = Server(folder), Direct(model, images)
+    direct = Direct(model, images)
     gc.collect()
     gc.freeze()  # as the server does
-    single = [request_bytes("/v1/identify", [image]) for image in images]
-    several = [request_bytes("/v1/identify/batch", images[i : i + 32]) for i in range(0, 256, 32)]
-    load_of(server.port, single, 8, 1.0)  # to warm up
     for name in ("network", "lists", "same_work"):
-        rate = rate_of(getattr(direct, name), seconds / 2)
+        print(f"direct, {name:9}  {rate_of(getattr(direct, name), seconds / 2).words()}")
+    with ThreadPoolExecutor(2) as threads:
+        both = together(threads.map(lambda _: rate_of(direct.same_work, seconds / 2), range(2)))
+    print(f"direct, same_work on two threads   {both.words()}")
+    with multiprocessing.get_context("spawn").Pool(2, _prepare, (folder,)) as pool:
+        pool.map(_same_work, [0.5] * 2, chunksize=1)
+        two = together(pool.map(_same_work, [seconds / 2] * 2, chunksize=1))
+    print(f"direct, same_work in two processes {two.words()}", flush=True)
+    for processes in (1, 2):
+        # a queue that holds all that 64 clients send; that of a process may have to hold nearly all of it
+        server = Server(folder, "--queue", "2048", processes=processes)
+        load_of(
+            server.port, [request_bytes("/v1/identify", [image]) for image in images], 8, 1.0
+        )  # to warm up
+        for size, path in ((1, "/v1/identify"), (32, "/v1/identify/batch")):
+            requests = [request_bytes(path, images[i : i + size]) for i in range(0, 256, size)]
+            for clients in (1, 8, 64):
+                name = f"processes {processes}, images {size}, clients {clients}"
+                compare(name, server, direct, two, (requests, size, clients), seconds)
+        print(f"ends with {server.end()}", flush=True)
+    refused = Server(folder)
+    requests = [request_bytes("/v1/identify/batch", images[i : i + 32]) for i in range(0, 256, 32)]
+    used, load = refused.processor(), load_of(refused.port, requests, 64, seconds)
+    used = 1e6 * (refused.processor() - used) / (32 * load.statuses[200])
+    print(f"64 clients, 32 images, a queue of 256: {load.line(32)}; processor {used:.0f} us an image")
+    print(f"ends with {refused.end()}", flush=True)
+
+
+def compare(
+    name: str,
+    server: Server,
+    direct: Direct,
+    two: Rate,
+    asked: tuple[list[bytes], int, int],
+    seconds: float,
+) -> None:
+    """Print what a server does under a load, between two looks at what is done directly."""
+    requests, size, clients = asked
+    before = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
+    used = server.processor()
+    load = load_of(server.port, requests, clients, seconds)
+    used = server.processor() - used
+    after = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
+    done, rate = size * load.statuses[200], load.rate(size)
+    lists, same = ((a.per_second + b.per_second) / 2 for a, b in zip(before, after, strict=True))
+    work = (before[1].processor + after[1].processor) / 2
+    own, theirs = 1e6 * used / done, 1e6 * load.processor / done
+    print(f"{name}: {load.line(size)}")
+    print(
+        f"  by the clock: {rate / lists:.0%} of the lists, {rate / same:.0%} of the same work on one thread",
+        end="",
+    )
+    print(f", {rate / two.per_second:.0%} of the same work in two processes")
+    print(
+        f"  processor: server {own:.0f} us an image, {work / own:.0%} of it the same work; clients ", end=""
+    )
+    print(f"{theirs:.0f} us, {theirs / (own + theirs):.0%} of all", flush=True)
+    if clients == size == 1:
+        alone, here = direct.alone(), median(load.accepted)
         print(
-            f"direct, {name:9}  {rate.per_second:7.0f} images/s, processor {rate.processor:4.0f} us an image"
+            f"  one image alone: {here:.1f} ms, directly {alone:.1f} ms, added {here - alone:.1f} ms",
+            flush=True,
         )
-    for name, requests, size in (("identify", single, 1), ("batch of 32", several, 32)):
-        for clients in (1, 8, 64):
-            before = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
-            used = server.processor()
-            load = load_of(server.port, requests, clients, seconds)
-            used = server.processor() - used
-            after = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
-            print(f"{name}, {clients:2} clients: {load.line(size)}", end="")
-            pairs = list(zip(before, after, strict=True))
-            done = size * load.statuses[200]
-            clock = [2 * done / load.seconds / (a.per_second + b.per_second) for a, b in pairs]
-            work = [(a.processor + b.processor) / 2 / (1e6 * used / done) for a, b in pairs]
-            print(f"; processor us an image: server {1e6 * used / done:.0f}", end="")
-            print(f", clients {1e6 * load.processor / done:.0f}; of lists and of the same work: ", end="")
-            print(
-                f"{clock[0]:.0%}, {clock[1]:.0%} by the clock, {work[0]:.0%}, {work[1]:.0%} by the processor"
-            )
-            if clients == size == 1:
-                print(
-                    f"  added to one image alone: {median(load.accepted) - direct.alone():.1f} ms", flush=True
-                )
-    print(f"ends with {server.end()}", flush=True)
 
 
 def overload(folder: Path, seconds: float) -> None:
@@ -354,15 +235,16 @@ def overload(folder: Path, seconds: float) -> None:
     print(f"ends with {server.end()}", flush=True)
 
 
-def end_under_load(folder: Path) -> None:
+def end_under_load(folder: Path, processes: int) -> None:
     """SIGTERM while 64 clients wait: every request that was begun is answered."""
-    server = Server(folder)
+    server = Server(folder, processes=processes)
     single = [request_bytes("/v1/identify", [image]) for image in some_images(64)]
     load = load_of(
         server.port, single, 64, 20, after=1.5, event=lambda: server.process.send_signal(signal.SIGTERM)
     )
     code = server.process.wait(60)
-    print(f"SIGTERM under 64 clients: {dict(load.statuses)}, lost {load.lost}, ends with {code}")
+    answers = f"{dict(load.statuses)}, lost {load.lost}"
+    print(f"SIGTERM, processes {processes}, 64 clients: {answers}, ends with {code}")
 
 
 if __name__ == "__main__":
@@ -374,4 +256,5 @@ if __name__ == "__main__":
         made.save(folder)
         compare_loads(made, folder, seconds)
         overload(folder, seconds)
-        end_under_load(folder)
+        for processes in (1, 2):
+            end_under_load(folder, processes)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 import torch
@@ -31,8 +32,8 @@ class Slow:
         return [f"answer {float(q.images[0, 0]):g}" for q in queries]
 
 
-async def begun(model, *, arriving=lambda: 0, **limits) -> Batcher:
-    batcher = Batcher(model, Limits(batch_images=1, **limits), Metrics(), arriving)
+async def begun(model, *, arriving=lambda: 0, clock=time.perf_counter, **limits) -> Batcher:
+    batcher = Batcher(model, Limits(batch_images=1, **limits), Metrics(), arriving, clock=clock)
     batcher.start()
     return batcher
 
@@ -128,6 +129,75 @@ def test_a_client_that_went_away_is_left_out():
         first.cancel()
         model.go.set()
         assert await second == "answer 1"
+        batcher.close()
+
+    asyncio.run(run())
+
+
+def test_room_is_kept_for_what_is_still_decoded():
+    async def run():
+        model = Slow()
+        batcher = await begun(model, queue=3)
+        with batcher.room(2):
+            with pytest.raises(Refusal) as refused, batcher.room(2):
+                raise AssertionError("it is decoded in vain")
+            assert refused.value.status == 503
+            with batcher.room(1):
+                pass
+            first = batcher.submit([query(1, images=2)])
+        with pytest.raises(Refusal), batcher.room(2):
+            pass
+        model.go.set()
+        assert await asyncio.gather(*first) == ["answer 1"]
+        with batcher.room(3):
+            pass
+        batcher.close()
+
+    asyncio.run(run())
+
+
+class Quick:
+    """A model that notes its batches and the threads that they ran in, with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.batches, self.seconds, self.now = [], 0.001, 0.0
+
+    def __call__(self, queries):
+        self.now += self.seconds
+        self.batches.append((len(queries), threading.current_thread().name))
+        return queries
+
+
+def test_what_is_quick_is_done_in_the_event_loop_and_what_is_slow_in_the_thread():
+    async def run():
+        model = Quick()
+        here, batcher = threading.current_thread().name, await begun(model, clock=lambda: model.now)
+        for _ in range(2):
+            await asyncio.gather(*batcher.submit([query(1)]))
+        assert model.batches == [(1, "model"), (1, here)]  # at first nobody knows how long it takes
+        similar = Query(torch.zeros(1, 1), related_images=1)  # which may have to be read from a disk
+        await asyncio.gather(*batcher.submit([similar]))
+        model.seconds = 0.03
+        for _ in range(2):
+            await asyncio.gather(*batcher.submit([query(1)]))
+        assert model.batches[2:] == [(1, "model"), (1, here), (1, "model")]
+        batcher.close()
+
+    asyncio.run(run())
+
+
+def test_a_batch_waits_for_as_many_as_the_one_before_while_they_come():
+    async def run():
+        model = Quick()
+        batcher = await begun(model, wait=10.0)
+        await asyncio.gather(*batcher.submit([query(i) for i in range(3)]))
+        futures = batcher.submit([query(0)])
+        await asyncio.sleep(0)
+        futures += batcher.submit([query(1)])  # the first look is over, and found one
+        futures += batcher.submit([query(2)])
+        await asyncio.gather(*futures)
+        await asyncio.gather(*batcher.submit([query(0)]))  # nobody else comes: ten seconds are not waited
+        assert [size for size, _ in model.batches] == [3, 3, 1]
         batcher.close()
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shortlist.serve.app import make_app
-from shortlist.serve.on_ray import ServiceSource
+from shortlist.serve.source import ServiceSource
 from tests.serve.parts import files, png
 from tests.serve.test_process import folder as folder
 from tests.test_damage import run

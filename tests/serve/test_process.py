@@ -42,15 +42,16 @@ def folder(tmp_path_factory) -> Path:
 
 
 class Server:
-    def __init__(self, folder: Path, place: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, place: Path, *options: str, program: tuple[str, str] = ("-m", "shortlist")
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = place / "server.log"
         command = [
             sys.executable,
-            "-m",
-            "shortlist",
+            *program,
             "serve",
             str(folder),
             "--port",
@@ -60,7 +61,7 @@ class Server:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=place)
         self.address = f"http://127.0.0.1:{self.port}"
-        stop = time.monotonic() + 60
+        stop = time.monotonic() + 180  # other tests may run beside it
         while time.monotonic() < stop and self.process.poll() is None:
             try:
                 if httpx.get(f"{self.address}/ready").status_code == 200:

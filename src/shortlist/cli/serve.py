@@ -1,15 +1,12 @@
 """``shortlist serve``: a photo in, a short list with similar photos out, over HTTP."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from shortlist.releases import Releases
-    from shortlist.serve.server import Follow
-    from shortlist.serve.service import Service
+    from shortlist.serve.source import ServiceSource
 
 __all__ = ["serve"]
 
@@ -86,8 +83,15 @@ def serve(
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="local for one process here, or ray for replicas on Ray Serve.")
+        str, typer.Option("--engine", help="local for this machine, or ray for replicas on Ray Serve.")
     ] = "local",
+    processes: Annotated[
+        int,
+        typer.Option(
+            help="Processes that serve, each with its own model, queue, limits and rate.",
+            min=1,
+        ),
+    ] = 1,
     replicas: Annotated[int, typer.Option(help="With --engine ray: number of replicas.", min=1)] = 1,
     address: Annotated[
         str | None,
@@ -103,11 +107,15 @@ def serve(
     Stop it with Ctrl-C or SIGTERM: requests that have already begun are answered first.
     """
     from shortlist._checks import check_choice
+    from shortlist.cli._console import look_here_for_code
     from shortlist.serve.limits import Limits
+    from shortlist.serve.source import ServiceSource
 
     check_choice("--engine", engine, ("local", "ray"))
     if engine == "local" and (replicas != 1 or address is not None):
         raise ValueError("--replicas and --address are for --engine ray")
+    if engine == "ray" and processes != 1:
+        raise ValueError("--processes is for --engine local; with ray there are --replicas")
     limits = Limits(
         image_bytes=int(max_image_mb * 1e6),
         request_bytes=int(max_request_mb * 1e6),
@@ -118,97 +126,51 @@ def serve(
         rate=rate,
         batch_images=min(Limits.batch_images, queue),
     )
-    files = {"index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+    files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+    if engine == "ray":  # replicas have other current folders
+        files = {name: path and path.absolute() for name, path in files.items()}
+    places = {name: path and str(path) for name, path in files.items()}
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
+    source = ServiceSource(**places, **parts)  # type: ignore[arg-type]
+    if network is not None:
+        look_here_for_code()
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
-        _serve_on_ray(model, files, parts, where | {"replicas": replicas, "address": address})
+        _serve_on_ray(source, where | {"replicas": replicas, "address": address})
     else:
-        _serve_here(model, files, parts, where | {"log_level": "warning" if quiet else "info"})
+        _serve_here(source, processes, where | {"log_level": "warning" if quiet else "info"})
 
 
-def _serve_here(
-    model: Path, files: dict[str, Path | None], parts: dict[str, Any], where: dict[str, Any]
-) -> None:
-    """Serve in this process: a model, or the current one of some releases."""
-    from shortlist.cli._console import own_network, warnings_as_lines
-    from shortlist.index import ImageIndex
-    from shortlist.model import Model
-    from shortlist.releases import Releases, is_releases
+def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) -> None:
+    """Serve on this machine: a model, or the current one of some releases."""
+    from shortlist.cli._console import warnings_as_lines
+    from shortlist.releases import is_releases
     from shortlist.serve.feedback import FeedbackDesk
-    from shortlist.serve.keys import Keys
-    from shortlist.serve.server import Follow
+    from shortlist.serve.processes import serve_by_processes
     from shortlist.serve.server import serve as run_server
-    from shortlist.serve.service import Service
 
+    place = f"http://{where['host']}:{where['port']}/"
     with warnings_as_lines():
-        desk = FeedbackDesk(files["feedback"] or "feedback")
-        shared: dict[str, Any] = {"keys": Keys(files["keys"]), "admin_keys": Keys(files["admin_keys"])}
-        shared |= {"feedback": desk, "limits": parts["limits"], "audit": parts["audit"]}
-
-        def open_service(folder: Path, index: Path | None) -> Service:
-            network = own_network(folder, parts["network"])
-            opened = Model.load(folder, network=network, device=parts["device"])
-            index = _index_of(folder, index)
-            known = None if index is None else ImageIndex.open(index, model=opened)
-            return Service(opened, source=folder, index=known, **shared)
-
-        if is_releases(model):
-            service = _following(Releases(model), open_service, files["index"], desk.close)
-            what = "the current release, and follows it"
-        else:
-            made = open_service(model, files["index"])
-            service, what = Follow(lambda: "", lambda: made, desk.close), repr(made.model)
-    typer.echo(f"http://{where['host']}:{where['port']}/ serves {what}; stop with Ctrl-C", err=True)
+        if processes > 1:
+            typer.echo(f"{place} is served by {processes} processes; stop with Ctrl-C", err=True)
+            serve_by_processes(source, processes=processes, **where)
+            return
+        service = source.follow(FeedbackDesk(source.feedback))
+    what = "the current release, and follows it" if is_releases(source.model) else repr(service.make().model)
+    typer.echo(f"{place} serves {what}; stop with Ctrl-C", err=True)
     run_server(service, **where)
 
 
-def _index_of(folder: Path, index: Path | None) -> Path | None:
-    """Return the index that is asked for, or the one inside the folder of a model, if there is one."""
-    return folder / "index" if index is None and (folder / "index").is_dir() else index
-
-
-def _serve_on_ray(
-    model: Path, files: dict[str, Path | None], parts: dict[str, Any], where: dict[str, Any]
-) -> None:
+def _serve_on_ray(source: "ServiceSource", where: dict[str, Any]) -> None:
     """Serve one model by replicas on Ray Serve."""
-    from shortlist.cli._console import look_here_for_code, warnings_as_lines
+    from shortlist.cli._console import warnings_as_lines
     from shortlist.releases import is_releases
-    from shortlist.serve.on_ray import ServiceSource, serve_on_ray
+    from shortlist.serve.on_ray import serve_on_ray
 
-    if is_releases(model):
-        raise ValueError(f"--engine ray serves one model and follows no releases, got {model}")
-    if parts["network"] is not None:
-        look_here_for_code()
-    files = files | {"model": model, "index": _index_of(model, files["index"])}
-    # replicas have other current folders
-    places = {name: None if path is None else str(path.absolute()) for name, path in files.items()}
-    source = ServiceSource(**places, **parts)  # type: ignore[arg-type]
+    if is_releases(source.model):
+        raise ValueError(f"--engine ray serves one model and follows no releases, got {source.model}")
     with warnings_as_lines():
         source.open()  # what cannot be served fails here, in words
     place = f"http://{where['host']}:{where['port']}/"
     typer.echo(f"{place} is served by {where['replicas']} replicas; stop with Ctrl-C", err=True)
     serve_on_ray(source, **where)
-
-
-def _following(
-    place: "Releases",
-    open_service: "Callable[[Path, Path | None], Service]",
-    index: Path | None,
-    close: Callable[[], None],
-) -> "Follow":
-    """Return what follows the current release, with its own index unless another is given."""
-    from shortlist.serve.server import Follow
-
-    def make() -> "Service":
-        current = place.current()
-        if current is None:
-            raise ValueError(f"{place.folder} has no current release")
-        own = Path(current.index) if current.index and Path(current.index).is_dir() else None
-        return open_service(place.model_path(current), index or own)
-
-    def version() -> str:
-        current = place.current()
-        return "" if current is None else f"{current.number} ({current.version})"
-
-    return Follow(version, make, close)

@@ -145,9 +145,9 @@ class Answerer:
         """
         if not queries:
             return []
-        choices = [self.check(query.choice, images=len(query.images)) for query in queries]
+        choices = [self.check(query.choice, images=query.size) for query in queries]
         scores, features = self._scores_and_features(self._batch(queries), queries)
-        counts = [len(query.images) for query in queries]
+        counts = [query.size for query in queries]
         with torch.inference_mode():
             novelty = self._novelty(scores, features, counts)
             fused = scores
@@ -323,7 +323,7 @@ class Answerer:
 
 def _why_not(query: Query) -> str | None:
     """Say why a promise is not about this list."""
-    return SOME_CLASSES if query.classes is not None else SEVERAL if len(query.images) > 1 else None
+    return SOME_CLASSES if query.classes is not None else SEVERAL if query.size > 1 else None
 
 
 def _priors(model: Model) -> tuple[Tensor, Tensor] | None:

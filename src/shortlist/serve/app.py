@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from shortlist.serve.feedback import feedback_routes
 from shortlist.serve.guard import Guard
@@ -30,8 +31,10 @@ _WORDS = {
 
 def make_app(
     service: Service, *, origins: Sequence[str] = (), hosts: Collection[str] | None = None
-) -> FastAPI:
+) -> ASGIApp:
     """Make the application of a service.
+
+    What is called for every request surrounds the framework, whose own ways are as long as those of a list.
 
     Args:
         service: What answers.
@@ -63,17 +66,16 @@ def make_app(
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
     shortcuts = {shortcut.path: shortcut for shortcut in identify_shortcuts(service)}
-    app.add_middleware(Shortcuts, routes=shortcuts, refused=_refused, invalid=_invalid)
+    made: ASGIApp = Shortcuts(app, routes=shortcuts, refused=_refused, invalid=_invalid, failed=_failed)
     if origins:
-        app.add_middleware(
-            CORSMiddleware,
+        made = CORSMiddleware(
+            made,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["content-type", "x-api-key", "authorization"],
             expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
         )
-    app.add_middleware(Guard, metrics=service.metrics, hosts=hosts, other_origins=bool(origins))
-    return app
+    return Guard(made, metrics=service.metrics, hosts=hosts, other_origins=bool(origins))
 
 
 def _version() -> str:

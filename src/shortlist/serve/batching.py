@@ -1,11 +1,12 @@
-"""Micro-batching: one thread runs the model on whatever queries wait, a bounded number of them."""
+"""Micro-batching: the model runs on whatever queries wait, a bounded number of them."""
 
 import asyncio
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.limits import Limits, busy
@@ -14,6 +15,8 @@ from shortlist.serve.metrics import Metrics
 __all__ = ["Batcher", "Future"]
 
 _LOG = logging.getLogger("shortlist.serve")
+_LOOK = 0.001  # seconds between two looks whether others have come
+_QUICK = 0.020  # seconds of work that may be done in the event loop, which does nothing else meanwhile
 Future = asyncio.Future[Answer]
 
 
@@ -21,13 +24,18 @@ class Batcher:
     """A queue of queries, and the thread that answers them in batches.
 
     A batch has at most ``limits.batch`` images. Its first query waits for others for ``limits.wait`` seconds
-    at most, and only as long as other requests are on their way, so that a single client never waits.
+    at most: as long as other requests are on their way, or as queries go on to come and are fewer than those
+    of the batch before. A single client never waits.
+
+    Work that is expected to take 20 ms at most is done in the event loop: with a small network, two threads
+    would mostly wait for each other. What may take long to look up, as similar images, goes to the thread.
 
     Args:
         answer: Function from queries to their answers; see :class:`~shortlist.serve.answerer.Answerer`.
         limits: Limits of queue and batch.
         metrics: Counters.
         arriving: Function that tells how many requests are being read or decoded.
+        clock: Function that tells the time, in seconds.
     """
 
     def __init__(
@@ -36,13 +44,19 @@ class Batcher:
         limits: Limits,
         metrics: Metrics,
         arriving: Callable[[], int],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
-        self._gathering: list[tuple[Query, Future]] = []  # in the event loop, for others to join
+        self._gathering: deque[tuple[Query, Future]] = deque()  # in the event loop, for others to join
         self._since: float | None = None  # when the first of them came
+        self._seen = self._usual = 0  # images at the last look, and of the batch before
         self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
+        self._working = False  # whether the thread is
         self._images = 0  # of both
-        self._changed = threading.Condition()
+        self._coming = 0  # images that have room in the queue, and are still to be decoded
+        self._pace = float("inf")  # seconds that an image of the last batch took
+        self._clock, self._changed = clock, threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
@@ -61,13 +75,28 @@ class Batcher:
         """Number of images in the queue."""
         return self._images
 
+    @contextmanager
+    def room(self, images: int) -> Iterator[None]:
+        """Keep room for images until they are in the queue: none is decoded to be refused afterwards.
+
+        Raises:
+            Refusal: With 503, if there is none.
+        """
+        if self._images + self._coming + images > self._limits.queue:
+            raise busy("too many images wait for the model")
+        self._coming += images
+        try:
+            yield
+        finally:
+            self._coming -= images
+
     def submit(self, queries: Sequence[Query]) -> list[Future]:
         """Put queries into the queue, all or none, and return what their answers will be in.
 
         Raises:
             Refusal: With 503, if the queue is full.
         """
-        images = sum(len(query.images) for query in queries)
+        images = sum(query.size for query in queries)
         made = [self._loop.create_future() for _ in queries]
         with self._changed:
             if self._closed:
@@ -77,20 +106,37 @@ class Batcher:
             self._images += images
             self._gathering.extend(zip(queries, made, strict=True))
         if self._since is None:
-            self._since = self._loop.time()
+            self._since, self._seen = self._loop.time(), 0
             self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
         return made
 
     def _gather(self) -> None:
-        """Give the thread what has come, or wait a little for what is on its way."""
-        assert self._since is not None
-        early = self._loop.time() < self._since + self._limits.wait
-        if early and self._images < self._limits.batch and self._arriving() and not self._closed:
-            self._loop.call_later(0.001, self._gather)  # what arrives may be refused, of which nobody tells
+        """Have answered what has come, or wait a little for what is on its way."""
+        if self._waits_for_more():
+            self._seen = self._images
+            self._loop.call_later(_LOOK, self._gather)  # what arrives may be refused, of which nobody tells
             return
         self._since = None
+        self._usual = self._images
         with self._changed:
-            self._hand_over()
+            if self._working or self._waiting or not self._is_quick():
+                self._hand_over()
+        while batch := self._taken(self._gathering):
+            self._deliver(*self._work(batch))
+
+    def _waits_for_more(self) -> bool:
+        assert self._since is not None
+        if self._closed or self._images >= self._limits.batch:
+            return False
+        if self._loop.time() >= self._since + self._limits.wait:
+            return False
+        return bool(self._arriving()) or self._seen < self._images < self._usual
+
+    def _is_quick(self) -> bool:
+        """Whether what has come can be answered without the thread."""
+        return self._pace * self._images < _QUICK and not any(
+            query.related_images for query, _ in self._gathering
+        )
 
     def _hand_over(self) -> None:
         self._waiting.extend(self._gathering)
@@ -106,39 +152,48 @@ class Batcher:
             self._thread.join()
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            self._work(batch)
+        while self._wait():
+            done = self._work(self._taken(self._waiting))
+            with self._changed:
+                self._working = bool(self._waiting)
+            self._loop.call_soon_threadsafe(self._deliver, *done)
 
-    def _next_batch(self) -> list[tuple[Query, Future]]:
-        """Wait for a batch; an empty one says that all is done."""
+    def _wait(self) -> bool:
+        """Wait until there is something to do; not so when all is done."""
         with self._changed:
-            while not self._waiting:
-                if self._closed:
-                    return []
+            while not self._waiting and not self._closed:
                 self._changed.wait()
-            batch, images = [], 0
-            while self._waiting:
-                size = len(self._waiting[0][0].images)
+            self._working = True
+            return bool(self._waiting)
+
+    def _taken(self, queue: deque[tuple[Query, Future]]) -> list[tuple[Query, Future]]:
+        """Take a batch out of a queue, if there is one."""
+        batch, images = [], 0
+        with self._changed:
+            while queue:
+                size = queue[0][0].size
                 if batch and images + size > self._limits.batch:
                     break
-                batch.append(self._waiting.popleft())
+                batch.append(queue.popleft())
                 images += size
             self._images -= images
-            return batch
+        return batch
 
-    def _work(self, batch: list[tuple[Query, Future]]) -> None:
-        start = time.perf_counter()
-        wanted = [
-            (query, future) for query, future in batch if not future.done()
-        ]  # but of clients that went away
+    def _work(
+        self, batch: list[tuple[Query, Future]]
+    ) -> tuple[Sequence[Future], Sequence[Answer | Exception]]:
+        """Answer a batch, but for clients that went away."""
+        start = self._clock()
+        wanted = [(query, future) for query, future in batch if not future.done()]
         results: Sequence[Answer | Exception]
         try:
             results = self._answer([query for query, _ in wanted])
         except Exception as error:
             results = self._one_by_one(wanted, error)
-        self._metrics.batch(sum(len(query.images) for query, _ in wanted), time.perf_counter() - start)
-        futures = [future for _, future in wanted]
-        self._loop.call_soon_threadsafe(_deliver, futures, results)
+        images, seconds = sum(query.size for query, _ in wanted), self._clock() - start
+        self._pace = seconds / max(images, 1)
+        self._metrics.batch(images, seconds)
+        return [future for _, future in wanted], results
 
     def _one_by_one(self, wanted: list[tuple[Query, Future]], error: Exception) -> list[Answer | Exception]:
         """Answer each alone, so that one that fails does not take others with it."""
@@ -154,12 +209,12 @@ class Batcher:
                 results.append(alone)
         return results
 
-
-def _deliver(futures: Sequence[Future], results: Sequence[Answer | Exception]) -> None:
-    for future, result in zip(futures, results, strict=True):
-        if future.done():  # the client went away
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    @staticmethod
+    def _deliver(futures: Sequence[Future], results: Sequence[Answer | Exception]) -> None:
+        for future, result in zip(futures, results, strict=True):
+            if future.done():  # the client went away
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -148,7 +148,8 @@ class Decoder:
         for result in results:
             if isinstance(result, BadImage):
                 raise result
-        return torch.cat([result for result in results if isinstance(result, Tensor)])
+        images = [result for result in results if isinstance(result, Tensor)]
+        return images[0] if len(images) == 1 else torch.cat(images)
 
     def close(self) -> None:
         """End the threads when they have finished."""

@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
 from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
+from shortlist.serve.shared import SharedStore
 
 __all__ = ["FeedbackDesk", "feedback_routes"]
 
@@ -36,13 +38,17 @@ class FeedbackDesk:
 
     Args:
         folder: Folder of the store.
+        open_store: Function that opens it; one of several processes uses that of its parent.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(
+        self, folder: str | Path, *, open_store: Callable[[Path], FeedbackStore | SharedStore] = FeedbackStore
+    ) -> None:
         self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
+        self._open_store = open_store
 
     @property
-    def store(self) -> FeedbackStore:
+    def store(self) -> FeedbackStore | SharedStore:
         """The store.
 
         Raises:
@@ -51,7 +57,7 @@ class FeedbackDesk:
         with self._lock:
             if self._store is None:
                 try:
-                    self._store = FeedbackStore(self.folder)
+                    self._store = self._open_store(self.folder)
                 except (OSError, ValueError) as error:
                     _LOG.error("the store of feedback cannot be opened: %s", error)
                     raise Refusal(
@@ -112,7 +118,7 @@ def _add_post(router: APIRouter, service: Any) -> None:
         return JSONResponse(content, status_code=201)
 
 
-async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Any:
+async def _recorded(store: FeedbackStore | SharedStore, event: Event, copies: list[bytes]) -> Any:
     try:
         if copies:
             future = await asyncio.to_thread(store.submit, event, copies)

@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 _FIELD_BYTES = 4096
 _HEAD_BYTES = 4096  # of one part
 _NAME = 255  # characters of a file's name that are kept
+_FORM = re.compile(r"multipart/form-data; ?boundary=([A-Za-z0-9_-]+)")  # as most clients write it
 _ORDINARY = re.compile(rb'\s*form-data; ?name="([^"\\]*)"(?:; ?filename="([^"\\]*)")?\s*')
 
 
@@ -45,14 +46,21 @@ async def read_form(request: Request, limits: Limits, held: Held, *, max_files: 
         Refusal: With 400 if it is not well formed, 413 if it is too large, 415 if it is no form, 408 if it
             takes too long, 503 if all requests together hold too much.
     """
-    kind, options = parse_options_header(request.headers.get("content-type"))
-    if kind != b"multipart/form-data":
-        raise Refusal(415, "not_multipart", "The body must be multipart/form-data with a file as 'images'.")
-    boundary = options.get(b"boundary")
-    if not boundary:
-        raise _bad_form("its type has no boundary")
+    boundary = _boundary(request.headers.get("content-type", ""))
     body = await read_body(request, limits, held, most=limits.request_bytes)
     return parse_form(body, boundary, limits, max_files=max_files)
+
+
+def _boundary(kind: str) -> bytes:
+    """Return what parts a form, from the type of its body."""
+    if found := _FORM.fullmatch(kind):
+        return found[1].encode()
+    named, options = parse_options_header(kind)
+    if named != b"multipart/form-data":
+        raise Refusal(415, "not_multipart", "The body must be multipart/form-data with a file as 'images'.")
+    if not options.get(b"boundary"):
+        raise _bad_form("its type has no boundary")
+    return options[b"boundary"]
 
 
 async def read_body(request: Request, limits: Limits, held: Held, *, most: int) -> bytes:

@@ -19,11 +19,12 @@ class Keys:
     Args:
         path: Text file with one key per line, of at least 16 ASCII characters; lines with ``#`` at
             their start are comments. Only hashes of the keys are kept in memory.
+        secret: Signs addresses of images; drawn anew if ``None``.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, *, secret: bytes | None = None) -> None:
         self._hashes: frozenset[bytes] | None = None
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
         if path is None:
             return
         lines = (line.strip() for line in read_text(path, max_bytes=1 << 20).splitlines())

@@ -52,18 +52,18 @@ class Decided:
 
     def listings(self, probabilities: np.ndarray, limit: int) -> list[Listing]:
         """List the classes of each row: those of the set first, then the next best, ``limit`` in all."""
-        sets = self.sets & self.possible
+        sets, rows = self.sets & self.possible, np.arange(len(self.sets))[:, None]
         best_first = np.argsort(-self.order, axis=1, kind="stable")
-        members = np.take_along_axis(sets, best_first, axis=1)
+        members = sets[rows, best_first]
         members_first = np.argsort(~members, axis=1, kind="stable")
         places = np.sort(members_first[:, :limit], axis=1)
-        classes = np.take_along_axis(best_first, places, axis=1)
+        classes = best_first[rows, places]
         listed = zip(
             np.minimum(self.possible.sum(1), limit).tolist(),
             classes.tolist(),
-            np.take_along_axis(probabilities, classes, axis=1).tolist(),
-            np.take_along_axis(members, places, axis=1).tolist(),
-            self._enters_at(classes, places),
+            probabilities[rows, classes].tolist(),
+            members[rows, places].tolist(),
+            self._enters_at(rows, classes, places),
             sets,
             np.where(sets, probabilities, 0.0).sum(1).tolist(),
             strict=True,
@@ -74,16 +74,16 @@ class Decided:
             for number, c, p, i, e, own, mass in listed
         ]
 
-    def _enters_at(self, classes: np.ndarray, places: np.ndarray) -> list[list[EntersAt]]:
+    def _enters_at(self, rows: np.ndarray, classes: np.ndarray, places: np.ndarray) -> list[list[EntersAt]]:
         tops: Sequence[list[int]] = (places + 1).tolist()
         if self.ladder is None or self.values is None:
             return [[EntersAt(top, None, None) for top in row] for row in tops]
-        rows, most = self.ladder.rows, len(self.ladder.pooled)
-        entries = self.ladder.entries_of(np.take_along_axis(self.values, classes, axis=1))
-        coverages = (entries.rank / (rows + 1)).astype(object)
+        known, most = self.ladder.rows, len(self.ladder.pooled)
+        entries = self.ladder.entries_of(self.values[rows, classes])
+        coverages = (entries.rank / (known + 1)).astype(object)
         if self.ladder.weights is not None:
             coverages[:] = None  # with priors none can be asked for
-        sizes = (entries.budget / rows).astype(object)
+        sizes = (entries.budget / known).astype(object)
         sizes[entries.budget >= most] = None  # beyond what the ladder knows
         return [
             list(map(EntersAt, *row)) for row in zip(tops, coverages.tolist(), sizes.tolist(), strict=True)

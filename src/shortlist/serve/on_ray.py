@@ -4,62 +4,14 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from shortlist._checks import check_count
-from shortlist.index import ImageIndex
-from shortlist.model import Model, network_by_name
 from shortlist.serve.app import make_app
 from shortlist.serve.guard import LOOPBACK
-from shortlist.serve.limits import Limits
-from shortlist.serve.service import Service
+from shortlist.serve.source import ServiceSource
 
-__all__ = ["ServiceSource", "serve_on_ray"]
-
-
-@dataclass(frozen=True)
-class ServiceSource:
-    """What a service is made of, as plain values: each replica opens its own.
-
-    Args:
-        model: Folder of a saved model or a run.
-        index: Folder of an index of known images, or ``None``.
-        keys: File with the keys that are allowed, or ``None``.
-        feedback: Folder of the store of people's answers.
-        admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
-        audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
-        limits: Limits of requests, of each replica.
-        device: Device of the network.
-        network: For a model whose network is the user's own code, the function that makes it.
-    """
-
-    model: str
-    index: str | None = None
-    keys: str | None = None
-    feedback: str = "feedback"
-    admin_keys: str | None = None
-    audit: float = 0.0
-    limits: Limits = field(default_factory=Limits)
-    device: str = "cpu"
-    network: str | None = None
-
-    def open(self) -> Service:
-        """Load the model and the index."""
-        own = None if self.network is None else network_by_name(self.model, self.network)
-        model = Model.load(self.model, network=own, device=self.device)
-        known = None if self.index is None else ImageIndex.open(self.index, model=model)
-        return Service(
-            model,
-            source=Path(self.model),
-            index=known,
-            keys=self.keys,
-            feedback=self.feedback,
-            admin_keys=self.admin_keys,
-            audit=self.audit,
-            limits=self.limits,
-        )
+__all__ = ["serve_on_ray"]
 
 
 def serve_on_ray(

@@ -6,6 +6,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from socket import socket
+from typing import Any
+
+import uvicorn
+from PIL import Image
 
 from shortlist.serve.app import make_app
 from shortlist.serve.connection import HEAD_BYTES, connection_class
@@ -13,8 +18,9 @@ from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.service import Service
 
-__all__ = ["Follow", "serve"]
+__all__ = ["LOG_FORMAT", "Follow", "serve"]
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
 
 
@@ -35,6 +41,8 @@ def serve(
     origins: Sequence[str] = (),
     hosts: Sequence[str] = (),
     log_level: str = "info",
+    sockets: Sequence[socket] = (),
+    started: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests that were begun are finished first.
 
@@ -46,12 +54,11 @@ def serve(
         hosts: Names by which the server may be called besides its address. At an address of this machine
             alone, others are refused; elsewhere any name will do if none is given.
         log_level: Level of the log, which has one line for each request.
+        sockets: Bound sockets to listen at, in place of the address.
+        started: Function that is called when the server listens.
     """
-    import uvicorn
-    from PIL import Image
-
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the bound on pixels is ours
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
     allowed = {host.strip("[]").lower(), *LOOPBACK, *(name.lower() for name in hosts)}
     at_home = host.strip("[]") in LOOPBACK
     names = allowed if hosts or at_home else None
@@ -64,13 +71,32 @@ def serve(
         app = Following(follow.version, lambda: served(follow.make()), close=follow.close)
     else:
         app = served(service).app
-    config = uvicorn.Config(
+    config = _config(app, host=host, port=port, log_level=log_level)
+    gc.collect()
+    gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
+    with suppress(KeyboardInterrupt):  # which comes again when all is done
+        _Server(config, started).run(list(sockets) or None)
+
+
+class _Server(uvicorn.Server):
+    """A server that tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = tell
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Listen, then tell."""
+        await super().startup(sockets)
+        self._tell()
+
+
+def _config(app: Any, **where: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
-        host=host,
-        port=port,
+        **where,
         access_log=False,  # it would show keys in addresses
         log_config=None,
-        log_level=log_level,
         server_header=False,
         proxy_headers=False,  # anybody could choose an address for the limit of rate
         http=connection_class(),
@@ -80,7 +106,3 @@ def serve(
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
-    gc.collect()
-    gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
-    with suppress(KeyboardInterrupt):  # which comes again when all is done
-        uvicorn.Server(config).run()

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,7 @@ class Service:
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests.
+        counters: For one of several processes: function that takes its counters and gives those of all.
 
     Raises:
         ValueError: If the model does not say how a picture becomes an input, or what its scores mean.
@@ -68,6 +69,7 @@ class Service:
         admin_keys: str | Path | Keys | None = None,
         audit: float = 0.0,
         limits: Limits | None = None,
+        counters: Callable[[str], Mapping[int, str]] | None = None,
     ) -> None:
         if model.preprocessing is None:
             raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
@@ -80,7 +82,7 @@ class Service:
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
-        self.metrics, self.admission = Metrics(), Admission(self.limits)
+        self.metrics, self.admission = Metrics(counters), Admission(self.limits)
         self.replies = Admission(replace(self.limits, requests=_REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
         self.decoder = Decoder(model, self.limits)
@@ -114,11 +116,13 @@ class Service:
 
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""
+        if not self.keys.needed:
+            address = request.scope["client"]
+            return address[0] if address else "unknown"
         bearer = request.headers.get("authorization", "")
         if bearer[:7].lower() == "bearer ":
             key = key or bearer[7:]
-        named = self.keys.client(key or request.headers.get("x-api-key"))
-        return named or (request.client.host if request.client else "unknown")
+        return self.keys.client(key or request.headers.get("x-api-key")) or "unknown"
 
     @contextmanager
     def entering(self, request: Request, key: str | None = None) -> Iterator[tuple[Held, int | None]]:
@@ -155,9 +159,10 @@ class Service:
         """Answer about one object, of which there are one or more photos."""
         choice = choice or self.choice_of(options, images=len(uploads))
         classes = self.classes_of(options)
-        images = await self.decoder.object([upload.content for upload in uploads])
-        query = Query(images, choice, classes, options.limit, options.related_images)
-        (future,) = self._submit([query], held)
+        with self.batcher.room(len(uploads)):
+            images = await self.decoder.object([upload.content for upload in uploads])
+            query = Query(images, choice, classes, options.limit, options.related_images)
+            (future,) = self._submit([query], held)
         return await future
 
     def _submit(self, queries: Sequence[Query], held: Held) -> list[Future]:
@@ -173,13 +178,14 @@ class Service:
     ) -> list[Answer | BadImage]:
         """Answer about each photo by itself; bad ones do not stop the others."""
         choice, classes = self.choice_of(options, images=1), self.classes_of(options)
-        decoded = await self.decoder.each([upload.content for upload in uploads])
-        queries = [
-            Query(images, choice, classes, options.limit, options.related_images)
-            for images in decoded
-            if not isinstance(images, BadImage)
-        ]
-        answers = iter(self._submit(queries, held))
+        with self.batcher.room(len(uploads)):
+            decoded = await self.decoder.each([upload.content for upload in uploads])
+            queries = [
+                Query(images, choice, classes, options.limit, options.related_images)
+                for images in decoded
+                if not isinstance(images, BadImage)
+            ]
+            answers = iter(self._submit(queries, held))
         return [images if isinstance(images, BadImage) else await next(answers) for images in decoded]
 
     def image_form(self, image: Any) -> dict[str, Any]:
@@ -238,10 +244,12 @@ class Service:
     def start(self) -> None:
         """Start to answer; called in the event loop."""
         self.batcher.start()
+        self.metrics.start()
 
     def close(self) -> None:
         """Answer what waits, and end all threads."""
         self.batcher.close()
+        self.metrics.close()
         self.decoder.close()
         if self._own_feedback:
             self.feedback.close()

@@ -1,5 +1,6 @@
 """A short way to the routes that are called most: the framework's own takes as long as a small network."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from shortlist.serve.refusals import Refusal
 
 __all__ = ["Shortcut", "Shortcuts"]
 
+_LOG = logging.getLogger("shortlist.serve")
 _MANY = 2000  # bytes of options that are not remembered
 
 
@@ -42,6 +44,7 @@ class Shortcuts:
         routes: The routes.
         refused: Function that turns a refusal into an answer.
         invalid: Function that turns bad options into an answer.
+        failed: Function that turns any other error into an answer; the error goes to the log.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Shortcuts:
         routes: Mapping[str, Shortcut],
         refused: Callable[[Request, Exception], Response],
         invalid: Callable[[Request, Exception], Response],
+        failed: Callable[[Request, Exception], Response],
     ) -> None:
-        self._app, self._routes, self._refused, self._invalid = app, routes, refused, invalid
+        self._app, self._routes = app, routes
+        self._refused, self._invalid, self._failed = refused, invalid, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -68,6 +73,9 @@ class Shortcuts:
             response = self._refused(request, error)
         except RequestValidationError as error:
             response = self._invalid(request, error)
+        except Exception as error:
+            _LOG.error("a request failed: %s", type(error).__name__, exc_info=error)
+            response = self._failed(request, error)
         await response(scope, receive, send)
 
 

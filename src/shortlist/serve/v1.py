@@ -1,5 +1,6 @@
 """The routes of ``/v1``."""
 
+import asyncio
 import re
 import time
 from typing import Annotated, Any
@@ -232,4 +233,5 @@ def _add_watching(router: APIRouter, service: Service) -> None:
     async def metrics(request: Request) -> Response:
         """Return counters in the text form of Prometheus."""
         service.client(request)
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+        text = await asyncio.to_thread(service.metrics.of_all)  # which may ask another process
+        return Response(text, media_type=CONTENT_TYPE)

@@ -1,0 +1,243 @@
+"""Several processes behind one address: a parent that binds it, starts them, and replaces those that die."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from shortlist._checks import check_count
+from shortlist._messages import one_line
+from shortlist.releases import is_releases
+from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.server import LOG_FORMAT, serve
+from shortlist.serve.shared import Shared, SharedCounters, SharedStore
+from shortlist.serve.source import ServiceSource
+
+__all__ = ["serve_by_processes"]
+
+_LOG = logging.getLogger("shortlist.serve")
+_DEATHS, _WITHIN = 5, 60.0  # so many deaths in so many seconds end the server
+_END_SECONDS = 60.0  # for the requests that were begun; each process has its own, shorter, bound
+
+
+def serve_by_processes(
+    source: ServiceSource,
+    *,
+    processes: int,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    log_level: str = "info",
+    **where: Any,
+) -> None:
+    """Serve until SIGINT or SIGTERM; requests that were begun are finished first.
+
+    Args:
+        source: What each process opens for itself.
+        processes: Number of processes.
+        host: Address to listen at.
+        port: Port to listen at.
+        log_level: Level of the log.
+        where: More options of :func:`~shortlist.serve.server.serve`, for each process.
+
+    Raises:
+        ValueError: If a process cannot start, or processes die again and again.
+        OSError: If the address is in use.
+    """
+    check_count("processes", processes)
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
+    where = {**where, "host": host, "port": port, "log_level": log_level}
+    sockets = _bound(host, port, processes)
+    shared = Shared(source.feedback)
+    with _told_to_end() as told:
+        crew = _Crew(source, where, sockets, shared)
+        try:
+            crew.work(told)
+        finally:
+            for listening in sockets:  # else those who come now would wait for nobody
+                listening.close()
+            crew.end()
+            shared.close()
+
+
+def _bound(host: str, port: int, number: int) -> list[socket.socket]:
+    """Bind a socket for each process to one address; they listen when the processes do.
+
+    Linux spreads connections over them. The parent holds them too: what a process that dies did not accept
+    waits for the next one. Elsewhere all have the same socket.
+    """
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    first = _bind(family, host, port)  # alone: another server at this address is noticed
+    if sys.platform != "linux":
+        return [first, *(first.dup() for _ in range(number - 1))]
+    port = first.getsockname()[1]
+    first.close()
+    return [_bind(family, host, port, socket.SO_REUSEPORT) for _ in range(number)]
+
+
+def _bind(family: int, host: str, port: int, *options: int) -> socket.socket:
+    made = socket.socket(family)
+    for option in (socket.SO_REUSEADDR, *options):
+        made.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise OSError(f"{host}:{port} cannot be listened at: {error.strerror}") from None
+    return made
+
+
+@contextmanager
+def _told_to_end() -> Iterator[int]:
+    """Give a file that can be read from when SIGINT or SIGTERM came."""
+    reader, writer = os.pipe()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: os.write(writer, b".")) for number in signals}
+    try:
+        yield reader
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+@dataclass
+class _Child:
+    process: BaseProcess
+    pipe: Connection  # by which it tells that it serves; it ends when the process does
+    serves: bool = False
+
+
+class _Crew:
+    """The processes, by their numbers from 0."""
+
+    def __init__(
+        self,
+        source: ServiceSource,
+        where: Mapping[str, Any],
+        sockets: Sequence[socket.socket],
+        shared: Shared,
+    ) -> None:
+        self._source, self._where, self._sockets, self._shared = source, where, sockets, shared
+        self._address = shared.start()
+        self._children: dict[int, _Child] = {}
+        self._deaths: deque[float] = deque(maxlen=_DEATHS)
+        self._version: str | None = None  # of the model that all serve, unless they follow releases
+
+    def work(self, told: int) -> None:
+        """Start the processes, and replace those that die, until told to end."""
+        for number in range(len(self._sockets)):
+            self._start(number)
+        while True:
+            pipes = {child.pipe: number for number, child in self._children.items()}
+            heard = wait([told, *pipes])
+            if told in heard:
+                return
+            for pipe, number in pipes.items():
+                if pipe in heard:
+                    self._hear(number)
+
+    def _start(self, number: int) -> None:
+        context = multiprocessing.get_context("spawn")  # a copy of a process with threads may hang
+        own, its = context.Pipe()
+        parts = (number, len(self._sockets), self._source, self._where, self._sockets[number], self._address)
+        process = context.Process(target=_serve_one, args=(*parts, its), name=f"shortlist {number}")
+        process.start()
+        its.close()
+        self._children[number] = _Child(process, own)
+
+    def _hear(self, number: int) -> None:
+        child = self._children[number]
+        try:
+            found = child.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._replace(number, child)
+            return
+        if "error" in found:
+            raise ValueError(found["error"])
+        child.serves = True
+        for note in found["notes"]:
+            warnings.warn(note, stacklevel=1)
+        self._version = self._version or found["version"]
+        if found["version"] != self._version and not is_releases(self._source.model):
+            raise ValueError(
+                f"{self._source.model} was changed: one process has {found['version']}, the others "
+                f"{self._version}; start the server anew"
+            )
+
+    def _replace(self, number: int, child: _Child) -> None:
+        """Start a process anew, unless that is of no use."""
+        child.process.join()
+        child.pipe.close()
+        code, now = child.process.exitcode, time.monotonic()
+        if not child.serves:
+            raise ValueError(f"a process ended with code {code} before it could serve")
+        self._deaths.append(now)
+        if len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN:
+            raise ValueError(
+                f"processes died {_DEATHS} times within {_WITHIN:g} s, the last one with code {code}"
+            )
+        _LOG.error("process %d ended with code %s: another one is started", child.process.pid, code)
+        self._shared.forget(number)
+        self._start(number)
+
+    def end(self) -> None:
+        """Have all processes finish what they began, and end."""
+        for child in self._children.values():
+            child.process.terminate()
+        until = time.monotonic() + _END_SECONDS
+        for child in self._children.values():
+            child.process.join(max(0.0, until - time.monotonic()))
+            if child.process.is_alive():
+                _LOG.error("process %d does not end: it is killed", child.process.pid)
+                child.process.kill()
+                child.process.join()
+
+
+def _serve_one(
+    number: int,
+    processes: int,
+    source: ServiceSource,
+    where: Mapping[str, Any],
+    listening: socket.socket,
+    address: Any,
+    pipe: Connection,
+) -> None:
+    """Serve in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which sends it to all; the parent tells
+    torch.set_num_threads(max(1, torch.get_num_threads() // processes))
+    try:
+        with warnings.catch_warnings(record=True) as caught:  # for the parent to tell once
+            warnings.simplefilter("always")
+            desk = FeedbackDesk(source.feedback, open_store=partial(SharedStore, address=address))
+            follow = source.follow(desk, counters=SharedCounters(number, address))
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        pipe.send({"error": f"{kind}{one_line(error)}"})
+        return
+    notes = sorted({one_line(one.message) for one in caught if issubclass(one.category, UserWarning)})
+    ready = {"version": follow.version(), "notes": notes}
+    threading.Thread(target=_end_with_parent, args=(pipe,), name="parent", daemon=True).start()
+    serve(follow, **where, sockets=[listening], started=lambda: pipe.send(ready))
+
+
+def _end_with_parent(pipe: Connection) -> None:
+    """End this process as by SIGTERM when its parent is gone: nobody else would."""
+    wait([pipe])
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,147 @@
+"""What the processes of one server share: the store of people's answers and their counters.
+
+The parent keeps both, and writes the answers: a store has one writer. The others ask it over a socket of this
+machine that only processes with the parent's key can use.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import Any
+
+from shortlist.feedback import Event, FeedbackError, FeedbackStore
+from shortlist.feedback.store import Erased, Kept
+
+__all__ = ["Shared", "SharedCounters", "SharedStore"]
+
+_AT_ONCE = 8  # answers of one process that are on their way to the parent; they are committed together
+
+
+class Shared:
+    """What the parent keeps.
+
+    Args:
+        folder: Folder of the store, which is opened, or made, when it is first needed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder, self._store, self._lock = Path(folder), None, threading.Lock()
+        self._counters: dict[int, str] = {}
+
+    def start(self) -> Any:
+        """Let other processes ask, and return the address for them."""
+
+        class Manager(BaseManager):
+            """Gives this object, and no other, to those who have the key of this process: its children."""
+
+        Manager.register("shared", callable=lambda: self)
+        server = Manager().get_server()
+        threading.Thread(target=server.serve_forever, name="shared", daemon=True).start()
+        return server.address
+
+    def _opened(self) -> FeedbackStore:
+        with self._lock:
+            if self._store is None:
+                self._store = FeedbackStore(self._folder)
+            return self._store
+
+    def secret(self) -> bytes:
+        """Return what signs receipts; the store is there from now on."""
+        return self._opened().secret
+
+    def add(self, event: Event, copies: Sequence[bytes]) -> Kept:
+        """Record an event, and return when it is on disk."""
+        return self._opened().add(event, copies)
+
+    def erase_person(self, person: str) -> Erased:
+        """Delete all that is known of a person."""
+        return self._opened().erase_person(person)
+
+    def erase_image(self, image: str) -> Erased:
+        """Delete all that is known of a photo."""
+        return self._opened().erase_image(image)
+
+    def exchange_counters(self, number: int, text: str) -> dict[int, str]:
+        """Take the counters of one process, and return those of all as they were when last told."""
+        self._counters[number] = text
+        return dict(self._counters)
+
+    def forget(self, number: int) -> None:
+        """Drop the counters of a process that is gone."""
+        self._counters.pop(number, None)
+
+    def close(self) -> None:
+        """Write what waits, and close the store; when all other processes have ended."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+
+
+class _Manager(BaseManager):
+    """Knows what to ask for."""
+
+
+_Manager.register("shared")
+
+
+class _Asking:
+    """A way to the parent, for any thread."""
+
+    def __init__(self, address: Any) -> None:
+        manager: Any = _Manager(address)
+        manager.connect()
+        self._shared = manager.shared()
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._shared, name)(*arguments)
+        except EOFError:
+            raise FeedbackError("the process that writes people's answers is gone") from None
+
+
+class SharedStore:
+    """The store of the parent, as one of the other processes uses it; see ``FeedbackStore``.
+
+    Args:
+        folder: Folder of the store, which others can read.
+        address: Address of the parent.
+    """
+
+    def __init__(self, folder: str | Path, address: Any) -> None:
+        self.folder, self._ask = Path(folder), _Asking(address)
+        self.secret: bytes = self._ask("secret")
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feedback")
+
+    def submit(self, event: Event, copies: Sequence[bytes] = ()) -> "Future[Kept]":
+        """Record an event; the future is done when it is on disk."""
+        return self._pool.submit(self._ask, "add", event, list(copies))
+
+    def erase_person(self, person: str) -> Erased:
+        """Delete all that is known of a person."""
+        return self._ask("erase_person", person)
+
+    def erase_image(self, image: str) -> Erased:
+        """Delete all that is known of a photo."""
+        return self._ask("erase_image", image)
+
+    def close(self) -> None:
+        """Wait for what is on its way."""
+        self._pool.shutdown()
+
+
+class SharedCounters:
+    """The counters of all processes, as one of them tells its own.
+
+    Args:
+        number: Number of this process.
+        address: Address of the parent.
+    """
+
+    def __init__(self, number: int, address: Any) -> None:
+        self._number, self._ask = number, _Asking(address)
+
+    def __call__(self, text: str) -> Mapping[int, str]:
+        """Tell the counters of this process, and return those of all."""
+        return self._ask("exchange_counters", self._number, text)

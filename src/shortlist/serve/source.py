@@ -1,0 +1,90 @@
+"""What a server is made of, as plain values: they can be sent to another process, which opens its own."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shortlist.index import ImageIndex
+from shortlist.model import Model, network_by_name
+from shortlist.releases import Releases, is_releases
+from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.keys import Keys
+from shortlist.serve.limits import Limits
+from shortlist.serve.server import Follow
+from shortlist.serve.service import Service
+
+__all__ = ["ServiceSource"]
+
+
+@dataclass(frozen=True)
+class ServiceSource:
+    """What a service is made of.
+
+    Args:
+        model: Folder of a saved model or a run; or of releases, which only :meth:`follow` takes.
+        index: Folder of an index of known images; by default ``index`` in that of the model, if it is there.
+        keys: File with the keys that are allowed, or ``None``.
+        feedback: Folder of the store of people's answers.
+        admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
+        audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
+        limits: Limits of requests, of each process.
+        device: Device of the network.
+        network: For a model whose network is the user's own code, the function that makes it.
+        secret: Signs addresses of images: what one process gives out, the others know.
+    """
+
+    model: str
+    index: str | None = None
+    keys: str | None = None
+    feedback: str = "feedback"
+    admin_keys: str | None = None
+    audit: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+    device: str = "cpu"
+    network: str | None = None
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def open(self) -> Service:
+        """Load the model and the index, with a store of answers of its own."""
+        return self._opened(Path(self.model), self.index, feedback=self.feedback, **self._keys())
+
+    def follow(
+        self, desk: FeedbackDesk, *, counters: Callable[[str], Mapping[int, str]] | None = None
+    ) -> Follow:
+        """Load the model, or the current one of the releases, which are followed from then on.
+
+        Args:
+            desk: Store of people's answers, which is closed at the end.
+            counters: What several processes share; see :class:`~shortlist.serve.service.Service`.
+        """
+        shared = {"feedback": desk, "counters": counters, **self._keys()}
+        if not is_releases(self.model):
+            made = self._opened(Path(self.model), self.index, **shared)
+            return Follow(lambda: made.version, lambda: made, desk.close)
+        place = Releases(self.model)
+
+        def make() -> Service:
+            current = place.current()
+            if current is None:
+                raise ValueError(f"{place.folder} has no current release")
+            own = current.index if current.index and Path(current.index).is_dir() else None
+            return self._opened(place.model_path(current), self.index or own, **shared)
+
+        def version() -> str:
+            current = place.current()
+            return "" if current is None else f"{current.number} ({current.version})"
+
+        return Follow(version, make, desk.close)
+
+    def _keys(self) -> dict[str, Any]:
+        return {"keys": Keys(self.keys, secret=self.secret), "admin_keys": Keys(self.admin_keys)}
+
+    def _opened(self, folder: Path, index: str | None, **parts: Any) -> Service:
+        own = None if self.network is None else network_by_name(folder, self.network)
+        model = Model.load(folder, network=own, device=self.device)
+        if index is None and (folder / "index").is_dir():
+            index = str(folder / "index")
+        known = None if index is None else ImageIndex.open(index, model=model)
+        return Service(model, source=folder, index=known, audit=self.audit, limits=self.limits, **parts)

@@ -1,0 +1,205 @@
+"""``shortlist serve --processes``: several processes behind one address, watched by their parent."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shortlist.feedback.doctor import examine_store
+from shortlist.feedback.store import read_events
+from shortlist.releases import Releases
+from tests.serve.parts import files, png
+from tests.serve.test_process import Server, begun
+from tests.serve.test_process import folder as folder
+
+pytestmark = pytest.mark.slow
+TWO = ("--processes", "2")
+
+
+def wait_until(is_so, seconds: float = 180) -> None:
+    stop = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < stop
+        time.sleep(0.1)
+
+
+def serving(server: Server) -> set[str]:
+    """The numbers of the processes that tell their counters."""
+    try:
+        return set(re.findall(r'process="(\d+)"', httpx.get(f"{server.address}/metrics").text))
+    except httpx.TransportError:
+        return set()
+
+
+def children(server: Server) -> list[int]:
+    """The processes that serve: all below the parent but the one that cleans up after it."""
+    pid = server.process.pid
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [one for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+@pytest.fixture
+def start(folder, tmp_path):
+    started = []
+
+    def begin(model: Path = folder, **options) -> Server:
+        started.append(Server(model, tmp_path, *TWO, **options))
+        wait_until(lambda: serving(started[-1]) == {"0", "1"})
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.process.terminate()
+        server.process.wait(120)
+
+
+def test_both_answer_and_people_s_answers_are_in_one_store(start, tmp_path):
+    server = start()
+    post, ids = httpx.post, []
+
+    def ask(number: int) -> tuple[list, bool]:
+        """Ask and answer over new connections, which go to one process or the other."""
+        got = post(f"{server.address}/v1/identify?receipt=true", files=files(png(1)), timeout=60).json()
+        said = {"verb": "none_of_these", "receipt": got["receipt"], "id": f"r{number}", "person": "p"}
+        kept = post(f"{server.address}/v1/feedback", json=said, timeout=60)
+        assert kept.status_code == 201, kept.text
+        ids.append(kept.json()["number"])
+        return got["candidates"], kept.json()["new"]
+
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(ask, range(60)))
+    assert all(candidates == answers[0][0] and new for candidates, new in answers)
+    assert sorted(ids) == list(range(1, 61)) and len(list(read_events(tmp_path / "feedback"))) == 60
+    again = {"verb": "do_not_know", "images": ["0" * 64], "id": "r7"}
+    statuses = {post(f"{server.address}/v1/feedback", json=again).status_code for _ in range(8)}
+    assert statuses == {409}  # whichever process is asked
+    assert httpx.get(f"{server.address}/v1/feedback/stats").json()["events"] == 60
+
+    def counted() -> dict[str, int]:
+        line = r'shortlist_requests_total{process="(\d)",route="/v1/identify",status="200"} (\d+)'
+        return {one: int(n) for one, n in re.findall(line, httpx.get(f"{server.address}/metrics").text)}
+
+    wait_until(lambda: sum(counted().values()) == 60)
+    assert set(counted()) == {"0", "1"}  # the odds that one gets all are 2 to 2 ** 60
+    server.process.terminate()
+    assert server.process.wait(120) == 0
+    assert examine_store(tmp_path / "feedback") == [] and "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_begun_is_answered_at_the_end(start, number):
+    server = start()
+    part = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
+    body = part + png(1) + b"\r\n--b--\r\n"
+    connections = [begun(server.port, body) for _ in range(40)]
+
+    def under_way() -> int:
+        text = httpx.get(f"{server.address}/metrics").text
+        return sum(map(int, re.findall(r'requests_under_way{process="\d"} (\d+)', text)))
+
+    wait_until(lambda: under_way() == 40)
+    server.process.send_signal(number)
+    time.sleep(0.5)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.address}/health")  # nobody new is let in
+    for connection in connections:
+        connection.sendall(body[40:])
+    for connection in connections:
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"}")
+        connection.close()
+    assert server.process.wait(120) == 0
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_process_that_dies_is_replaced_but_not_for_ever(start):
+    # five deaths, however long they take on a busy machine
+    always = "import shortlist.serve.processes as p; p._WITHIN = 1e6; from shortlist.cli import main; main()"
+    server = start(program=("-c", always))
+    for death in range(4):
+        before = children(server)
+        os.kill(before[death % 2], signal.SIGKILL)
+        wait_until(lambda before=before: len(children(server)) == 2 and children(server) != before)
+        wait_until(lambda: serving(server) == {"0", "1"})
+        assert httpx.post(f"{server.address}/v1/identify", files=files(png(1))).status_code == 200
+    os.kill(children(server)[0], signal.SIGKILL)
+    assert server.process.wait(120) == 2
+    log = server.log.read_text()
+    assert log.count("ended with code -9: another one is started") == 4
+    assert "shortlist: processes died 5 times within 1e+06 s, the last one with code -9" in log
+
+
+def test_processes_end_with_their_parent(start):
+    server = start()
+    own = children(server)
+    assert len(own) == 2
+    server.process.kill()
+    server.process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{one}").exists() for one in own))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.address}/health")
+
+
+def test_a_model_that_was_changed_is_not_served_beside_the_first(folder, start, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    server = start(own)
+    description = own / "model.json"
+    description.write_text(description.read_text() + "\n")
+    os.kill(children(server)[0], signal.SIGKILL)
+    assert server.process.wait(120) == 2
+    assert f"{own}" in server.log.read_text().splitlines()[-1]
+
+
+def test_both_follow_a_release(folder, start, tmp_path):
+    place = Releases(tmp_path / "releases")
+    first = place.add(folder, who="ann")
+    server = start(tmp_path / "releases")
+
+    def versions() -> set[str]:
+        return {httpx.get(f"{server.address}/v1/model").json()["version"] for _ in range(20)}
+
+    assert versions() == {first.version}
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    change_about(other)
+    second = place.add(other, who="ann")
+    assert second.version != first.version
+    wait_until(lambda: versions() == {second.version})
+
+
+def change_about(model: Path) -> None:
+    """Save a model again under another name."""
+    from shortlist import Model
+
+    found = Model.load(model)
+    found.about["name"] = "other"
+    shutil.rmtree(model)
+    found.save(model)
+
+
+def test_what_cannot_start_is_told_in_a_line(folder, tmp_path):
+    def said(*options: str) -> str:
+        command = [sys.executable, "-m", "shortlist", "serve", *options, *TWO]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        return done.stderr.splitlines()[-1]
+
+    assert "is not a folder with a saved model" in said(str(tmp_path), "--port", "0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"127.0.0.1:{port} cannot be listened at" in said(str(folder), "--port", port)
+    assert "--processes is for --engine local" in said(str(folder), "--engine", "ray")
