@@ -10,6 +10,7 @@ the medians.
 import argparse
 import ctypes
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -47,8 +48,11 @@ LOSSES = {
 }
 
 
-def make(name: str, epochs: int, *, k: int | None = None) -> Recipe:
-    """Make the demonstration's recipe with a loss, for lists of k if the loss has a k and it is given."""
+def make(name: str, epochs: int, *, k: int | None = None, settings: Sequence[str] = ()) -> Recipe:
+    """Make the demonstration's recipe with a loss, for lists of k if the loss has a k and it is given.
+
+    ``settings`` change it further, as ``shortlist train --set`` does.
+    """
     loss = [f"loss={name.split(',')[0]}", *LOSSES[name]]
     if k is not None and name == "ranked_topk":
         half = [0.5, *[0.0] * (k - 2), 0.5] if k > 1 else [1.0]
@@ -56,7 +60,8 @@ def make(name: str, epochs: int, *, k: int | None = None) -> Recipe:
     elif k is not None:
         loss.append(f"loss.k={k}")
     # small steps: all losses stay where they start, none diverges with the demonstration's learning rate
-    return make_recipe(BASE, [*loss, f"epochs={epochs}", f"validate_every={epochs}", "optimizer.lr=0.01"])
+    base = [f"epochs={epochs}", f"validate_every={epochs}", "optimizer.lr=0.01"]
+    return make_recipe(BASE, [*loss, *base, *settings])
 
 
 class EverySecond(SetClassifier):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from papers.figures._lists import check_integers, check_names
+from papers.figures._lists import check_integers, check_names, check_numbers
 from papers.figures._loss_cases import make_loss, options_for, takes_k
 from papers.figures._simplex import draw_bar, draw_key, draw_levels, rescale, simplex_grid
 from shortlist._checks import check_count, check_number
@@ -24,7 +24,7 @@ NAMES = (_ERROR, _CE, *LOSSES)
 _COLUMNS = 6
 # where the defaults would show little on three classes, or something must be chosen
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "noised_topk": {"noise_std": 0.3, "num_samples": None},
+    "noised_topk": {"num_samples": None},
     "imbalanced_noised_topk": {"noise_std": 0.1, "num_samples": None},
     "ranked_topk": {"top1": "sort", "steepness": 10.0},
     "two_parameter_margin": {"tau_true": 1.0, "tau_others": 0.5},
@@ -45,6 +45,8 @@ def measure(
     resolution: int = 60,
     losses: str | Sequence[str] | None = None,
     scale: float = 2.0,
+    temperature: float | Sequence[float] = (0.1, 1.0),
+    noise_std: float | Sequence[float] = (0.3, 1.0),
     class_counts: Sequence[int] = (10, 100, 1000),
     progress: Progress | None = None,
 ) -> Numbers:
@@ -58,11 +60,13 @@ def measure(
         resolution: Steps along an edge of the triangle.
         losses: Names of :data:`shortlist.losses.LOSSES`, ``cross_entropy`` or ``topk_error``; ``None``: all.
         scale: Sum of the scores.
+        temperature: Temperatures of the smooth top-k loss, a panel each.
+        noise_std: Amounts of noise of the noised top-k loss, a panel each.
         class_counts: Training counts of the true class, of a and of b.
         progress: Called after each loss.
 
     Returns:
-        ``panels``, one for each loss and k (or for each loss that has none), with the options, the loss's
+        ``panels``, one for each loss, k (if it has one), temperature and noise, with the options, the loss's
         values rescaled to [0, 1], and the ``low`` and ``high`` that they were rescaled from.
     """
     ks = check_integers("k", k, below=3)
@@ -72,11 +76,20 @@ def measure(
     if not isinstance(class_counts, Sequence) or len(class_counts) != 3:
         raise ValueError(f"class_counts must have three entries, got {class_counts!r}")
     counts = torch.tensor([check_number("class_counts", count, above=0.0) for count in class_counts])
-    cases = [(name, guesses) for name in names for guesses in (ks if _depends(name) else [None])]
+    swept = {
+        "smooth_topk": [{"temperature": one} for one in check_numbers("temperature", temperature, above=0.0)],
+        "noised_topk": [{"noise_std": one} for one in check_numbers("noise_std", noise_std, above=0.0)],
+    }
+    cases = [
+        (name, guesses, own)
+        for name in names
+        for guesses in (ks if _depends(name) else [None])
+        for own in swept.get(name, [{}])
+    ]
     grid = simplex_grid(resolution, total=scale)
     panels = []
-    for done, (name, guesses) in enumerate(cases):
-        panels.append(_panel(name, guesses, grid, scale, counts.double()))
+    for done, (name, guesses, own) in enumerate(cases):
+        panels.append(_panel(name, guesses, own, grid, scale, counts.double()))
         if progress is not None:
             progress("losses", done + 1, len(cases))
     return {
@@ -90,10 +103,12 @@ def measure(
     }
 
 
-def _panel(name: str, k: int | None, grid: Tensor, scale: float, counts: Tensor) -> dict[str, Any]:
+def _panel(
+    name: str, k: int | None, own: dict[str, float], grid: Tensor, scale: float, counts: Tensor
+) -> dict[str, Any]:
     """Compute a loss at all points of the grid; losses of cosines see points that add up to 1."""
     cosine = "cosine_scores" in getattr(LOSSES.get(name), "needs", ())
-    options = _options(name, k or 1)
+    options = _options(name, k or 1) | own
     values = _evaluate(name, grid / scale if cosine else grid, options, counts).tolist()
     return {
         "loss": name,
@@ -172,7 +187,12 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _heading(panel: dict[str, Any]) -> str:
-    detail = {"noised_topk": "noise_std", "imbalanced_noised_topk": "noise_std"}.get(panel["loss"])
+    details = {
+        "noised_topk": "noise_std",
+        "imbalanced_noised_topk": "noise_std",
+        "smooth_topk": "temperature",
+    }
+    detail = details.get(panel["loss"])
     return panel["loss"] if detail is None else f"{panel['loss']}\n{detail} {panel['options'][detail]:g}"
 
 

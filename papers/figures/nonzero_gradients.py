@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from papers.figures._first_epoch import first_epoch_counts, first_epoch_recipe
 from papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
 from papers.figures._lists import check_integers, check_numbers, check_seed
 from shortlist._checks import check_count, check_k, check_number
@@ -28,6 +29,7 @@ _AMOUNTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # sizes that count as zero: ten tenths less one are not quite 0; the error of the exact mode
 _ROUNDING, _INTEGRATION = 1e-6, 1e-4
 _MARKS = "osD^vP"
+_TRAINED_CLASSES = 150  # of the demonstration
 
 
 def measure(
@@ -38,6 +40,7 @@ def measure(
     num_classes: int = 100,
     num_rows: int = 500,
     score_std: float = 1.0,
+    first_epoch: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Numbers:
@@ -52,6 +55,8 @@ def measure(
         num_classes: Scores in a row.
         num_rows: Rows over which the mean is taken.
         score_std: Standard deviation of the scores.
+        first_epoch: Whether to count in the first epoch of a training of the demonstration's network too, for
+            each amount of noise and number of draws; it has 150 classes and 6,000 rows.
         seed: Seed of scores, targets and draws.
         progress: Called after each amount of noise.
 
@@ -60,6 +65,7 @@ def measure(
         not zero, against ``noise_std``. ``references``: the same for losses without noise. A row whose loss
         is 0 counts with 0 entries; ``share_at_work`` is the share of the others. Entries of up to
         ``threshold`` count as zero: for draws, those of rounding; for the expectation, those below its error.
+        ``first_epoch``: lines of the training, if asked for.
     """
     amounts, draws = check_numbers("noise_std", noise_std, above=0.0), check_integers("num_draws", num_draws)
     for name, value in {"num_classes": num_classes, "num_rows": num_rows}.items():
@@ -83,10 +89,30 @@ def measure(
     about = {"noise_std": amounts, "k": k, "num_classes": num_classes, "num_rows": num_rows}
     about |= {"score_std": score_std, "seed": seed}
     about |= {"threshold": _ROUNDING, "threshold_of_expectation": _INTEGRATION}
+    trained = _first_epoch(amounts, draws, k, seed, progress) if first_epoch else []
     return about | {
         "lines": [{"num_draws": count, **_columns(line)} for count, line in lines.items()],
         "references": _references(scores, target, k),
+        "first_epoch": trained,
     }
+
+
+def _first_epoch(
+    amounts: Sequence[float], draws: Sequence[int], k: int, seed: int, progress: Progress | None
+) -> list[Numbers]:
+    """Count the entries of each row while a network learns, the mean over all rows of the first epoch."""
+    check_k(k, _TRAINED_CLASSES)
+    lines = []
+    for number, count in enumerate(draws):
+        line = []
+        for done, amount in enumerate(amounts):
+            recipe = first_epoch_recipe(k, amount, count, seed)
+            found = first_epoch_counts(recipe, lambda gradient: (gradient.abs() > _ROUNDING).sum(1))
+            line.append(float(found.double().mean()))
+            if progress is not None:
+                progress("trainings", number * len(amounts) + done + 1, len(draws) * len(amounts))
+        lines.append({"num_draws": count, "nonzero": line})
+    return lines
 
 
 def _references(scores: Tensor, target: Tensor, k: int) -> dict[str, dict[str, float]]:
@@ -130,6 +156,9 @@ def draw(numbers: Numbers) -> "Figure":
         axes.plot(amounts, line["nonzero"], color=color, marker=mark, markersize=3.5, label=label)
         end = (amounts[-1], line["nonzero"][-1])
         axes.annotate(label, end, (7, 0), textcoords="offset points", va="center", fontsize=8, color=color)
+        for trained in (one for one in numbers["first_epoch"] if one["num_draws"] == count):
+            axes.plot(amounts, trained["nonzero"], color=color, marker=mark, markersize=3.5, linestyle=":",
+                      markerfacecolor="white", label=f"{label}, first epoch")  # fmt: skip
     levels: dict[float, list[str]] = {}
     for name, found in numbers["references"].items():
         levels.setdefault(round(found["nonzero"], 1), []).append(name)

@@ -24,6 +24,7 @@ from papers.figures._simplex import rescale, simplex_grid
 from shortlist.demo.run import BASE
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import comparator_layers
+from shortlist.recipes.recipe import make_recipe
 
 NAMES = (
     "level_sets",
@@ -63,13 +64,13 @@ def priors() -> list[float]:
     return [count / sum(COUNTS) for count in COUNTS]
 
 
-def smooth_loss(s, k: int) -> float:
+def smooth_loss(s, k: int, temperature: float = 1.0) -> float:
     def part(sets, margin):
-        return sum(math.exp(margin(a) + sum(s[j] for j in a) / k) for a in sets)
+        return sum(math.exp((margin(a) + sum(s[j] for j in a) / k) / temperature) for a in sets)
 
     sets = list(itertools.combinations(range(3), k))
     whole = part(sets, lambda a: float(0 not in a))
-    return math.log(whole) - math.log(part([a for a in sets if 0 in a], lambda a: 0.0))
+    return temperature * (math.log(whole) - math.log(part([a for a in sets if 0 in a], lambda a: 0.0)))
 
 
 def average_loss(s, k: int) -> float:
@@ -164,7 +165,8 @@ def test_level_sets_against_the_formulas(levels, loss):
     found = [panel for panel in levels["panels"] if panel["loss"] == loss]
     assert found
     for panel in found:
-        values = [ORACLES[loss](s, panel["k"] or 1) for s in levels["points"]]
+        own = [panel["options"]["temperature"]] if loss == "smooth_topk" else []
+        values = [ORACLES[loss](s, panel["k"] or 1, *own) for s in levels["points"]]
         assert panel["low"] == pytest.approx(min(values), abs=1e-5)
         assert panel["high"] == pytest.approx(max(values), abs=1e-5)
         assert panel["values"] == pytest.approx(rescale(values), abs=1e-5)
@@ -187,11 +189,14 @@ def expected_kth(scores, k: int, std: float) -> float:
 
 def test_level_sets_of_the_noised_losses_against_integrals(levels):
     points = levels["points"]
-    for loss, std, margin, factor, total in (
-        ("noised_topk", 0.3, 1.0, 1.0, 2.0),
-        ("imbalanced_noised_topk", 0.1, 0.2, 50.0, 1.0),
+    for loss, amounts, margin, factor, total in (
+        ("noised_topk", (0.3, 1.0), 1.0, 1.0, 2.0),
+        ("imbalanced_noised_topk", (0.1,), 0.2, 50.0, 1.0),
     ):
-        for panel in (p for p in levels["panels"] if p["loss"] == loss):
+        found = [p for p in levels["panels"] if p["loss"] == loss]
+        assert [p["options"]["noise_std"] for p in found] == [*amounts, *amounts]
+        for panel in found:
+            std = panel["options"]["noise_std"]
             assert panel["scores_sum"] == total
             span = panel["high"] - panel["low"]
             for index in (0, 5, 9, 14, 23):
@@ -216,6 +221,18 @@ def test_ranked_level_sets_against_the_network_of_three_wires(levels):
         weights = larger(top, s[1], weights, eye[1])[1]
         values.append(-math.log(weights[0] * (1 - 2e-7) + 1e-7))
     assert panel["values"] == pytest.approx(rescale(values), abs=1e-5)
+
+
+def test_temperatures_and_noise_have_a_panel_each():
+    numbers = level_sets.measure(
+        k=2, losses=["smooth_topk", "noised_topk"], temperature=[0.1, 1, 3], noise_std=0.5, resolution=3
+    )
+    found = [
+        (p["loss"], p["options"].get("temperature", p["options"].get("noise_std"))) for p in numbers["panels"]
+    ]
+    assert found == [("smooth_topk", 0.1), ("smooth_topk", 1), ("smooth_topk", 3), ("noised_topk", 0.5)]
+    titles = [axes.get_title() for axes in redrawn("level_sets", numbers).axes]
+    assert titles[:2] == ["smooth_topk\ntemperature 0.1", "smooth_topk\ntemperature 1"]
 
 
 def test_level_sets_are_all_drawn(levels):
@@ -337,6 +354,47 @@ def test_nonzero_gradients_are_drawn():
     assert all(name in words for name in numbers["references"])
 
 
+@pytest.mark.slow
+def test_nonzero_gradients_of_a_real_first_epoch(monkeypatch):
+    """Every batch again: the scores that the network gave, the draws of the loss, and the rule in a loop."""
+    seen = []
+    original = nonzero_gradients.first_epoch_counts
+
+    def watched(recipe, count):
+        small = recipe.model_copy(
+            update={"data": make_recipe({"data": {"name": "gaussian_genera", "num_rows": 200}}).data}
+        )
+        small = small.model_copy(update={"model": make_recipe({"model": {"name": "linear"}}).model})
+
+        def keep(gradient):
+            seen.append(gradient)
+            return count(gradient)
+
+        return original(small, keep)
+
+    monkeypatch.setattr(nonzero_gradients, "first_epoch_counts", watched)
+    told = []
+    numbers = nonzero_gradients.measure(
+        noise_std=[1e-6, 1.0], num_draws=[1, 3], num_rows=5, num_classes=20, first_epoch=True,
+        progress=lambda *words: told.append(words),
+    )  # fmt: skip
+    rows = torch.cat(seen).tolist()
+    per_training = len(rows) // 4
+    for number, line in enumerate(numbers["first_epoch"]):
+        draws = line["num_draws"]
+        for place in range(2):
+            own = rows[(2 * number + place) * per_training :][:per_training]
+            counts = [sum(abs(x) > 1e-6 for x in row) for row in own]
+            assert line["nonzero"][place] == pytest.approx(sum(counts) / per_training)
+            assert max(counts) <= 1 + draws  # the true class, and one class for each draw
+            assert all(abs(sum(row)) < 1e-5 for row in own)
+            # entries are whole multiples of a draw's share
+            assert all(abs(draws * x - round(draws * x)) < 1e-4 for row in own for x in row)
+    assert told[-1] == ("trainings", 4, 4)
+    labels = [line.get_label() for line in redrawn("nonzero_gradients", numbers).axes[0].lines]
+    assert labels[:2] == ["1 draw", "1 draw, first epoch"]
+
+
 # ---- the network
 
 
@@ -450,6 +508,29 @@ def test_an_epoch_of_the_demonstration_has_so_many_steps():
     assert epoch_time.EPOCH_STEPS == -(-BASE["data"]["train_images"] // BASE["batch_size"])
 
 
+def test_epoch_time_by_draws_and_networks(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        epoch_time, "step_seconds", lambda recipe: made.append(recipe) or ([1.0, 1.0], [2.0] * 4)
+    )
+    losses = ["noised_topk", "noised_topk, exact", "ldam"]
+    numbers = epoch_time.measure(
+        k=[1, 5], losses=losses, num_draws=[3, 50], networks=["small_cnn", "deep_cnn"]
+    )
+    cases = [(c["network"], c["loss"], c["num_draws"], c["k"]) for c in numbers["cases"]]
+    of_one = [("noised_topk", draws, k) for draws in (3, 50) for k in (1, 5)]
+    of_one += [("noised_topk, exact", None, 1), ("noised_topk, exact", None, 5), ("ldam", None, None)]
+    assert cases == [(network, *case) for network in ("small_cnn", "deep_cnn") for case in of_one]
+    for recipe, (network, name, draws, _) in zip(made, cases, strict=True):
+        assert recipe.model.name == network
+        if name.startswith("noised"):
+            assert recipe.loss.num_samples == draws
+    (axes,) = redrawn("epoch_time", numbers).axes
+    labels = {line.get_label() for line in axes.lines}
+    assert {"noised_topk, 3 draws, small_cnn", "noised_topk, 50 draws, deep_cnn"} < labels
+    assert len(labels) == 1 + 2 * 3
+
+
 @pytest.mark.slow
 def test_epoch_time_trains():
     numbers = epoch_time.measure(k=2, losses="topk_hinge", epochs=2)
@@ -474,6 +555,8 @@ def test_epoch_time_trains():
         ("level_sets", {"losses": "focl"}, r"losses must be among .*, got 'focl'"),
         ("level_sets", {"resolution": 0}, r"resolution must be an integer >= 1, got 0"),
         ("level_sets", {"scale": -1}, r"scale must be > 0, got -1"),
+        ("level_sets", {"temperature": 0}, r"temperature must be > 0, got 0"),
+        ("level_sets", {"noise_std": [1, 1]}, r"noise_std must all differ, got \[1.0, 1.0\]"),
         ("level_sets", {"class_counts": [1, 2]}, r"class_counts must have three entries, got \[1, 2\]"),
         ("level_sets", {"class_counts": [1, 2, 0]}, r"class_counts must be > 0, got 0"),
         ("noise_landscape", {"noise_std": [-1]}, r"noise_std must be >= 0, got -1"),
