@@ -18,7 +18,7 @@ from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.service import Service
 
-__all__ = ["LOG_FORMAT", "Follow", "serve"]
+__all__ = ["LOG_FORMAT", "Follow", "make_config", "serve"]
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
@@ -71,7 +71,7 @@ def serve(
         app = Following(follow.version, lambda: served(follow.make()), close=follow.close)
     else:
         app = served(service).app
-    config = _config(app, host=host, port=port, log_level=log_level)
+    config = make_config(app, host=host, port=port, log_level=log_level)
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
     with suppress(KeyboardInterrupt):  # which comes again when all is done
@@ -91,7 +91,8 @@ class _Server(uvicorn.Server):
         self._tell()
 
 
-def _config(app: Any, **where: Any) -> uvicorn.Config:
+def make_config(app: Any, **where: Any) -> uvicorn.Config:
+    """Return how the web server is to run: its bounds, and what it must not tell."""
     return uvicorn.Config(
         app,
         **where,
