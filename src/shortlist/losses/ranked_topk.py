@@ -19,8 +19,7 @@ __all__ = ["RankedTopKLoss", "own_steepness", "ranked_topk_loss"]
 
 Per = Literal["batch", "class", "row"]
 
-# where training worked best (docs/results/steepness.md); SinkhornSort squeezes scores and ranks into [0, 1]
-_STEEPNESS = {"neuralsort": 0.1, "sinkhorn": 10.0}
+_STEEPNESS = {"neuralsort": 0.1}  # where training worked better than with 1 (docs/results/steepness.md)
 
 
 def own_steepness(method: str) -> float:
@@ -62,8 +61,7 @@ def ranked_topk_loss(
     As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds all but the
     cross-entropies by 16.1. There is no second derivative with a network, nor a gradient of the distribution.
 
-    Defaults and what to sweep: the steepness, by factors of 2 from 0.1 to 2 (10 collapsed in our own runs by
-    a network; SinkhornSort, whose scores are squeezed into [0, 1], wants 10);
+    Defaults and what to sweep: the steepness, by factors of 2 from 0.1 to 2 (10 collapsed in our own runs);
     ``candidates`` 16 for 1,000 classes and 50 above 10,000; the distribution ``[.5, 0, 0, 0, .5]`` or
     ``[.2] * 5``.
 
@@ -79,8 +77,7 @@ def ranked_topk_loss(
             too.
         top1: How k = 1 is treated, see above.
         method: Name of the relaxation, see :func:`shortlist.ops.relaxed_topk`.
-        steepness: Inverse temperature of the relaxation; ``None`` takes 1, for NeuralSort 0.1 and for
-            SinkhornSort 10.
+        steepness: Inverse temperature of the relaxation; ``None`` takes 1, for NeuralSort 0.1.
         comparator: Comparator of the relaxation, for sorting networks.
         art_lambda: Parameter of the comparator ``logistic_phi``.
         wiring: For sorting networks over all classes, ``"sorted"`` or ``"random"`` make the loss independent
