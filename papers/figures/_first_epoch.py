@@ -42,5 +42,5 @@ def first_epoch_counts(recipe: Recipe, count: Callable[[Tensor], Tensor]) -> Ten
             return loss
 
     with tempfile.TemporaryDirectory() as folder, patch.object(fit, "SetClassifier", Counting):
-        fit.train(recipe, Path(folder) / "run", test=False)
+        fit.train(recipe, Path(folder) / "run", progress=lambda *_: None, test=False)  # no bar of its own
     return torch.cat(found)

@@ -122,7 +122,7 @@ def _by_path(paths: Sequence[str]) -> Callable[[str], int]:
 def _by_class(table: ClassTable) -> Callable[[str], list[int]]:
     """Find classes by id or by a name that only one class has; ``;`` divides, if the whole is no class."""
     by_id = finder_of_classes(table.ids)
-    named = {name: [] for name in table.names}
+    named: dict[str, list[int]] = {name: [] for name in table.names}
     for number, name in enumerate(table.names):
         named[name].append(number)
 
