@@ -79,6 +79,18 @@ def test_hash_is_of_what_matters():
             {"base": BASE | {"data": {"name": "glyphs"}}, "methods": {"ce": {"posterior": True}}},
             r"methods.ce.posterior needs a data set whose distribution is known .* got glyphs",
         ),
+        (
+            {
+                "vary": {"loss.label_smoothing": [0.1, 0.2]},
+                "methods": {"ce": {"overrides": ["loss=focal"]}},
+                "baseline": "ce",
+            },
+            r"'loss=focal' comes after 'loss.label_smoothing=0.1' of vary, and would replace it",
+        ),
+        (
+            {"vary": {"optimizer.lr": [0.1, 0.2]}, "methods": {"ce": {"grid": {"optimizer.lr": [0.3]}}}},
+            r"'optimizer.lr=0.3' comes after 'optimizer.lr=0.1' of vary",
+        ),
         ({"baseline": "c"}, r"baseline must be one of the methods \(.*\), got 'c'"),
     ],
 )

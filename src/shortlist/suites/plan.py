@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -218,7 +218,25 @@ def resolve(
             raise SuiteError(
                 f"{run_name(cell, point, seed)}: seeds and names are those of the suite, got {override!r}"
             )
+    _check_axes_last(cell, run_name(cell, point, seed), [*inherited, *own])
     try:
         return make_recipe(suite.base, [*overrides, f"seed={seed}", f"name={cell.name}"])
     except RecipeError as error:
         raise SuiteError(f"{run_name(cell, point, seed)}: {error}") from error
+
+
+def _check_axes_last(cell: Cell, run: str, later: Sequence[str]) -> None:
+    """Require that no section is replaced of which an axis sets a value: its label would not be true.
+
+    A method may change single values of an axis that has labels of its own, which do not name the values.
+    """
+    replaced = {override.partition("=")[0].strip(): override for override in later}
+    for override in cell.axis_overrides:
+        key = override.partition("=")[0].strip()
+        above = [key[: place.start()] for place in re.finditer(r"\.", key)]
+        lost = [one for one in [*above, *([key] if key in cell.axes else [])] if one in replaced]
+        if lost:
+            raise SuiteError(
+                f"{run}: {replaced[lost[0]]!r} comes after {override!r} of vary, and would replace it: "
+                "set both in vary, or vary it by a grid of the method"
+            )
