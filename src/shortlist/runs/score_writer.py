@@ -103,7 +103,7 @@ class ScoreWriter:
 
     def _write(self, place: int, tensor: Tensor) -> None:
         self._file.seek(self._start + place)
-        self._file.write(tensor.detach().cpu().contiguous().numpy())
+        self._file.write(tensor.detach().cpu().contiguous().numpy().data)
 
     def _move(self, source: int, goal: int, size: int) -> None:
         """Move bytes towards the start of the file."""
