@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, normalize
@@ -160,7 +161,7 @@ def draw(numbers: Numbers) -> "Figure":
     kinds = {"closest": "closest images of two classes", "farthest": "farthest images of one class"}
     height = max(len(numbers[kind]) for kind in kinds)
     figure = new_figure(8.0, 0.7 + 1.6 * max(1, height))
-    for part, (kind, title) in zip(figure.subfigures(1, 2), kinds.items(), strict=True):
+    for part, (kind, title) in zip(np.ravel(figure.subfigures(1, 2)), kinds.items(), strict=True):
         part.suptitle(title, fontsize="medium")
         if not numbers[kind]:
             continue

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ def measure(
     }
 
 
-def _errors(run: Run, groups: int, k: int, bounds: dict[str, int]) -> GroupErrors:
+def _errors(run: Run, groups: int, k: int, bounds: dict[str, Any]) -> GroupErrors:
     scores, target = mapped_scores(run, "test")
     sums = topk_sums(scores, target, k=k)
     counts = run.class_table.class_counts

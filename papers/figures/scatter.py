@@ -69,10 +69,8 @@ def _values(run: Run, x: str, y: str) -> tuple[str, float | None, float | None]:
 
 def _point(method: MethodRuns[tuple[str, float | None, float | None]]) -> Numbers:
     network = method.found[0][0]
-    values = {
-        axis: mean_over_seeds([one[place] for one in method.found])._asdict()
-        for place, axis in ((1, "x"), (2, "y"))
-    }
+    columns = {"x": [x for _, x, _ in method.found], "y": [y for _, _, y in method.found]}
+    values = {axis: mean_over_seeds(column)._asdict() for axis, column in columns.items()}
     return method.about() | {"network": network} | values
 
 
@@ -85,7 +83,7 @@ def draw(numbers: Numbers) -> "Figure":
     for number, point in enumerate(points):
         style = style_of(number, is_limit=point["is_limit"])
         name = f"{number + 1}: {point['label']}" if many else point["label"]
-        place = [_scaled(numbers[axis], point[axis]["value"]) for axis in "xy"]
+        place = tuple(_scaled(numbers[axis], point[axis]["value"]) for axis in "xy")
         axes.errorbar(*place, xerr=_bar(numbers["x"], point["x"]), yerr=_bar(numbers["y"], point["y"]),
                       linestyle="none", markersize=6, elinewidth=0.8, label=name, **style)  # fmt: skip
         axes.annotate(str(number + 1) if many else point["label"], place, (5, 4), fontsize="small",
