@@ -16,7 +16,7 @@ from shortlist.datasets.class_labels import finder_of_classes
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.label_set_lists import label_set_list
 from shortlist.datasets.lists import image_list
-from shortlist.engine.embed import image_shards
+from shortlist.engine.embed_inputs import shards_to_embed
 from shortlist.engine.inputs import find_shards
 from shortlist.index.sources import source_of_images
 from tests.datasets.trees import class_folders, image
@@ -72,7 +72,7 @@ def test_class_folders_of_both_forms_are_one_class(photos):
 
 
 def test_embed_and_score_and_index_find_the_folders_of_a_class(photos):
-    shards, table = image_shards(photos, size=100)
+    shards, table = shards_to_embed(photos, shard_rows=100)
     assert table.ids == ("oak", ONE) and shards["test"][0].targets == (0, 0, 1, 1, 1)
     rows = [target for shard in find_shards(photos, table.ids, part="val") for target in shard.open().targets]
     assert rows == [0, 1, 1, 1]

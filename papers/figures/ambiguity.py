@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, normalize
@@ -161,7 +160,8 @@ def draw(numbers: Numbers) -> "Figure":
     kinds = {"closest": "closest images of two classes", "farthest": "farthest images of one class"}
     height = max(len(numbers[kind]) for kind in kinds)
     figure = new_figure(8.0, 0.7 + 1.6 * max(1, height))
-    for part, (kind, title) in zip(np.ravel(figure.subfigures(1, 2)), kinds.items(), strict=True):
+    parts: Any = figure.subfigures(1, 2)
+    for part, (kind, title) in zip(parts, kinds.items(), strict=True):
         part.suptitle(title, fontsize="medium")
         if not numbers[kind]:
             continue

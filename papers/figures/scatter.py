@@ -83,7 +83,7 @@ def draw(numbers: Numbers) -> "Figure":
     for number, point in enumerate(points):
         style = style_of(number, is_limit=point["is_limit"])
         name = f"{number + 1}: {point['label']}" if many else point["label"]
-        place = tuple(_scaled(numbers[axis], point[axis]["value"]) for axis in "xy")
+        place = (_scaled(numbers["x"], point["x"]["value"]), _scaled(numbers["y"], point["y"]["value"]))
         axes.errorbar(*place, xerr=_bar(numbers["x"], point["x"]), yerr=_bar(numbers["y"], point["y"]),
                       linestyle="none", markersize=6, elinewidth=0.8, label=name, **style)  # fmt: skip
         axes.annotate(str(number + 1) if many else point["label"], place, (5, 4), fontsize="small",

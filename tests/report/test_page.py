@@ -699,7 +699,7 @@ def test_in_a_browser(browser, page, tmp_path, width, scheme):
     assert any(scrolled > 0 for scrolled, _ in heads) or width > 390
     assert all(abs(left) < 1 for _, left in heads)
     metrics = view.locator("figure")
-    assert metrics.count() == 2 + 2 * len(FIGURES)
+    assert metrics.count() == 3 + 2 * len(FIGURES)  # three are of all methods
     for i in range(metrics.count()):
         assert metrics.nth(i).is_visible()
     boxes = view.evaluate(
