@@ -3,10 +3,12 @@
 import logging
 import os
 import pickle
+import threading
+import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ __all__ = ["run_on_ray"]
 
 
 _ATTEMPTS = 4  # Ray itself would try for ever with what kills each worker that takes it
+_END_SECONDS = 20.0  # for the threads of Ray Data, after an error too
 
 
 class _Attempts:
@@ -106,10 +109,20 @@ def running_ray(address: str | None, workers: int) -> Iterator[Any]:
     if address is None:
         options["include_dashboard"] = False
     ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+    before = set(threading.enumerate())
     try:
         yield ray
     finally:
+        _wait_for_threads(before)
         ray.shutdown()
+
+
+def _wait_for_threads(before: Collection[threading.Thread]) -> None:
+    """Wait for the threads that Ray Data has started: one that asks Ray after its end ends this process."""
+    until = time.monotonic() + _END_SECONDS
+    for thread in set(threading.enumerate()) - set(before):
+        if thread.name != "Prefetcher":  # it never ends, and asks for nothing when the others have ended
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def run_on_ray(
@@ -145,12 +158,13 @@ def run_on_ray(
         shown = context.enable_progress_bars
         context.enable_progress_bars = False  # the caller shows its own
         try:
-            found = _mapped(ray, work, items, min(workers, len(items)), gpus)
-            for row in found.iter_rows():
-                good, result = pickle.loads(row["result"])
-                if not good:
-                    raise result
-                yield result
+            rows = iter(_mapped(ray, work, items, min(workers, len(items)), gpus).iter_rows())
+            with closing(rows):  # an error would keep it, and its threads with it
+                for row in rows:
+                    good, result = pickle.loads(row["result"])
+                    if not good:
+                        raise result
+                    yield result
         finally:
             context.enable_progress_bars = shown
 
