@@ -12,6 +12,7 @@ import pytest
 from shortlist.curation.votes import MACHINE, aggregate_votes
 from shortlist.datasets.lists import read_columns
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
+from shortlist.feedback._copies import Copies
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.event import observation_of
 from shortlist.feedback.export import write_photos, write_votes
@@ -126,6 +127,37 @@ def test_a_deleted_image_takes_its_copy_and_the_answers_about_it(tmp_path):
         assert [one.images for one in store.events()] == [(IMAGES[1],)]
         assert IMAGES[0].encode() not in all_bytes(folder)
     assert examine_store(folder) == []
+
+
+def test_a_deletion_leaves_the_copy_of_an_answer_that_is_on_its_way(tmp_path, monkeypatch):
+    folder = tmp_path / "store"
+    with FeedbackStore(folder) as store:
+        store.add(event(0, person="leaves", images=(IMAGES[1],), consent=True), [PHOTOS[1]])
+        take = Copies.take
+
+        def take_and_wait_for_a_deletion(copies, content):
+            taken = take(copies, content)
+            assert store.erase_person("leaves") == (1, 1)
+            return taken
+
+        monkeypatch.setattr(Copies, "take", take_and_wait_for_a_deletion)
+        assert store.add(event(1, images=(IMAGES[0],), consent=True), [PHOTOS[0]]).new
+        assert store.copy_of(IMAGES[0]).read_bytes() == PHOTOS[0] and store.copy_of(IMAGES[1]) is None
+    assert examine_store(folder) == []
+
+
+def test_a_deletion_finds_a_copy_that_could_not_be_moved_to_its_place(tmp_path, monkeypatch):
+    folder = tmp_path / "store"
+    with FeedbackStore(folder) as store:
+
+        def fail(copies, taken):
+            raise OSError("no space left")
+
+        monkeypatch.setattr(Copies, "move", fail)
+        store.add(event(0, person="leaves", consent=True), [PHOTOS[0]])
+        assert PHOTOS[0] in all_bytes(folder)
+        assert store.erase_person("leaves") == (1, 1)
+        assert PHOTOS[0] not in all_bytes(folder)
 
 
 @pytest.mark.errors

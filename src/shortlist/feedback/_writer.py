@@ -57,6 +57,7 @@ class Writer:
     def __init__(self, folder: Path, store: str, *, max_bytes: int) -> None:
         self._folder, self._store, self._max_bytes = folder, store, max_bytes
         self._copies = Copies(folder)
+        self._unmoved: list[Path] = []  # copies of recorded events that could not be moved to their place
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="feedback", daemon=True)
@@ -120,11 +121,19 @@ class Writer:
         return jobs, False
 
     def _recover(self) -> None:
-        """Finish what a killed process had begun."""
-        for (image,) in self._base.execute("SELECT image FROM to_remove").fetchall():
-            self._copies.remove(image)
-        self._base.execute("DELETE FROM to_remove")
+        """Finish what a killed process had begun. Nobody else may be about to add an event."""
+        self._remove_erased()
         self._copies.recover(self._has_copy)
+
+    def _remove_erased(self) -> None:
+        """Remove the copies that deletions named. Copies whose events wait in the queue stay."""
+        images = {image for (image,) in self._base.execute("SELECT image FROM to_remove").fetchall()}
+        for image in images:
+            self._copies.remove(image)
+        for path in [path for path in self._unmoved if path.name[:64] in images]:
+            self._copies.drop(path)
+            self._unmoved.remove(path)
+        self._base.execute("DELETE FROM to_remove")
 
     def _has_copy(self, image: str) -> bool:
         found = self._base.execute("SELECT 1 FROM images WHERE image = ? AND bytes > 0 LIMIT 1", (image,))
@@ -154,11 +163,11 @@ class Writer:
                     job.done.set_exception(error)
             return
         for job, found in kept:
-            try:
-                for path in job.taken:
+            for path in job.taken:
+                try:
                     self._copies.move(path)
-            except OSError:  # it is on disk, and moved when the store is opened next
-                pass
+                except OSError:  # it is on disk, and moved when the store is opened next
+                    self._unmoved.append(path)
             job.done.set_result(found)
 
     def _drop(self, job: _Job) -> None:
@@ -235,7 +244,7 @@ class Writer:
         self._insert(Row.make(self._rows + 1, secrets.token_bytes(16), _now(), ERASURE, "", record))
         self._base.execute("UPDATE state SET rows = ?", (self._rows,))
         self._base.execute("COMMIT")
-        self._recover()
+        self._remove_erased()
         self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # old pages hold what was erased
         return erased
 
