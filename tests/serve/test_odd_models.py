@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from torch import nn
 
 from shortlist import ClassTable, Model
+from shortlist.feedback import FeedbackStore
 from shortlist.model import CalibrationSummary
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.serve.app import make_app
@@ -27,7 +29,8 @@ ODD = (
 
 def model_of(labels, **options) -> Model:
     number = len(labels)
-    table = ClassTable(labels, ids=[f"c{i}" for i in range(number)], counts=[30] * number, **options)
+    ids = options.pop("ids", [f"c{i}" for i in range(number)])
+    table = ClassTable(labels, ids=ids, counts=[30] * number, **options)
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, number))
     torch.manual_seed(0)
     network[1].weight.data = 2 * torch.randn(number, 4)
@@ -62,6 +65,21 @@ def opened(browser, tmp_path):  # noqa: F811
 
 def app_of(model, tmp_path):
     return make_app(Service(model, feedback=tmp_path / "feedback"))
+
+
+def test_a_class_is_found_in_both_forms_of_its_accents(tmp_path):
+    composed_id, decomposed_id = "caf\u00e9", "cafe\u0301"
+    model = model_of(["Coffee", "Tea", "Milk"], ids=[decomposed_id, "tea", "milk"])
+    with TestClient(app_of(model, tmp_path)) as client:
+        for id in (composed_id, decomposed_id):
+            assert client.get(f"/v1/classes/{id}").json()["id"] == composed_id
+            assert client.get("/v1/classes", params={"search": id}).json()["total"] == 1
+            answer = client.post("/v1/identify", files=files(png()), params={"classes": [id, "tea"]}).json()
+            assert {one["id"] for one in answer["candidates"]} == {composed_id, "tea"}
+            said = {"verb": "other_class", "class_id": id, "images": ["0" * 64], "id": f"request {len(id)}"}
+            assert client.post("/v1/feedback", json=said).status_code in (200, 201)
+    with FeedbackStore(tmp_path / "feedback") as store:
+        assert [event.label for event in store.events()] == [composed_id] * 2
 
 
 def test_names_are_text_and_nothing_else(opened, tmp_path):

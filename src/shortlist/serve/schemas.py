@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from shortlist._text import composed
 from shortlist.serve.receipts import MAX_RECEIPT
 
 __all__ = [
@@ -22,7 +23,8 @@ __all__ = [
     "ModelCard",
 ]
 
-Id = Annotated[str, Field(min_length=1, max_length=500)]
+# ids of classes are in the composed form of Unicode; a client may send the same word in another form
+Id = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(composed)]
 
 
 class BatchOptions(BaseModel):

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
+from shortlist._text import composed
 from shortlist.serve import examples, schemas
 from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
@@ -118,7 +119,7 @@ def _add_classes(router: APIRouter, service: Service) -> None:
     ) -> Response:
         """List the classes that the model knows, in the order of its table."""
         service.rate.take(service.client(request))
-        wanted = search.casefold().split()
+        wanted = composed(search).casefold().split()
         found = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
         listed = [_class_form(service, i) for i in found[offset : offset + limit]]
         return JSONResponse({"total": len(found), "classes": listed})
@@ -134,7 +135,7 @@ def _add_class(router: APIRouter, service: Service) -> None:
     def one_class(request: Request, id: str) -> Response:
         """Say what is known about a class: its counts, what it is taken for, some images of it."""
         service.rate.take(service.client(request))
-        index = service.class_index.get(id)
+        index = service.class_index.get(composed(id))
         if index is None:
             raise Refusal(404, "unknown_class", "The model has no class of this id.")
         images = [] if service.index is None else service.index.examples(index, _EXAMPLES)
