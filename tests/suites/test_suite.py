@@ -499,6 +499,18 @@ def test_a_method_without_a_metric_to_choose_by_is_named(tmp_path):
     assert (list(content["undecided"]), content["finished"], content["tables"]) == (["ce"], 2, [])
 
 
+def test_of_grid_points_that_tie_but_for_rounding_the_first_is_chosen(finished, monkeypatch):
+    state = SuiteState(load_suite(finished[0]), finished[1])
+    cell = next(one for one in state.cells if one.name == "ce")
+    first, second = cell.points
+    for values, best in [((0.1 + 0.2, 0.3), first), ((0.3, 0.1 + 0.2), first), ((0.3, 0.3 + 1e-6), second)]:
+        by_label = {point.label: value for point, value in zip(cell.points, values, strict=True)}
+        monkeypatch.setattr(
+            SuiteState, "validation_metric", lambda self, cell, name, of=by_label: of[name.split("/")[-2]]
+        )
+        assert SuiteState(state.suite, state.folder).choice(cell).point.label == best.label
+
+
 def test_a_chosen_run_without_scores_is_left_out_of_the_table(finished, tmp_path):
     shutil.copytree(finished[1], tmp_path / "tiny", ignore=shutil.ignore_patterns(".lock"))
     lost = next((tmp_path / "tiny" / "noised").rglob("seed-1/scores/test.safetensors"))

@@ -28,6 +28,7 @@ from shortlist.metrics.label_sets import measure_label_sets
 from shortlist.models import MODELS
 from shortlist.models.classifiers import replace_classifier
 from shortlist.models.label_set_head import LabelSetHead
+from shortlist.suites.state import is_best
 from shortlist.suites.suite import SuiteError, Tuning
 from shortlist.suites.worker import start_worker
 from shortlist.training.label_sets import predict_label_sets, train_label_sets
@@ -171,7 +172,8 @@ def choices(suite: LabelSetSuite, folder: Path) -> dict[str, dict[str, float]]:
             files = [_Run(method, point, seed).file(folder) for seed in suite.tune.seeds]
             found = [_metric(suite, file, "val", suite.tune.metric) for file in files]
             means.append(fmean(-1.0 if value is None else value for value in found))
-        chosen[method] = points[means.index(max(means))] if means else points[0]
+        best = next((place for place, mean in enumerate(means) if is_best(mean, means)), 0)
+        chosen[method] = points[best]
     return chosen
 
 

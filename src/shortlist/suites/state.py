@@ -1,6 +1,7 @@
 """The state of a suite: which runs exist, which grid points are chosen, and what can run next."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from statistics import fmean
@@ -25,9 +26,10 @@ from shortlist.suites.plan import (
 )
 from shortlist.suites.suite import Suite, SuiteError
 
-__all__ = ["Choice", "SuiteState", "last_seen_from", "note_seen_from"]
+__all__ = ["Choice", "SuiteState", "is_best", "last_seen_from", "note_seen_from"]
 
 _SEEN_FROM = "seen_from.json"
+_ROUNDING = 1e-9  # below this, a difference of two metrics is not one
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ class SuiteState:
             metrics[point.label] = fmean(numbers) if len(numbers) == len(values) else None
         sign = 1 if larger_is_better(self.metric(cell)) else -1
         known = {label: sign * value for label, value in metrics.items() if value is not None}
-        best = next((p for p in cell.points if known and known.get(p.label) == max(known.values())), None)
+        best = next(
+            (p for p in cell.points if p.label in known and is_best(known[p.label], known.values())), None
+        )
         folder = str(PurePosixPath(run_name(cell, cell.points[0], 0)).parent.parent)
         self.undecided.pop(folder, None)
         if best is None:
@@ -252,3 +256,9 @@ def last_seen_from(folder: Path) -> Path | None:
     """Return the folder from which a suite was last run; ``None`` if that was never noted."""
     path = folder / _SEEN_FROM
     return Path(read_json(path)["folder"]) if path.is_file() else None
+
+
+def is_best(value: float, values: Iterable[float]) -> bool:
+    """Whether a value is the largest but for rounding, which another machine or order of sums may change."""
+    best = max(values)
+    return value >= best - _ROUNDING * max(1.0, abs(best))
