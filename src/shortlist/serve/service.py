@@ -107,12 +107,21 @@ class Service:
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
         """Answer queries, after a look whether the index has changed."""
-        if isinstance(self.index, ImageIndex) and any(query.related_images for query in queries):
+        if any(query.related_images for query in queries):
+            self.known_images()
+        return self.answerer.answer(queries)
+
+    def known_images(self) -> Any:
+        """Return the index, if there is one, after a look whether it has changed.
+
+        Whoever shows an image looks: another process may have named one that was just added.
+        """
+        if isinstance(self.index, ImageIndex):
             try:
                 self.index.refresh()
             except (OSError, ValueError) as error:  # the images that were known before are still there
                 _LOG.error("the index cannot be read again: %s", error)
-        return self.answerer.answer(queries)
+        return self.index
 
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""
