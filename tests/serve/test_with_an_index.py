@@ -111,6 +111,7 @@ def test_a_process_shows_what_another_one_has_found_since(example, tmp_path, mon
     with TestClient(make_app(service)) as client:
         photo = encoded(Image.new("RGB", (40, 30), (1, 128, 2)))
         (added,) = add_images(service.model, index, [photo], [1])
+        assert client.get("/v1/model").json()["index"] == {"images": 41}
         shown = client.get(f"/v1/images/{added}")
         assert shown.status_code == 200 and shown.content[:2] == b"\xff\xd8"
         with IndexWriter.open(index, model=service.model) as writer:

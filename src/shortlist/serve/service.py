@@ -92,10 +92,7 @@ class Service:
         self.name = str(model.about.get("name") or folder)
         self.named = {"name": self.name, "version": self.version}
         results, training = run_facts(source)
-        images = None if index is None else len(index)
-        self.card = model_card(
-            model, **self.named, results=results, training=training, images=images, limits=self.limits
-        )
+        self.card = model_card(model, **self.named, results=results, training=training, limits=self.limits)
         self.writer = AnswerWriter(model.classes, self.answerer.rare, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         self.metrics.about = self.named

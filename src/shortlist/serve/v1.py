@@ -181,7 +181,9 @@ def _add_model(router: APIRouter, service: Service) -> None:
     def model(request: Request) -> Response:
         """Say what the model is, what it can do, and how well it does it."""
         service.rate.take(service.client(request))
-        return JSONResponse(service.card | {"feedback": service.drift()})
+        known = service.known_images()
+        index = None if known is None else {"images": len(known)}
+        return JSONResponse(service.card | {"index": index, "feedback": service.drift()})
 
 
 def _add_images(router: APIRouter, service: Service) -> None:
