@@ -2,13 +2,17 @@
 
 Processes of their own serve the network of the demo (150 classes, images of 32 x 32) at an address of this
 machine. The clients are plain sockets of this process; see ``serve_load.py``. Three things are done directly,
-on one thread, in batches of 64:
+on one thread, in full batches of 64:
 
 - the network: scores of inputs that are ready;
 - the lists: ``Model.short_lists`` of the same encoded images, 20 classes each, as ``shortlist predict`` does;
 - the same work: all that the server does for an image but HTTP and the queue: decoding with its limits, the
   answer with promise and steps of the control, and its JSON. This one also on two threads, and in two
   processes at a time, which is what two cores can do at most.
+
+Clients that wait for their answers cannot fill a batch of 64: of n clients with one image each, at most n
+images are there at a time, however fast the server is. So the same work is also done directly in batches as
+large as the clients of a load can fill, and both shares are printed.
 
 Direct calls and loads take turns in one run. Times are by the clock and of the processor: server, clients and
 whatever else runs share the cores, and the clock counts the waiting for them.
@@ -87,14 +91,14 @@ class Rate:
         return f"{self.per_second:7.0f} images/s, processor {self.processor:4.0f} us an image"
 
 
-def rate_of(work: Callable[[], object], seconds: float) -> Rate:
-    """Repeat some work on a batch for a while."""
+def rate_of(work: Callable[[], object], seconds: float, *, images: int = BATCH) -> Rate:
+    """Repeat some work on a batch of images for a while."""
     torch.set_num_threads(1)
     work()
     done, start, used = 0, time.perf_counter(), time.thread_time()
-    while time.perf_counter() < start + seconds:
+    while not done or time.perf_counter() < start + seconds:
         work()
-        done += BATCH
+        done += images
     return Rate(done / (time.perf_counter() - start), 1e6 * (time.thread_time() - used) / done)
 
 
@@ -118,10 +122,10 @@ class Direct:
         """Make the lists of encoded images."""
         self.model.short_lists(map(self._opened, self.images), at_least=20)
 
-    def same_work(self) -> None:
-        """Do all that the server does, but HTTP and the queue."""
+    def same_work(self, images: int = BATCH) -> None:
+        """Do all that the server does for a batch, but HTTP and the queue."""
         service = self.service
-        queries = [Query(decode(image, self.model, service.limits)) for image in self.images]
+        queries = [Query(decode(image, self.model, service.limits)) for image in self.images[:images]]
         for answer in service.answerer.answer(queries):
             service.written(answer, start=0.0, images=1)
 
@@ -187,6 +191,14 @@ def compare_loads(model: Model, folder: Path, seconds: float) -> None:
     print(f"ends with {refused.end()}", flush=True)
 
 
+def direct_rates(direct: Direct, most: int, seconds: float) -> list[Rate]:
+    """Return what is done directly: the lists, the same work, and this in batches that can be filled."""
+    found = [rate_of(work, seconds) for work in (direct.lists, direct.same_work)]
+    if most < BATCH:
+        return [*found, rate_of(lambda: direct.same_work(most), seconds, images=most)]
+    return [*found, found[1]]
+
+
 def compare(
     name: str,
     server: Server,
@@ -197,21 +209,20 @@ def compare(
 ) -> None:
     """Print what a server does under a load, between two looks at what is done directly."""
     requests, size, clients = asked
-    before = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
+    most = min(BATCH, size * clients)  # images that can be there at a time, and go into one batch
+    before = direct_rates(direct, most, seconds / 4)
     used = server.processor()
     load = load_of(server.port, requests, clients, seconds)
     used = server.processor() - used
-    after = [rate_of(work, seconds / 4) for work in (direct.lists, direct.same_work)]
+    after = direct_rates(direct, most, seconds / 4)
     done, rate = size * load.statuses[200], load.rate(size)
-    lists, same = ((a.per_second + b.per_second) / 2 for a, b in zip(before, after, strict=True))
+    lists, same, filled = ((a.per_second + b.per_second) / 2 for a, b in zip(before, after, strict=True))
     work = (before[1].processor + after[1].processor) / 2
     own, theirs = 1e6 * used / done, 1e6 * load.processor / done
     print(f"{name}: {load.line(size)}")
-    print(
-        f"  by the clock: {rate / lists:.0%} of the lists, {rate / same:.0%} of the same work on one thread",
-        end="",
-    )
-    print(f", {rate / two.per_second:.0%} of the same work in two processes")
+    print(f"  by the clock: {rate / same:.0%} of the same work on one thread in batches of {BATCH}", end="")
+    print(f", {rate / filled:.0%} of it in batches of {most}, the largest that they can fill")
+    print(f"  {rate / lists:.0%} of the lists, {rate / two.per_second:.0%} of the same work in two processes")
     print(
         f"  processor: server {own:.0f} us an image, {work / own:.0%} of it the same work; clients ", end=""
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import uvloop
-from serve import Direct, demo_model, rate_of, some_images
+from serve import BATCH, Direct, demo_model, rate_of, some_images
 from serve_load import request_bytes
 from uvicorn.server import ServerState
 
@@ -85,7 +85,14 @@ async def measure(clients: int, size: int, seconds: float, profile: bool) -> Non
         await ask_all()
     gc.collect()
     gc.freeze()
-    before, found, number = rate_of(direct.same_work, 0.5), cProfile.Profile(time.process_time), 0
+    filled = min(BATCH, clients * size)
+
+    def directly() -> list[float]:
+        """The same work in full batches, and in such as the requests fill."""
+        small = rate_of(lambda: direct.same_work(filled), 0.5, images=filled)
+        return [rate_of(direct.same_work, 0.5).processor, small.processor]
+
+    before, found, number = directly(), cProfile.Profile(time.process_time), 0
     start, used = time.perf_counter(), time.process_time()
     if profile:
         found.enable()
@@ -94,8 +101,9 @@ async def measure(clients: int, size: int, seconds: float, profile: bool) -> Non
         number += clients * size
     found.disable()
     used = 1e6 * (time.process_time() - used) / number
-    same = (before.processor + rate_of(direct.same_work, 0.5).processor) / 2
-    print(f"requests {clients}, images {size}: {used:.0f} us an image, the same work directly {same:.0f} us")
+    full, small = ((a + b) / 2 for a, b in zip(before, directly(), strict=True))
+    print(f"requests {clients}, images {size}: {used:.0f} us an image, the same work directly ", end="")
+    print(f"{full:.0f} us in batches of {BATCH}, {small:.0f} us in batches of {filled}", flush=True)
     if profile:
         pstats.Stats(found).sort_stats("cumulative").print_stats(60)
     service.close()

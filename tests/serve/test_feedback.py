@@ -149,6 +149,27 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
         assert (stats["events"], stats["deletions"], stats["erased_events"], stats["copies"]) == (0, 2, 3, 0)
 
 
+def test_a_store_that_fails_says_so_at_every_route(model, tmp_path):
+    keys, store = tmp_path / "keys", tmp_path / "feedback"
+    keys.write_text("an-admin-key-of-2026\n")
+    service = Service(model, feedback=store, admin_keys=keys)
+    with TestClient(make_app(service), raise_server_exceptions=False) as client:
+        said = {"verb": "none_of_these", "images": [SHA], "person": "p"}
+        assert client.post("/v1/feedback", json=said).status_code == 201
+        service.feedback.store.close()  # nothing can be written from now on
+        (store / "feedback.json").write_text("{}")
+        headers = {"x-api-key": "an-admin-key-of-2026"}
+        answers = [
+            client.post("/v1/feedback", json=said),
+            client.get("/v1/feedback/stats"),
+            client.delete("/v1/feedback/people/p", headers=headers),
+            client.delete(f"/v1/feedback/images/{SHA}", headers=headers),
+        ]
+        assert [one.status_code for one in answers] == [507] * 4
+        assert {one.json()["error"]["code"] for one in answers} == {"log_failed"}
+        service.feedback._store = None  # it is closed
+
+
 def test_nobody_can_vote_as_the_machine(client):
     said = {"verb": "do_not_know", "person": "!machine", "images": ["0" * 64]}
     refused = client.post("/v1/feedback", json=said)

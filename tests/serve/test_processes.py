@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,32 +97,112 @@ def test_both_answer_and_people_s_answers_are_in_one_store(start, tmp_path):
     assert examine_store(tmp_path / "feedback") == [] and "Traceback" not in server.log.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_was_begun_is_answered_at_the_end(start, number):
-    server = start()
-    part = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
-    body = part + png(1) + b"\r\n--b--\r\n"
-    connections = [begun(server.port, body) for _ in range(40)]
+PART = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
+BODY = PART + png(1) + b"\r\n--b--\r\n"
+
+
+def begin_requests(server: Server, number: int) -> list[socket.socket]:
+    """Connections with requests of which a part was sent, and all of which are worked on."""
+    connections = [begun(server.port, BODY) for _ in range(number)]
 
     def under_way() -> int:
         text = httpx.get(f"{server.address}/metrics").text
         return sum(map(int, re.findall(r'requests_under_way{process="\d"} (\d+)', text)))
 
-    wait_until(lambda: under_way() == 40)
-    server.process.send_signal(number)
-    time.sleep(0.5)
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"{server.address}/health")  # nobody new is let in
+    wait_until(lambda: under_way() == number)
+    return connections
+
+
+def finish_requests(connections: list[socket.socket]) -> None:
+    """Send the rest, and check the answers."""
     for connection in connections:
-        connection.sendall(body[40:])
+        connection.sendall(BODY[40:])
     for connection in connections:
         answer = b""
         while piece := connection.recv(65536):
             answer += piece
+            if answer.endswith(b"}"):
+                break
         assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"}")
         connection.close()
+
+
+@pytest.mark.parametrize("to_all", [False, True])  # as a terminal does, and a manager of services
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_begun_is_answered_at_the_end(start, number, to_all):
+    server = start()
+    connections = begin_requests(server, 40)
+    for one in [server.process.pid, *(children(server) if to_all else [])]:
+        os.kill(one, number)
+    time.sleep(0.5)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.address}/health")  # nobody new is let in
+    finish_requests(connections)
     assert server.process.wait(120) == 0
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_second_sigint_does_not_wait_for_what_was_begun(start):
+    server = start()
+    connections = begin_requests(server, 4)
+    server.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(20) == 0  # and not the 30 s that bodies may take
+    assert "works: it is killed" in server.log.read_text()
+    for connection in connections:
+        connection.close()
+
+
+def test_a_process_that_is_told_to_end_or_killed_while_it_starts_is_replaced(start):
+    server = start()
+    connections, before = begin_requests(server, 20), children(server)
+    os.kill(before[0], signal.SIGTERM)
+    time.sleep(0.5)
+    finish_requests(connections)  # it ends when it has answered
+    wait_until(lambda: set(children(server)) - set(before))
+    (new,) = set(children(server)) - set(before)
+    os.kill(new, signal.SIGKILL)  # it is still loading
+    wait_until(lambda: len(set(children(server)) - {*before, new}) == 1)
+    wait_until(lambda: serving(server) == {"0", "1"})
+    for _ in range(8):
+        assert httpx.post(f"{server.address}/v1/identify", files=files(png(1))).status_code == 200
+    log = server.log.read_text()
+    assert "ended with code -15: another one" in log and "ended with code -9: another one" in log
+
+
+def test_no_answer_that_was_acknowledged_is_lost(start, tmp_path):
+    """People answer all the time, while one process is killed, and then the server is told to end."""
+    server, ended, kept = start(), threading.Event(), []
+
+    def answer(person: int) -> None:
+        number = 0
+        while not ended.is_set():
+            said = {"verb": "do_not_know", "images": ["0" * 64], "person": f"{person}-{number}"}
+            try:
+                if httpx.post(f"{server.address}/v1/feedback", json=said, timeout=60).status_code == 201:
+                    kept.append(said["person"])
+            except httpx.TransportError:
+                pass  # it may be kept, or not: nobody said so
+            number += 1
+
+    with ThreadPoolExecutor(6) as people:
+        jobs = [people.submit(answer, person) for person in range(6)]
+        try:
+            wait_until(lambda: len(kept) > 30)
+            os.kill(children(server)[0], signal.SIGKILL)
+            before = len(kept)
+            wait_until(lambda: len(kept) > before + 30)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(120) == 0
+        finally:
+            ended.set()
+        for job in jobs:
+            job.result()
+    written = [one.person for one in read_events(tmp_path / "feedback")]
+    assert len(set(written)) == len(written) and set(kept) <= set(written)
+    assert len(kept) > 60 and examine_store(tmp_path / "feedback") == []
 
 
 def test_a_process_that_dies_is_replaced_but_not_for_ever(start):
@@ -140,8 +222,16 @@ def test_a_process_that_dies_is_replaced_but_not_for_ever(start):
     assert "shortlist: processes died 5 times within 1e+06 s, the last one with code -9" in log
 
 
-def test_processes_end_with_their_parent(start):
-    server = start()
+def test_processes_end_with_their_parent(start, monkeypatch):
+    with tempfile.TemporaryDirectory() as place:  # of sockets, whose paths must be short
+        monkeypatch.setenv("TMPDIR", place)
+        server = start()
+        assert len(list(Path(place).glob("pymp-*"))) == 1
+        _kill_parent(server)
+        assert not list(Path(place).glob("pymp-*"))
+
+
+def _kill_parent(server: Server) -> None:
     own = children(server)
     assert len(own) == 2
     server.process.kill()
@@ -197,6 +287,9 @@ def test_what_cannot_start_is_told_in_a_line(folder, tmp_path):
         return done.stderr.splitlines()[-1]
 
     assert "is not a folder with a saved model" in said(str(tmp_path), "--port", "0")
+    place = Releases(tmp_path / "releases")
+    shutil.rmtree(place.model_path(place.add(folder, who="ann")))
+    assert "releases" in said(str(tmp_path / "releases"), "--port", "0")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

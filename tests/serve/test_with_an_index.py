@@ -100,3 +100,26 @@ def test_answers_go_on_while_the_index_changes_and_after_it_is_gone(example, tmp
         shutil.rmtree(index)
         assert [one["id"] for one in ask()] == last
         assert client.get("/v1/classes/green").status_code == 200
+
+
+def test_a_process_shows_what_another_one_has_found_since(example, tmp_path, monkeypatch):
+    """Addresses that one process gives out are asked of any: here of one that answered nothing meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    images, index = tmp_path / "images", tmp_path / "index"
+    example.make_images(images)
+    service = example.my_service(images, index)
+    with TestClient(make_app(service)) as client:
+        photo = encoded(Image.new("RGB", (40, 30), (1, 128, 2)))
+        (added,) = add_images(service.model, index, [photo], [1])
+        assert client.get("/v1/model").json()["index"] == {"images": 41}
+        shown = client.get(f"/v1/images/{added}")
+        assert shown.status_code == 200 and shown.content[:2] == b"\xff\xd8"
+        with IndexWriter.open(index, model=service.model) as writer:
+            writer.delete([added])
+        assert client.get(f"/v1/images/{added}").status_code == 404
+        typical = client.get("/v1/classes/green").json()["example_images"][0]["id"]
+        with IndexWriter.open(index, model=service.model) as writer:
+            writer.delete([typical])
+            writer.compact()
+        left = client.get("/v1/classes/green").json()["example_images"]
+        assert typical not in {one["id"] for one in left} and len(left) == 9

@@ -88,7 +88,7 @@ def serve(
     processes: Annotated[
         int,
         typer.Option(
-            help="Processes that serve, each with its own model, queue, limits and rate.",
+            help="Processes that serve, each with its own model, queue, limits and rate; 64 at most.",
             min=1,
         ),
     ] = 1,
@@ -149,7 +149,7 @@ def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) 
     from shortlist.serve.processes import serve_by_processes
     from shortlist.serve.server import serve as run_server
 
-    place = f"http://{where['host']}:{where['port']}/"
+    place = _address(**where)
     with warnings_as_lines():
         if processes > 1:
             typer.echo(f"{place} is served by {processes} processes; stop with Ctrl-C", err=True)
@@ -159,6 +159,12 @@ def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) 
     what = "the current release, and follows it" if is_releases(source.model) else repr(service.make().model)
     typer.echo(f"{place} serves {what}; stop with Ctrl-C", err=True)
     run_server(service, **where)
+
+
+def _address(host: str, port: int, **_: Any) -> str:
+    """Return what a browser is given to open."""
+    named = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"http://{named}:{port}/"
 
 
 def _serve_on_ray(source: "ServiceSource", where: dict[str, Any]) -> None:
@@ -171,6 +177,6 @@ def _serve_on_ray(source: "ServiceSource", where: dict[str, Any]) -> None:
         raise ValueError(f"--engine ray serves one model and follows no releases, got {source.model}")
     with warnings_as_lines():
         source.open()  # what cannot be served fails here, in words
-    place = f"http://{where['host']}:{where['port']}/"
+    place = _address(**where)
     typer.echo(f"{place} is served by {where['replicas']} replicas; stop with Ctrl-C", err=True)
     serve_on_ray(source, **where)

@@ -55,7 +55,6 @@ def model_card(
     version: str,
     results: Results | None = None,
     training: Mapping[str, Any] | None = None,
-    images: int | None = None,
     limits: Limits,
 ) -> dict[str, Any]:
     """Return the model card as plain values.
@@ -66,7 +65,6 @@ def model_card(
         version: Name of this very model.
         results: Results on test rows, if there are any.
         training: Facts about the training.
-        images: Number of images of the index; ``None`` if there is no index.
         limits: Limits of the server that a client should know.
     """
     table, summary = model.classes, model.summary
@@ -92,7 +90,6 @@ def model_card(
         "ladder_macro": None if summary is None or summary.macro is None else _ladder(summary.macro),
         "metrics": None if results is None else _metrics(results),
         "training": None if training is None else dict(training),
-        "index": None if images is None else {"images": images},
         "limits": _limits(limits),
     }
 

@@ -6,7 +6,8 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,16 @@ async def _recorded(store: FeedbackStore | SharedStore, event: Event, copies: li
         raise Refusal(507, "log_failed", "The answer could not be kept: see the server's log.") from None
 
 
+@contextmanager
+def _failing_in_words() -> Iterator[None]:
+    """Refuse with 507 what the store cannot do."""
+    try:
+        yield
+    except (FeedbackError, OSError) as error:
+        _LOG.error("the store of feedback cannot be used: %s", error)
+        raise Refusal(507, "log_failed", "The store of answers failed: see the server's log.") from None
+
+
 def _add_others(router: APIRouter, service: Any) -> None:
     @router.get(
         "/v1/feedback/stats",
@@ -144,7 +155,8 @@ def _add_others(router: APIRouter, service: Any) -> None:
     def stats(request: Request) -> Response:
         """Count the answers by verb, the people, the photos, and what was deleted."""
         service.rate.take(service.client(request))
-        return JSONResponse(stats_of(service.feedback.store.folder))
+        with _failing_in_words():
+            return JSONResponse(stats_of(service.feedback.store.folder))
 
     @router.delete(
         "/v1/feedback/people/{person}",
@@ -155,7 +167,8 @@ def _add_others(router: APIRouter, service: Any) -> None:
     def erase_person(request: Request, person: str) -> Response:
         """Delete the answers of a person, and copies of photos that nobody else gave; it is recorded."""
         _check_admin(request, service)
-        return JSONResponse(service.feedback.store.erase_person(person)._asdict())
+        with _failing_in_words():
+            return JSONResponse(service.feedback.store.erase_person(person)._asdict())
 
     @router.delete(
         "/v1/feedback/images/{image}",
@@ -168,7 +181,8 @@ def _add_others(router: APIRouter, service: Any) -> None:
         _check_admin(request, service)
         if not _SHA256.fullmatch(image):
             raise Refusal(422, "bad_parameter", "image must be a SHA-256 in 64 hexadecimal digits.")
-        return JSONResponse(service.feedback.store.erase_image(image)._asdict())
+        with _failing_in_words():
+            return JSONResponse(service.feedback.store.erase_image(image)._asdict())
 
 
 def _check_admin(request: Request, service: Any) -> None:

@@ -56,7 +56,7 @@ def _page(service: Service) -> str:
         "classes": card["classes"],
         "ladder": card["ladder"],
         "levels": service.answerer.lineage.levels,
-        "index": card["index"] is not None,
+        "index": service.index is not None,
         "max_images": MAX_IMAGES,
         "related_images": _RELATED_IMAGES,
     }

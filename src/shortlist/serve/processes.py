@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -25,13 +25,15 @@ from shortlist._messages import one_line
 from shortlist.releases import is_releases
 from shortlist.serve.feedback import FeedbackDesk
 from shortlist.serve.server import LOG_FORMAT, serve
-from shortlist.serve.shared import Shared, SharedCounters, SharedStore
+from shortlist.serve.shared import Shared, SharedCounters, SharedStore, remove_address
 from shortlist.serve.source import ServiceSource
 
 __all__ = ["serve_by_processes"]
 
 _LOG = logging.getLogger("shortlist.serve")
+_MOST = 64  # processes; each takes some of the files that the parent may have open
 _DEATHS, _WITHIN = 5, 60.0  # so many deaths in so many seconds end the server
+_BACKLOG = 2048  # connections that wait to be taken, as the web server has it
 _END_SECONDS = 60.0  # for the requests that were begun; each process has its own, shorter, bound
 
 
@@ -44,11 +46,11 @@ def serve_by_processes(
     log_level: str = "info",
     **where: Any,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests that were begun are finished first.
+    """Serve until SIGINT or SIGTERM; requests that were begun are finished first, unless SIGINT comes again.
 
     Args:
         source: What each process opens for itself.
-        processes: Number of processes.
+        processes: Number of processes, 64 at most.
         host: Address to listen at.
         port: Port to listen at.
         log_level: Level of the log.
@@ -59,6 +61,8 @@ def serve_by_processes(
         OSError: If the address is in use.
     """
     check_count("processes", processes)
+    if processes > _MOST:
+        raise ValueError(f"processes must be <= {_MOST}, got {processes}")
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
     where = {**where, "host": host, "port": port, "log_level": log_level}
     sockets = _bound(host, port, processes)
@@ -70,28 +74,34 @@ def serve_by_processes(
         finally:
             for listening in sockets:  # else those who come now would wait for nobody
                 listening.close()
-            crew.end()
+            crew.end(told)
             shared.close()
 
 
 def _bound(host: str, port: int, number: int) -> list[socket.socket]:
-    """Bind a socket for each process to one address; they listen when the processes do.
+    """Bind a socket for each process to one address; the first one listens at once.
 
     Linux spreads connections over them. The parent holds them too: what a process that dies did not accept
-    waits for the next one. Elsewhere all have the same socket.
+    waits for the next one. Elsewhere all have the same socket. Until one listens, the system would let
+    another server have the same address, and give each of the two a part of the connections.
     """
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     first = _bind(family, host, port)  # alone: another server at this address is noticed
     if sys.platform != "linux":
-        return [first, *(first.dup() for _ in range(number - 1))]
-    port = first.getsockname()[1]
-    first.close()
-    return [_bind(family, host, port, socket.SO_REUSEPORT) for _ in range(number)]
+        made = [first, *(first.dup() for _ in range(number - 1))]
+    else:
+        port = first.getsockname()[1]
+        first.close()
+        made = [_bind(family, host, port, socket.SO_REUSEPORT) for _ in range(number)]
+    made[0].listen(_BACKLOG)
+    return made
 
 
 def _bind(family: int, host: str, port: int, *options: int) -> socket.socket:
     made = socket.socket(family)
+    if family == socket.AF_INET6:  # as one process has it: "::" is not all addresses of IPv4 too
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     for option in (socket.SO_REUSEADDR, *options):
         made.setsockopt(socket.SOL_SOCKET, option, 1)
     try:
@@ -104,10 +114,12 @@ def _bind(family: int, host: str, port: int, *options: int) -> socket.socket:
 
 @contextmanager
 def _told_to_end() -> Iterator[int]:
-    """Give a file that can be read from when SIGINT or SIGTERM came."""
+    """Give a file from which the numbers of the signals SIGINT and SIGTERM that came can be read."""
     reader, writer = os.pipe()
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: os.write(writer, b".")) for number in signals}
+    before = {
+        number: signal.signal(number, lambda came, _: os.write(writer, bytes([came]))) for number in signals
+    }
     try:
         yield reader
     finally:
@@ -148,6 +160,7 @@ class _Crew:
             pipes = {child.pipe: number for number, child in self._children.items()}
             heard = wait([told, *pipes])
             if told in heard:
+                os.read(told, 1)
                 return
             for pipe, number in pipes.items():
                 if pipe in heard:
@@ -158,7 +171,11 @@ class _Crew:
         own, its = context.Pipe()
         parts = (number, len(self._sockets), self._source, self._where, self._sockets[number], self._address)
         process = context.Process(target=_serve_one, args=(*parts, its), name=f"shortlist {number}")
-        process.start()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent tells
+        try:
+            process.start()  # which inherits it
+        finally:
+            signal.signal(signal.SIGINT, before)
         its.close()
         self._children[number] = _Child(process, own)
 
@@ -166,7 +183,7 @@ class _Crew:
         child = self._children[number]
         try:
             found = child.pipe.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             self._replace(number, child)
             return
         if "error" in found:
@@ -186,10 +203,12 @@ class _Crew:
         child.process.join()
         child.pipe.close()
         code, now = child.process.exitcode, time.monotonic()
-        if not child.serves:
+        if not child.serves and not self._deaths:
             raise ValueError(f"a process ended with code {code} before it could serve")
-        self._deaths.append(now)
-        if len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN:
+        # one that was killed while it started counts as of the death that it was to mend: a start may take
+        # long, and several in a row that never serve are too many, however long they took
+        self._deaths.append(now if child.serves else self._deaths[-1])
+        if len(self._deaths) == _DEATHS and self._deaths[-1] - self._deaths[0] < _WITHIN:
             raise ValueError(
                 f"processes died {_DEATHS} times within {_WITHIN:g} s, the last one with code {code}"
             )
@@ -197,17 +216,21 @@ class _Crew:
         self._shared.forget(number)
         self._start(number)
 
-    def end(self) -> None:
-        """Have all processes finish what they began, and end."""
+    def end(self, told: int) -> None:
+        """Have all processes finish what they began, and end; at another SIGINT they are killed."""
         for child in self._children.values():
             child.process.terminate()
-        until = time.monotonic() + _END_SECONDS
+        alive = {child.process.sentinel: child.process for child in self._children.values()}
+        until, hurry = time.monotonic() + _END_SECONDS, False
+        while alive and not hurry and (left := until - time.monotonic()) > 0:
+            heard = wait([told, *alive], left)
+            hurry = told in heard and signal.SIGINT in os.read(told, 1)
+            alive = {sentinel: process for sentinel, process in alive.items() if sentinel not in heard}
+        for process in alive.values():
+            _LOG.error("process %d %s: it is killed", process.pid, "works" if hurry else "does not end")
+            process.kill()
         for child in self._children.values():
-            child.process.join(max(0.0, until - time.monotonic()))
-            if child.process.is_alive():
-                _LOG.error("process %d does not end: it is killed", child.process.pid)
-                child.process.kill()
-                child.process.join()
+            child.process.join()
 
 
 def _serve_one(
@@ -216,28 +239,40 @@ def _serve_one(
     source: ServiceSource,
     where: Mapping[str, Any],
     listening: socket.socket,
-    address: Any,
+    address: str,
     pipe: Connection,
 ) -> None:
     """Serve in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which sends it to all; the parent tells
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
+    threading.Thread(target=_end_with_parent, args=(pipe, address), name="parent", daemon=True).start()
+    serves = False
+
+    def tell() -> None:
+        nonlocal serves
+        serves = True
+        # uvicorn listens to it by now, and would drop all requests if it came beside the parent's SIGTERM
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        pipe.send({"version": follow.version(), "notes": notes})
+
     try:
         with warnings.catch_warnings(record=True) as caught:  # for the parent to tell once
             warnings.simplefilter("always")
             desk = FeedbackDesk(source.feedback, open_store=partial(SharedStore, address=address))
             follow = source.follow(desk, counters=SharedCounters(number, address))
+        notes = sorted({one_line(one.message) for one in caught if issubclass(one.category, UserWarning)})
+        serve(follow, **where, sockets=[listening], started=tell)
     except Exception as error:
+        if serves:
+            raise
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        pipe.send({"error": f"{kind}{one_line(error)}"})
-        return
-    notes = sorted({one_line(one.message) for one in caught if issubclass(one.category, UserWarning)})
-    ready = {"version": follow.version(), "notes": notes}
-    threading.Thread(target=_end_with_parent, args=(pipe,), name="parent", daemon=True).start()
-    serve(follow, **where, sockets=[listening], started=lambda: pipe.send(ready))
+        with suppress(OSError):  # the parent is gone, and nobody asks
+            pipe.send({"error": f"{kind}{one_line(error)}"})
 
 
-def _end_with_parent(pipe: Connection) -> None:
+def _end_with_parent(pipe: Connection, address: str) -> None:
     """End this process as by SIGTERM when its parent is gone: nobody else would."""
     wait([pipe])
+    remove_address(address)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_SECONDS)
+    os._exit(1)  # what does not end by then never will

@@ -92,10 +92,7 @@ class Service:
         self.name = str(model.about.get("name") or folder)
         self.named = {"name": self.name, "version": self.version}
         results, training = run_facts(source)
-        images = None if index is None else len(index)
-        self.card = model_card(
-            model, **self.named, results=results, training=training, images=images, limits=self.limits
-        )
+        self.card = model_card(model, **self.named, results=results, training=training, limits=self.limits)
         self.writer = AnswerWriter(model.classes, self.answerer.rare, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         self.metrics.about = self.named
@@ -107,12 +104,21 @@ class Service:
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
         """Answer queries, after a look whether the index has changed."""
-        if isinstance(self.index, ImageIndex) and any(query.related_images for query in queries):
+        if any(query.related_images for query in queries):
+            self.known_images()
+        return self.answerer.answer(queries)
+
+    def known_images(self) -> Any:
+        """Return the index, if there is one, after a look whether it has changed.
+
+        Whoever shows an image looks: another process may have named one that was just added.
+        """
+        if isinstance(self.index, ImageIndex):
             try:
                 self.index.refresh()
             except (OSError, ValueError) as error:  # the images that were known before are still there
                 _LOG.error("the index cannot be read again: %s", error)
-        return self.answerer.answer(queries)
+        return self.index
 
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""

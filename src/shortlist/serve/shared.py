@@ -5,8 +5,9 @@ machine that only processes with the parent's key can use.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from shortlist.feedback import Event, FeedbackError, FeedbackStore
 from shortlist.feedback.store import Erased, Kept
 
-__all__ = ["Shared", "SharedCounters", "SharedStore"]
+__all__ = ["Shared", "SharedCounters", "SharedStore", "remove_address"]
 
 _AT_ONCE = 8  # answers of one process that are on their way to the parent; they are committed together
 
@@ -30,8 +31,8 @@ class Shared:
         self._folder, self._store, self._lock = Path(folder), None, threading.Lock()
         self._counters: dict[int, str] = {}
 
-    def start(self) -> Any:
-        """Let other processes ask, and return the address for them."""
+    def start(self) -> str:
+        """Let other processes ask, and return the address for them: a socket in a folder of its own."""
 
         class Manager(BaseManager):
             """Gives this object, and no other, to those who have the key of this process: its children."""
@@ -39,6 +40,7 @@ class Shared:
         Manager.register("shared", callable=lambda: self)
         server = Manager().get_server()
         threading.Thread(target=server.serve_forever, name="shared", daemon=True).start()
+        assert isinstance(server.address, str)  # a path, where there are sockets of one machine
         return server.address
 
     def _opened(self) -> FeedbackStore:
@@ -79,6 +81,13 @@ class Shared:
                 self._store.close()
 
 
+def remove_address(address: str) -> None:
+    """Remove the socket of a parent that was killed, with its folder; others may do the same."""
+    with suppress(OSError):
+        Path(address).unlink(missing_ok=True)
+        Path(address).parent.rmdir()
+
+
 class _Manager(BaseManager):
     """Knows what to ask for."""
 
@@ -89,16 +98,24 @@ _Manager.register("shared")
 class _Asking:
     """A way to the parent, for any thread."""
 
-    def __init__(self, address: Any) -> None:
+    def __init__(self, address: str) -> None:
         manager: Any = _Manager(address)
-        manager.connect()
-        self._shared = manager.shared()
+        with _named_end():
+            manager.connect()
+            self._shared = manager.shared()
 
     def __call__(self, name: str, *arguments: Any) -> Any:
-        try:
+        with _named_end():
             return getattr(self._shared, name)(*arguments)
-        except EOFError:
-            raise FeedbackError("the process that writes people's answers is gone") from None
+
+
+@contextmanager
+def _named_end() -> Iterator[None]:
+    """Say what it means that the parent does not answer any more."""
+    try:
+        yield
+    except EOFError:
+        raise FeedbackError("the process that writes people's answers is gone") from None
 
 
 class SharedStore:
@@ -109,7 +126,7 @@ class SharedStore:
         address: Address of the parent.
     """
 
-    def __init__(self, folder: str | Path, address: Any) -> None:
+    def __init__(self, folder: str | Path, address: str) -> None:
         self.folder, self._ask = Path(folder), _Asking(address)
         self.secret: bytes = self._ask("secret")
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feedback")
@@ -139,7 +156,7 @@ class SharedCounters:
         address: Address of the parent.
     """
 
-    def __init__(self, number: int, address: Any) -> None:
+    def __init__(self, number: int, address: str) -> None:
         self._number, self._ask = number, _Asking(address)
 
     def __call__(self, text: str) -> Mapping[int, str]:

@@ -138,7 +138,8 @@ def _add_class(router: APIRouter, service: Service) -> None:
         index = service.class_index.get(composed(id))
         if index is None:
             raise Refusal(404, "unknown_class", "The model has no class of this id.")
-        images = [] if service.index is None else service.index.examples(index, _EXAMPLES)
+        known = service.known_images()
+        images = [] if known is None else known.examples(index, _EXAMPLES)
         return JSONResponse(
             {
                 **_class_form(service, index),
@@ -181,7 +182,9 @@ def _add_model(router: APIRouter, service: Service) -> None:
     def model(request: Request) -> Response:
         """Say what the model is, what it can do, and how well it does it."""
         service.rate.take(service.client(request))
-        return JSONResponse(service.card | {"feedback": service.drift()})
+        known = service.known_images()
+        index = None if known is None else {"images": len(known)}
+        return JSONResponse(service.card | {"index": index, "feedback": service.drift()})
 
 
 def _add_images(router: APIRouter, service: Service) -> None:
@@ -201,10 +204,11 @@ def _add_images(router: APIRouter, service: Service) -> None:
         if not service.keys.is_signed(id, signature):
             service.rate.take(service.client(request))
         unknown = Refusal(404, "unknown_image", "The index has no image of this id.")
-        if service.index is None or not _IMAGE_ID.fullmatch(id):
+        known = service.known_images()
+        if known is None or not _IMAGE_ID.fullmatch(id):
             raise unknown
         try:
-            content = service.index.thumbnail(id)
+            content = known.thumbnail(id)
         except (KeyError, ValueError):
             raise unknown from None
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
