@@ -18,6 +18,7 @@ from shortlist.cli.embed import embed
 from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
+from shortlist.cli.join import join
 from shortlist.cli.predict import predict
 from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
@@ -43,6 +44,7 @@ for verb in (
     evaluate,
     predict,
     embed,
+    join,
     score,
     index,
     serve,
