@@ -10,7 +10,7 @@ import typer
 from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
 from shortlist.cli import data
-from shortlist.cli._extras import words_for_missing
+from shortlist.cli._extras import words_for_missing, words_for_unfit
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
@@ -99,6 +99,8 @@ def _words_for(error: Exception) -> str:
     """Say what the user can mend as it is; anything else with its kind, the verb, and how to see more."""
     message = one_line(error)
     if isinstance(error, ImportError) and (words := words_for_missing(error, _verb())):
+        return words
+    if words := words_for_unfit(error, _verb()):
         return words
     if isinstance(error, ValueError | OSError):
         return message
