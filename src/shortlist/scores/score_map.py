@@ -110,10 +110,7 @@ class ScoreMap(KeepsPrecision):
         scores = promote(scores)
         if self._is_identity:
             return scores
-        offset, scale = self.offset.to(scores.dtype), self.scale.to(scores.dtype)
-        if torch.compiler.is_compiling():  # torch 2.6 cannot export addcmul of any number of rows
-            return offset + scores * scale
-        return torch.addcmul(offset, scores, scale)
+        return torch.addcmul(self.offset.to(scores.dtype), scores, self.scale.to(scores.dtype))
 
     def map_(self, scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Map scores (n, c) in place, without new memory and without gradients.
