@@ -12,7 +12,7 @@ TRAINER_READY := $(VENV)/.trainer-ready
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test check lint types docs slow shapes bench clean
+.PHONY: demo test check lint types docs slow wheel shapes bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ test: $(READY)  ## the default test suite
 
 slow: $(READY) $(TRAINER_READY)  ## the long tests
 	$(PYTEST) -m slow
+
+wheel: $(READY)  ## the wheel, built, installed and tried in another place
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
 # a whole number may stand where a float is annotated (PEP 484), which beartype allows only if told so
 BEARTYPE := beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))

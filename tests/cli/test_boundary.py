@@ -56,6 +56,11 @@ def failing(error):
         (RuntimeError("x" * 10**6), ("train",), "characters left out"),
         (ValueError("x" * 10**6), ("train",), "characters left out"),
         (
+            RuntimeError("operator torchvision::nms does not exist"),
+            ("train",),
+            "shortlist: train cannot import torchvision, which is of another version or build than torch",
+        ),
+        (
             ImportError("no pyarrow"),
             ("train",),
             "train failed: ImportError: no pyarrow; SHORTLIST_",

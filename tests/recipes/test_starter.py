@@ -44,15 +44,20 @@ def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, ca
 
 
 def test_embeddings_and_lists_are_recognized(tmp_path):
-    x, y = torch.randn(60, 8), torch.arange(60) % 12
+    x, y = torch.randn(480, 8), torch.arange(480) % 12
     save_embeddings(tmp_path / "train.safetensors", x, y)
     found = look_at(tmp_path)
-    assert found.data == {"name": "embeddings", "root": str(tmp_path)} and found.input_shape == (8,)
-    assert found.rows == {"train": 36, "val": 12, "test": 12} and len(found.class_table) == 12
+    drawn = {"name": "embeddings", "root": str(tmp_path), "val_fraction": 0.1}
+    assert found.data == drawn and found.input_shape == (8,)
+    assert found.rows == {"train": 384, "val": 48, "test": 48} and len(found.class_table) == 12
     path = tmp_path / "first.yaml"
     path.write_text(starter_recipe(found, "first"))
     recipe = load_recipe(path)
     assert recipe.model.name == "linear" and recipe.predictors["top5"].options == {"k": 5}
+    assert recipe.selection.metric == "last" and recipe.data.options["val_fraction"] == 0.1
+    for part in ("val", "test"):
+        save_embeddings(tmp_path / f"{part}.safetensors", x[:60], y[:60])
+    assert look_at(tmp_path).data == {"name": "embeddings", "root": str(tmp_path)}
     lines = [f"{trees.image(tmp_path / f'{i}.png', seed=i).name},{'ab'[i % 2]}" for i in range(8)]
     (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines))
     assert look_at(tmp_path / "list.csv").data == {"name": "image_list", "path": str(tmp_path / "list.csv")}

@@ -10,7 +10,7 @@ import typer
 from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
 from shortlist.cli import data
-from shortlist.cli._extras import words_for_missing
+from shortlist.cli._extras import words_for_missing, words_for_unfit
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
@@ -18,6 +18,7 @@ from shortlist.cli.embed import embed
 from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
+from shortlist.cli.join import join
 from shortlist.cli.predict import predict
 from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
@@ -43,6 +44,7 @@ for verb in (
     evaluate,
     predict,
     embed,
+    join,
     score,
     index,
     serve,
@@ -97,6 +99,8 @@ def _words_for(error: Exception) -> str:
     """Say what the user can mend as it is; anything else with its kind, the verb, and how to see more."""
     message = one_line(error)
     if isinstance(error, ImportError) and (words := words_for_missing(error, _verb())):
+        return words
+    if words := words_for_unfit(error, _verb()):
         return words
     if isinstance(error, ValueError | OSError):
         return message

@@ -1,6 +1,6 @@
 """Which extra of the package brings a module that is not installed."""
 
-__all__ = ["EXTRA_OF", "words_for_missing"]
+__all__ = ["EXTRA_OF", "words_for_missing", "words_for_unfit"]
 
 EXTRA_OF = {
     "PIL": "data",
@@ -36,3 +36,20 @@ def words_for_missing(error: ImportError, verb: str) -> str | None:
     if module not in EXTRA_OF or not isinstance(error, ModuleNotFoundError):
         return None
     return f"{verb} needs {module}, which is not installed: pip install 'shortlist[{EXTRA_OF[module]}]'"
+
+
+def words_for_unfit(error: Exception, verb: str) -> str | None:
+    """Say what to do about a torchvision that is not of the installed torch; ``None`` for another error.
+
+    Libraries import torchvision if they find it, also where nothing of it is used.
+
+    Example:
+        >>> words_for_unfit(RuntimeError("operator torchvision::nms does not exist"), "train")[:31]
+        'train cannot import torchvision'
+    """
+    if not isinstance(error, RuntimeError) or "torchvision::" not in str(error):
+        return None
+    return (
+        f"{verb} cannot import torchvision, which is of another version or build than torch: install both "
+        "again from the same place, or pip uninstall torchvision"
+    )

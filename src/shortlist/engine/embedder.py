@@ -73,16 +73,25 @@ class EmbedderSource:
                 "MODEL must be the folder of a run or a model, timm:NAME or package.module:function, got "
                 f"{self.model!r}"
             )
-        if not self.allow_code and not is_trusted(self.model):
-            raise code_error("MODEL", self.model)
+        network = self.own_network()
         if self.preprocessing is None:
             raise ValueError(
                 f"{self.model} does not say how images are prepared: give --size, --mean and --std"
             )
+        return self._of_network(network, self.preprocessing)
+
+    def own_network(self) -> nn.Module:
+        """Call the function of the user's own that makes the network.
+
+        Raises:
+            ValueError: If it may not be called, or there is no such function of a network.
+        """
+        if not self.allow_code and not is_trusted(self.model):
+            raise code_error("MODEL", self.model)
         network = find_code("MODEL", self.model)()
         if not isinstance(network, nn.Module):
             raise ValueError(f"{self.model} must make a network, an nn.Module, got {type(network).__name__}")
-        return self._of_network(network, self.preprocessing)
+        return network
 
     def _of_model(self) -> Embedder:
         if self.preprocessing is not None:

@@ -1,0 +1,170 @@
+"""``shortlist join``: a head on features and the network that made them are one model of images."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
+
+from shortlist import ClassTable, Model, Preprocessing
+from shortlist.engine.embed import embed_images
+from shortlist.engine.embedder import EmbedderSource
+from shortlist.engine.join import join_head
+from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.recipes.recipe import make_recipe
+from shortlist.training.fit import train
+from tests.conftest import vision_library
+from tests.datasets.trees import image
+from tests.engine.small import Backbone
+from tests.index.small import SMALL
+from tests.test_damage import run
+from tests.training.test_epochs import silent
+
+TOP1 = {"top1": {"name": "topk", "k": 1}}
+BACKBONE = "tests.engine.small:make_backbone"
+
+
+def two_names():
+    """The network of the joined model, as somebody makes it who opens the model elsewhere."""
+    return nn.Sequential(Backbone(), nn.Linear(6, 2))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    for part, count in {"train": 12, "val": 6, "test": 6}.items():
+        for kind, name in enumerate(("ash", "oak")):
+            for i in range(count):
+                image(root / part / name / f"{i}.png", seed=1000 * kind + i + len(part), size=(30, 20))
+    return root
+
+
+def train_on(features, out, **changes):
+    recipe = {
+        "data": {"name": "embeddings", "root": str(features)},
+        "model": {"name": "linear"},
+        "epochs": 2,
+        "predictors": TOP1 | {"half": {"name": "conformal", "coverage": 0.5}},
+    }
+    train(make_recipe(recipe | changes), out, progress=silent)
+    return out
+
+
+@pytest.fixture(scope="module")
+def of_own_code(photos, tmp_path_factory):
+    root = tmp_path_factory.mktemp("own")
+    embed_images(EmbedderSource(BACKBONE, SMALL, allow_code=True), photos, root / "features", workers=1)
+    return train_on(root / "features", root / "run")
+
+
+def features_by_hand(path):
+    with Image.open(path) as opened:
+        pixels = np.asarray(opened.resize((SMALL.width, SMALL.height), Image.Resampling.BICUBIC))
+    values = (pixels.astype(np.float64) / 255 - 0.5) / 0.25
+    return np.concatenate([values.mean((0, 1)), values.max((0, 1))])
+
+
+def test_scores_of_photos_are_those_of_their_features(of_own_code, photos, tmp_path):
+    head, files = Model.load(of_own_code), sorted((photos / "test").rglob("*.png"))
+    wanted = head.scores(np.stack([features_by_hand(path) for path in files]).astype(np.float32))
+    joined = join_head(of_own_code, allow_code=True)
+    found = joined.scores(joined.prepare(files))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert found.std() > 0 and joined.promises == head.promises and joined.classes == head.classes
+    joined.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model", network=two_names())
+    assert torch.equal(again.scores(again.prepare(files)), found)
+    assert torch.equal(again.sets(found, "half"), head.sets(found, "half"))
+
+
+def test_the_command(of_own_code, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, _, err = run("join", of_own_code, "-o", tmp_path / "model")
+    assert code == 2 and "--allow-code" in err and not (tmp_path / "model").exists()
+    code, said, err = run("join", of_own_code, "-o", tmp_path / "model", "--allow-code")
+    assert code == 0 and "Model(Sequential, 2 classes, predictors: top1, half)" in said, err
+    photo = photos / "test" / "oak" / "0.png"
+    own = ("--network", "tests.engine.test_join:two_names")
+    code, said, err = run("predict", tmp_path / "model", photo, "--predictor", "top1", *own)
+    assert code == 0 and ("oak" in said or "ash" in said), err
+    code, _, err = run("join", of_own_code, "-o", tmp_path / "model", "--allow-code")
+    assert code == 2 and "--out must not exist yet" in err
+
+
+def test_features_of_a_saved_model_need_no_code(photos, tmp_path):
+    spec = NetworkSpec(name="small_cnn", num_classes=5, input_shape=(3, 32, 32))
+    prepare = Preprocessing(height=32, width=32, resize=36, mean=(0.5,) * 3, std=(0.5,) * 3)
+    five = Model.load(of_spec(spec, prepare, tmp_path / "five"))
+    embed_images(EmbedderSource(str(tmp_path / "five")), photos, tmp_path / "features", workers=1)
+    head = {"head": {"name": "cosine", "scale": 8.0}}
+    trained = Model.load(train_on(tmp_path / "features", tmp_path / "run", **head))
+    join_head(tmp_path / "run").save(tmp_path / "joined")
+    joined = Model.load(tmp_path / "joined")
+    files = sorted((photos / "test").rglob("*.png"))
+    wanted = trained.scores(five.features(five.prepare(files)))
+    torch.testing.assert_close(joined.scores(joined.prepare(files)), wanted, rtol=1e-4, atol=1e-4)
+    assert joined.spec == NetworkSpec(**{**spec.to_dict(), "num_classes": 2, "head": "cosine", "scale": 8.0})
+
+
+def of_spec(spec, prepare, folder):
+    table = ClassTable(names=[f"class {c}" for c in range(spec.num_classes)])
+    Model.from_parts(build_network(spec), table, preprocessing=prepare, spec=spec).save(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_features_of_timm_need_no_code(photos, tmp_path, monkeypatch):
+    timm = vision_library("timm")
+    make = timm.create_model
+    weights = make("resnet10t", num_classes=5).state_dict()  # in place of those that timm would download
+
+    def with_weights(name, *, pretrained=False, **options):
+        network = make(name, **options)
+        if pretrained:
+            kept = {key: value for key, value in weights.items() if not key.startswith("fc.")}
+            network.load_state_dict(kept, strict=False)
+        return network
+
+    monkeypatch.setattr(timm, "create_model", with_weights)
+    embed_images(EmbedderSource("timm:resnet10t"), photos, tmp_path / "features", workers=1)
+    trained = Model.load(train_on(tmp_path / "features", tmp_path / "run"))
+    join_head(tmp_path / "run").save(tmp_path / "joined")
+    joined, files = Model.load(tmp_path / "joined"), sorted((photos / "test").rglob("*.png"))
+    inputs = joined.prepare(files)
+    features = with_weights("resnet10t", pretrained=True, num_classes=0).eval()(inputs)
+    wanted = trained.scores(features.detach())
+    torch.testing.assert_close(joined.scores(inputs), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.errors
+def test_what_cannot_be_joined_is_told(of_own_code, photos, tmp_path):
+    features = of_own_code.parent / "features"
+    train_on(features, tmp_path / "mlp", model={"name": "mlp"}, predictors=TOP1)
+    with pytest.raises(ValueError, match=r"only a linear model can be joined .*, got mlp"):
+        join_head(tmp_path / "mlp", allow_code=True)
+    images = {"name": "image_folder", "root": str(photos), "image_size": 16}
+    train_on(features, tmp_path / "images", data=images, model={"name": "small_cnn"}, predictors=TOP1)
+    with pytest.raises(ValueError, match="must be a run on embeddings, got one on image_folder"):
+        join_head(tmp_path / "images")
+    (tmp_path / "plain").mkdir()
+    rows = {"embeddings": torch.randn(40, 6), "targets": torch.arange(40) % 2}
+    save_file(rows, tmp_path / "plain" / "train.safetensors")
+    train_on(tmp_path / "plain", tmp_path / "run", predictors=TOP1)
+    with pytest.raises(ValueError, match=r"plain has no embeddings.json, which shortlist embed writes"):
+        join_head(tmp_path / "run")
+
+
+@pytest.mark.errors
+def test_another_network_than_that_of_the_features_is_refused(photos, tmp_path):
+    spec = NetworkSpec(name="small_cnn", num_classes=5, input_shape=(3, 32, 32))
+    prepare = Preprocessing(height=32, width=32, resize=36, mean=(0.5,) * 3, std=(0.5,) * 3)
+    of_spec(spec, prepare, tmp_path / "five")
+    embed_images(EmbedderSource(str(tmp_path / "five")), photos, tmp_path / "features", workers=1)
+    train_on(tmp_path / "features", tmp_path / "run", predictors=TOP1)
+    (tmp_path / "five").rename(tmp_path / "before")
+    of_spec(spec, prepare, tmp_path / "five")  # with other weights
+    with pytest.raises(ValueError, match=r"five is not the network that made .*features"):
+        join_head(tmp_path / "run")
