@@ -31,6 +31,18 @@ def test_sorted_wires_do_not_see_the_numbers_of_classes(method):
     torch.testing.assert_close(gradients[0][:, renamed], gradients[1], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("distribution", "low", "high"), [([0.5, 0, 0, 0, 0.5], 0.05, 0.07), ([0, 0, 0, 0, 1], 0.07, 0.09)]
+)
+def test_how_much_the_published_wires_see_the_numbers_of_classes(distribution, low, high):
+    """The shares that docs/operators.md names, of 100 classes at the default steepness."""
+    scores, target, renamed = torch.randn(500, 100), torch.randint(100, (500,)), torch.randperm(100)
+    options = {"distribution": distribution, "reduction": "none"}
+    before = ranked_topk_loss(scores, target, **options)
+    after = ranked_topk_loss(scores[:, renamed], renamed.argsort()[target], **options)
+    assert low < float(((after - before).abs() / before).mean()) < high
+
+
 def test_sorted_wires_are_the_network_of_sorted_scores():
     scores = torch.randn(6, 12, dtype=torch.float64)
     rising, order = scores.sort(1)

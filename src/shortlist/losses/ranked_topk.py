@@ -54,9 +54,8 @@ def ranked_topk_loss(
     the part of k = 1 is by default the softmax's: with ``distribution=[1]`` the loss is cross-entropy.
 
     - ``top1="softmax"``: ``-log(P_K(1) softmax_y + sum_{k>=2} P_K(k) sum_{r<=k} P[r, y])``
-    - ``top1="softmax_ce"``: ``P_K(1) CE - (1 - P_K(1)) log(sum_{k>=2} P_K(k) sum_{r<=k} P[r, y])``, for
-    training
-      from scratch
+    - ``top1="softmax_ce"``: ``P_K(1) CE - (1 - P_K(1)) log(sum_{k>=2} P_K(k) sum_{r<=k} P[r, y])``, which
+      the paper has for training from scratch
     - ``top1="sort"``: the formula above as it is
 
     As in the original, a chance x enters the logarithm as ``x (1 - 2e-7) + 1e-7``, which bounds all but the

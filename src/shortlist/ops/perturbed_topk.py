@@ -75,7 +75,7 @@ def perturbed_topk(
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
-        for deep imbalanced classification", ICML 2022, Definition 3.2 and Proposition 3.3.
+        for deep imbalanced classification", ICML 2022, Definition 3.4 and Proposition 3.5.
     """
     draws = {"num_samples": num_samples, "noise": noise, "generator": generator}
     scores, places = noisy_places(scores, k=k, noise_std=noise_std, tolerance=tolerance, **draws)

@@ -66,7 +66,7 @@ def perturbed_topk_sum(
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
-        for deep imbalanced classification", ICML 2022, Definition 3.1 and Proposition 3.2.
+        for deep imbalanced classification", ICML 2022, Definition 3.2 and Proposition 3.3.
     """
     return _sum(_checked(scores, k, noise_std, tolerance, num_nodes), k, noise_std, tolerance, num_nodes)
 

@@ -23,8 +23,7 @@ class AverageK(SetPredictor):
     r"""A predictor of all classes whose probability reaches a threshold, set for k classes on average.
 
     .. math:: \{j : p_j \ge \lambda\}, \qquad \lambda \text{ between the } kn\text{-th and the }
-    (kn+1)\text{-th
-        largest of all probabilities of the } n \text{ calibration rows}
+        (kn+1)\text{-th largest of all probabilities of the } n \text{ calibration rows}
 
     Of all rules with k classes on average it has the smallest error, if the probabilities are right.
     Calibration needs no labels. With ``priors`` the values are :math:`p_j / \pi_j^\tau`: for ``tau=1`` the
