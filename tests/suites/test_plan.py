@@ -113,7 +113,7 @@ OF_RUNS = [file for file in SUITES if not is_label_set_suite(file)]
 def test_suites_that_come_with_it(file, tmp_path):
     suite = load_suite(file)
     assert suite.name == file.stem
-    assert len(suite.seeds) >= 3
+    assert len(suite.seeds) >= 3 or "One seed." in suite.about
     assert suite.baseline == "ce"
     assert suite.about
     total, _ = SuiteState(suite, tmp_path).count()
