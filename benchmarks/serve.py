@@ -23,6 +23,7 @@ import gc
 import io
 import multiprocessing
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -211,10 +212,11 @@ def compare(
     requests, size, clients = asked
     most = min(BATCH, size * clients)  # images that can be there at a time, and go into one batch
     before = direct_rates(direct, most, seconds / 4)
-    used = server.processor()
+    used, batches = server.processor(), server.batches()
     load = load_of(server.port, requests, clients, seconds)
     used = server.processor() - used
     after = direct_rates(direct, most, seconds / 4)
+    images, batches = (now - then for now, then in zip(server.batches(), batches, strict=True))
     done, rate = size * load.statuses[200], load.rate(size)
     lists, same, filled = ((a.per_second + b.per_second) / 2 for a, b in zip(before, after, strict=True))
     work = (before[1].processor + after[1].processor) / 2
@@ -226,7 +228,8 @@ def compare(
     print(
         f"  processor: server {own:.0f} us an image, {work / own:.0%} of it the same work; clients ", end=""
     )
-    print(f"{theirs:.0f} us, {theirs / (own + theirs):.0%} of all", flush=True)
+    print(f"{theirs:.0f} us, {theirs / (own + theirs):.0%} of all; batches of {images / batches:.1f}")
+    sys.stdout.flush()
     if clients == size == 1:
         alone, here = direct.alone(), median(load.accepted)
         print(

@@ -209,6 +209,14 @@ class Server:
             numbers += map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split())
         return sum(map(_processor, numbers))
 
+    def batches(self) -> tuple[float, float]:
+        """Images that went through the model, and in how many batches; of other processes a second old."""
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        found = [re.findall(rf"batch_images_{name}(?:{{.*}})? (.+)", text) for name in ("sum", "count")]
+        images, batches = (sum(map(float, values)) for values in found)
+        return images, batches
+
     def end(self) -> int:
         """Ask it to end, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)

@@ -57,6 +57,37 @@ def test_what_waits_goes_together_in_order():
     asyncio.run(run())
 
 
+def test_time_in_which_others_are_taken_in_is_no_waiting():
+    async def run():
+        model, coming = Slow(), 1
+        model.go.set()
+        batcher = await begun(model, arriving=lambda: coming, batch=4)
+        futures = batcher.submit([query(0)])
+        await asyncio.sleep(0)  # the first look: another one is on its way
+        time.sleep(0.05)  # five times as long as it may wait, but the event loop is at work
+        for _ in range(3):
+            await asyncio.sleep(0)  # the second look
+        time.sleep(0.05)  # the thread would have taken it by now
+        futures += batcher.submit([query(1)])
+        coming = 0
+        assert await asyncio.gather(*futures) == ["answer 0", "answer 1"]
+        batcher.close()
+        assert model.batches == [[0, 1]]
+
+    asyncio.run(run())
+
+
+def test_nobody_is_waited_for_too_long():
+    async def run():
+        model = Slow()
+        model.go.set()
+        batcher = await begun(model, arriving=lambda: 1, batch=4)  # one that never arrives
+        assert await asyncio.gather(*batcher.submit([query(0)])) == ["answer 0"]
+        batcher.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_a_full_queue_refuses_all_or_nothing():
     async def run():
         model = Slow()

@@ -25,7 +25,8 @@ class Batcher:
 
     A batch has at most ``limits.batch`` images. Its first query waits for others for ``limits.wait`` seconds
     at most: as long as other requests are on their way, or as queries go on to come and are fewer than those
-    of the batch before. A single client never waits.
+    of the batch before. A single client never waits. What counts is the number of looks, a millisecond apart:
+    the time in which the event loop takes in other requests is not lost by waiting.
 
     Work that is expected to take 20 ms at most is done in the event loop: with a small network, two threads
     would mostly wait for each other. What may take long to look up, as similar images, goes to the thread.
@@ -49,7 +50,7 @@ class Batcher:
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
         self._gathering: deque[tuple[Query, Future]] = deque()  # in the event loop, for others to join
-        self._since: float | None = None  # when the first of them came
+        self._looks: int | None = None  # that were taken since the first of them came
         self._seen = self._usual = 0  # images at the last look, and of the batch before
         self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
         self._working = False  # whether the thread is
@@ -105,18 +106,20 @@ class Batcher:
                 raise busy("too many images wait for the model")
             self._images += images
             self._gathering.extend(zip(queries, made, strict=True))
-        if self._since is None:
-            self._since, self._seen = self._loop.time(), 0
+        if self._looks is None:
+            self._looks = self._seen = 0
             self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
         return made
 
     def _gather(self) -> None:
         """Have answered what has come, or wait a little for what is on its way."""
-        if self._waits_for_more():
+        assert self._looks is not None
+        if self._waits_for_more(self._looks):
+            self._looks += 1
             self._seen = self._images
             self._loop.call_later(_LOOK, self._gather)  # what arrives may be refused, of which nobody tells
             return
-        self._since = None
+        self._looks = None
         self._usual = self._images
         with self._changed:
             if self._working or self._waiting or not self._is_quick():
@@ -124,11 +127,10 @@ class Batcher:
         while batch := self._taken(self._gathering):
             self._deliver(*self._work(batch))
 
-    def _waits_for_more(self) -> bool:
-        assert self._since is not None
+    def _waits_for_more(self, looks: int) -> bool:
         if self._closed or self._images >= self._limits.batch:
             return False
-        if self._loop.time() >= self._since + self._limits.wait:
+        if looks * _LOOK >= self._limits.wait:
             return False
         return bool(self._arriving()) or self._seen < self._images < self._usual
 

@@ -30,7 +30,7 @@ class Limits:
         requests: Number of requests that are worked on at a time.
         queue: Number of images that wait for the network at most.
         batch: Number of images that go through the network together at most.
-        wait: Seconds that the first image of a batch waits for others at most.
+        wait: Seconds that the first image of a batch waits for others at most, while nothing else is done.
         body_seconds: Time that a client may take to send the body.
         batch_images: Number of objects in a request of ``/v1/identify/batch`` at most.
         rate: Requests per minute of one client, by key or address; 0 for any number.
