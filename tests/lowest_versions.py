@@ -1,23 +1,27 @@
 """Print the lowest versions that pyproject.toml allows as requirements; CONTRIBUTING.md says what for."""
 
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import tomllib
 
-# `scale` stands apart: Ray asks for a newer pydantic. PyTorch is the one of constraints.txt.
-EXTRAS = ("metrics", "data", "train", "export", "report", "serve")
+# `export` asks for a newer PyTorch, for which there is another torchvision: it is tried by itself
+EXTRAS = ("metrics", "data", "train", "vision", "report", "serve", "scale")
 
 
-def lowest_versions() -> list[str]:
-    """The base install and its extras, each at the lowest version that is allowed."""
+def lowest_versions(extras: Sequence[str] = EXTRAS) -> list[str]:
+    """The base install and some extras, each package at the lowest version that all of them allow."""
     root = Path(__file__).parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(one for key in EXTRAS for one in extras[key])]
-    bounds = [re.match(r"([\w.-]+)>=([\d.]+)", one) for one in wanted]
-    return sorted({f"{found[1]}=={found[2]}" for found in bounds if found and found[1] != "torch"})
+    optional, lowest = project["optional-dependencies"], {}
+    for one in [*project["dependencies"], *(one for extra in extras for one in optional[extra])]:
+        if found := re.match(r"([\w.,\[\]-]+)>=([\d.]+)", one):
+            version = tuple(map(int, found[2].split(".")))
+            lowest[found[1]] = max(lowest.get(found[1], ()), version)
+    return sorted(f"{name}=={'.'.join(map(str, version))}" for name, version in lowest.items())
 
 
 if __name__ == "__main__":
-    print("\n".join(lowest_versions()))
+    print("\n".join(lowest_versions(sys.argv[1:] or EXTRAS)))

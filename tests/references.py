@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import integrate, stats
 from torch import Tensor
 
 
@@ -68,7 +68,7 @@ def expected_topk(row: Tensor, k: int, noise_std: float, points: int = 1001) -> 
         exceed = stats.norm.sf((levels - score) / noise_std)
         shifted = np.concatenate([np.zeros((1, points)), exact[:-1]])
         exact = exact * (1 - exceed) + shifted * exceed
-    return float(levels[0] + np.trapezoid(1 - exact.sum(0), levels))
+    return float(levels[0] + integrate.trapezoid(1 - exact.sum(0), levels))
 
 
 def sparse_top(row: Tensor, k: int) -> Tensor:

@@ -195,7 +195,7 @@ def classes_of(target: Any, *, device: torch.device | None = None) -> Any:
     """
     if isinstance(target, Tensor):
         return target.long() if target.dtype in _SHORT_INTEGERS else target
-    if isinstance(target, list | tuple):
+    if isinstance(target, (list, tuple)):  # a union of types stops torch.export of torch 2.6
         target = np.asarray(target)
     if isinstance(target, np.ndarray) and target.dtype.kind not in "fiub":
         first = f" such as {str(target.flat[0])!r}" if target.size else ""
