@@ -82,7 +82,7 @@ def normalization_map(
         offsets: Offsets of the classes (c,); zeros if there are none.
         tau: Strength of the normalization; 0 changes nothing.
         offset: Whether the offsets are ``"kept"`` or ``"scaled"`` with the weights.
-        priors: Class priors (c,), each > 0, to divide by a power of in place of the norms (Kim and Kim 2019).
+        priors: Class priors (c,), each > 0, to divide by a power of in place of the norms (Kim and Kim 2020).
 
     Example:
         >>> norms, offsets = torch.tensor([3.0, 1.0]), torch.tensor([4.0, 0.0])
