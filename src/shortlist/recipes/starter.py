@@ -78,7 +78,7 @@ def look_at(path: str | Path) -> Found:
 def _open(path: Path) -> tuple[dict[str, Any], Any]:
     if path.is_dir() and "train" in (found := embedding_files(path)):
         # what is drawn is a tenth, as of images: a twentieth of a few hundred rows calibrates little
-        drawn = {} if {"val", "test"} <= set(found) else {"val_fraction": 0.1}
+        drawn: dict[str, Any] = {} if {"val", "test"} <= set(found) else {"val_fraction": 0.1}
         return {"name": "embeddings", "root": str(path), **drawn}, embeddings(path, **drawn)
     if path.is_dir():
         _refuse_other_arrays(path)
