@@ -120,4 +120,6 @@ def test_ranked_losses_are_those_of_difftopk(rows, method, theirs, top1):
     ours = ranked_topk_loss(scores, target, distribution=shares, candidates=16, top1=top1, method=method)
     torch.testing.assert_close(peer(scores, target), ours, atol=1e-5, rtol=1e-5)
     smooth = difftopk.SmoothTopKLoss(20, 5, tau=1.0)(scores, target)
-    torch.testing.assert_close(smooth_topk_loss(scores, target, k=5), smooth, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        smooth_topk_loss(scores, target, k=5, temperature=1.0), smooth, atol=1e-5, rtol=1e-5
+    )

@@ -121,7 +121,7 @@ def _references(scores: Tensor, target: Tensor, k: int) -> dict[str, dict[str, f
         "calibrated hinge": _count(calibrated_topk_hinge_loss, scores, target, k=k),
         "top-k hinge": _count(topk_hinge_loss, scores, target, k=k),
         "convex top-k hinge": _count(convex_topk_hinge_loss, scores, target, k=k),
-        "smooth top-k": _count(smooth_topk_loss, scores, target, k=k),
+        "smooth top-k": _count(smooth_topk_loss, scores, target, k=k, temperature=1.0),
         "cross-entropy": _count(cross_entropy, scores, target),
     }
 

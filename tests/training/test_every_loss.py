@@ -47,7 +47,7 @@ OPTIONS = {
     "expected_positive": ["optimizer.lr=10.0", "loss.beta=0.1"],
     "ranked_topk": ["loss.distribution=[0.5, 0, 0.5]", "loss.candidates=16", "loss.steepness=1.0"],
     "role": ["optimizer.lr=30.0", "loss.size_weight=0.01"],
-    "smooth_topk": ["optimizer.lr=1.0"],
+    "smooth_topk": ["optimizer.lr=1.0", "loss.temperature=1.0"],
     "two_parameter_margin": ["loss.tau_others=0.5"],
 }
 

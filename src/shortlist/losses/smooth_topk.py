@@ -19,7 +19,7 @@ def smooth_topk_loss(
     target: Tensor,
     *,
     k: int = 5,
-    temperature: float = 1.0,
+    temperature: float = 0.1,
     margin: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -37,7 +37,8 @@ def smooth_topk_loss(
     :math:`\max(0, \alpha + (\mathrm{top}_k(s_{\setminus y}) - s_y)/k)`. The value and gradient are exact for
     all scores; there is no switch to a hard loss.
 
-    Sweep the temperature first: 1 was best on CIFAR-100, 0.1 on ImageNet and Pl@ntNet-300K.
+    Sweep the temperature first: 1 was best on CIFAR-100, 0.1 on ImageNet and Pl@ntNet-300K, and here on
+    glyphs and photographs of birds.
 
     Args:
         logits: Scores (n, c); ``-inf`` leaves a class out.
@@ -59,7 +60,7 @@ def smooth_topk_loss(
 
     Example:
         >>> scores = torch.tensor([[2.0, 1.0, 0.0]])
-        >>> smooth_topk_loss(scores, torch.tensor([0]), k=1, margin=0.0)  # cross-entropy
+        >>> smooth_topk_loss(scores, torch.tensor([0]), k=1, temperature=1.0, margin=0.0)  # cross-entropy
         tensor(0.4076)
 
     References:
