@@ -175,6 +175,7 @@ def test_groups_of_names_are_said_in_words(view):
     )
     assert view.evaluate(say, {**found, "promise": {"holds": False}}).endswith("</b>.")
     assert view.evaluate(say, None) is None
+    assert view.evaluate(say, {**found, "nodes": [one]}) is None  # it would seem to shorten the list
     root = {"name": "all classes", "level": "root", "mass": 1.0, "size": 99}
     assert view.evaluate(say, {**found, "nodes": [root]}) == "The model is not sure of any group of names."
 

@@ -39,6 +39,8 @@ export function sharedParent(candidates, levels) {
 export function nodesWords(found, words) {
   if (!found || !found.nodes.length) return null;
   if (found.nodes.some((node) => node.level === "root")) return words.sure_of_nothing;
+  // single names beside a list of more would read as "it is this one"; the list has them
+  if (found.nodes.every((node) => node.size === 1)) return null;
   const groups = found.nodes.map((node) => (node.size === 1 ? node.name
     : say(words.group, { name: node.name, level: node.level, names: names(node.size, words) })));
   const said = say(words.sure_of, { groups: groups.join(", ") });
