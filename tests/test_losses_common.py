@@ -203,6 +203,87 @@ def test_masked_scores_are_left_out(name):
     )
 
 
+def loss_of(name: str, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Compute any loss, those of a whole batch too; a second head and estimates have the same scores."""
+    if name == "expected_positive":
+        return losses.expected_positive_loss(logits, target, k=2.0)
+    if name in COUPLED:
+        return getattr(losses, f"{name}_loss")(logits, logits, target, k=2.0)
+    return function(name)(logits, target, **options(name))
+
+
+LAYOUTS = {
+    "transposed": lambda scores: scores.T.contiguous().T,
+    "every other column": lambda scores: scores.repeat_interleave(2, dim=1)[:, ::2],
+    "every other row": lambda scores: scores.repeat_interleave(2, dim=0)[::2],
+    "last rows of more": lambda scores: torch.cat([scores, scores])[N:],
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scores_may_lie_in_memory_in_any_order(name, layout):
+    logits, target = batch(name, torch.float32)
+    results = []
+    for scores in (logits, LAYOUTS[layout](logits)):
+        leaf = scores.detach().requires_grad_()
+        loss = loss_of(name, leaf, target)
+        results.append((loss.detach(), *torch.autograd.grad(loss, leaf)))
+    assert LAYOUTS[layout](logits).equal(logits)
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("left", [C - 1, 3, 1])  # more than k classes, k, and fewer
+def test_a_true_class_that_is_left_out_is_no_nan(name, left):
+    logits, target = batch(name, torch.float32)
+    true = 2 if name == "sparse_top" else int(target[1])
+    out = [true, *(j for j in range(C) if j != true)][: C - left]
+    if name == "sparse_top":
+        target[1] = torch.eye(C)[true]
+    logits[1, out] = -torch.inf
+    leaf = logits.clone().requires_grad_()
+    loss = loss_of(name, leaf, target)
+    loss.backward()
+    if name in ("ranked_topk", "role"):  # which have a largest value
+        assert torch.isfinite(loss)
+    else:
+        assert loss == torch.inf
+    assert torch.isfinite(leaf.grad).all()
+    if name in CLASS_LOSSES:
+        rows = function(name)(logits, target, **options(name), reduction="none")
+        assert torch.isfinite(rows[[0, *range(2, N)]]).all()
+        assert torch.isfinite(loss) or rows[1] == torch.inf
+        shares = torch.nn.functional.one_hot(target, C).float()
+        of_shares = function(name)(logits, shares, **options(name), reduction="none")
+        torch.testing.assert_close(of_shares, rows)
+
+
+@pytest.mark.parametrize("options", [{"num_samples": 5}, {"noise_std": 0.0}])
+def test_a_true_class_that_is_left_out_is_no_nan_with_drawn_noise(options):
+    logits, target = batch("noised_topk", torch.float32)
+    target[1] = 1
+    logits[1, [1, 3, 4, 5, 6, 7]] = -torch.inf
+    leaf = logits.requires_grad_()
+    rows = losses.noised_topk_loss(leaf, target, k=3, **options, reduction="none")
+    rows.sum().backward()
+    assert rows[1] == torch.inf and torch.isfinite(rows[[0, 2, 3, 4, 5]]).all()
+    assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", ["topk_hinge", "convex_topk_hinge"])
+def test_a_true_class_that_is_left_out_is_no_nan_for_hinges_with_noise(name):
+    logits, target = batch(name, torch.float32)
+    for out in ([1], [1, 3, 4, 5, 6, 7], [0, 1, 3, 4, 5, 6, 7, 8]):
+        leaf = logits.clone()
+        leaf[1, out] = -torch.inf
+        target[1] = 1
+        leaf.requires_grad_()
+        rows = function(name)(leaf, target, k=3, noise_std=0.5, reduction="none")
+        rows.sum().backward()
+        assert rows[1] == torch.inf and torch.isfinite(leaf.grad).all()
+
+
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if name != "assume_negative"]
 )  # sigmoids know the level

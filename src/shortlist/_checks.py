@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.jit._trace import is_tracing
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "refuse_logits",
     "refuse_second_derivative",
     "refuse_transforms",
+    "refuse_vmap",
     "rows_are_probabilities",
     "tensor_of",
     "values_hidden",
@@ -88,6 +89,14 @@ def refuse_transforms(name: str, *tensors: Tensor) -> None:
         raise ValueError(
             f"{name} must be called outside of torch.func's transforms (grad, vmap, ...), got one of them"
         )
+
+
+def refuse_vmap(name: str, tensor: object) -> None:
+    """Raise an error if a tensor is inside of ``torch.vmap``, where values cannot be looked at."""
+    while isinstance(tensor, Tensor) and is_transformed(tensor):
+        if is_batchedtensor(tensor):
+            raise ValueError(f"{name} must be called outside of torch.vmap: make one batch of all rows")
+        tensor = get_unwrapped(tensor)
 
 
 def promote(scores: Tensor) -> Tensor:

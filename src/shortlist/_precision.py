@@ -1,11 +1,16 @@
-"""Modules whose buffers keep their precision when the model around them changes its own."""
+"""Precision: the type to add up in, and buffers that keep theirs when the model around them changes."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["KeepsPrecision"]
+__all__ = ["KeepsPrecision", "wide_type"]
+
+
+def wide_type(values: Tensor) -> torch.dtype:
+    """Return the type in which sums of values hardly depend on their order: float64, if the device has it."""
+    return values.dtype if values.device.type == "mps" else torch.float64
 
 
 class KeepsPrecision(nn.Module):

@@ -11,6 +11,7 @@ from shortlist.losses import (
     logit_adjusted_loss,
     pairwise_margin_loss,
 )
+from shortlist.scores import map_of_loss
 
 
 def test_equal_counts_are_cross_entropy_with_one_margin():
@@ -38,11 +39,15 @@ def test_tau_and_margin_against_the_pairwise_form():
 
 def test_scores_without_a_margin_mean_what_those_of_logit_adjustment_do():
     counts = torch.tensor([50, 20, 5])
-    plain = LogitAdjustedLoss(class_counts=counts, tau=0.7).score_meaning().log_ratio
-    found = LogitAdjustedAdaptiveLoss(class_counts=counts, tau=0.7, margin=0.0).score_meaning().log_ratio
-    assert isinstance(plain, torch.Tensor)
-    torch.testing.assert_close(found, plain)
-    assert LogitAdjustedAdaptiveLoss(class_counts=counts).score_meaning().log_ratio is None
+
+    def contains(loss):
+        return map_of_loss(loss, class_counts=counts).contains
+
+    plain = contains(LogitAdjustedLoss(class_counts=counts, tau=0.7))
+    adaptive = contains(LogitAdjustedAdaptiveLoss(class_counts=counts, tau=0.7, margin=0.0))
+    torch.testing.assert_close(adaptive.log_priors, plain.log_priors)
+    torch.testing.assert_close(plain.priors, counts**0.3 / (counts**0.3).sum(), check_dtype=False)
+    assert contains(LogitAdjustedAdaptiveLoss(class_counts=counts)) is None
 
 
 @pytest.mark.errors

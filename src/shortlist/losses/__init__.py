@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from shortlist._checks import check_choice
-from shortlist.losses._contract import ScoreMeaning, class_loss
+from shortlist.losses._contract import ScoreMeaning, class_loss, log_weights
 from shortlist.losses._global_batch import in_one_process, num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
@@ -74,6 +74,7 @@ __all__ = [
     "imbalanced_noised_topk_loss",
     "in_one_process",
     "ldam_loss",
+    "log_weights",
     "logit_adjusted_adaptive_loss",
     "logit_adjusted_loss",
     "noised_topk_loss",

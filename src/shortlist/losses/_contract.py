@@ -33,7 +33,9 @@ __all__ = [
     "check_reduction",
     "check_weighting",
     "class_loss",
+    "lead_over",
     "log_weights",
+    "meaning_without_priors",
     "options_of",
     "reduce_rows",
 ]
@@ -56,31 +58,32 @@ class ScoreMeaning:
     Args:
         scale: Factor by which the loss multiplies the network's output (for cosine scores); 1 for most
             losses.
-        log_ratio: If the softmax of the scaled scores is a posterior: the logarithm of the priors that it
-            contains, over those of the rows that the loss saw, as one number or one per class (c,). For a
-            margin loss with factors :math:`\alpha_y` and margins :math:`\log(\delta_j / \delta_y)` it is
-            :math:`\log(\alpha / \delta)`. ``None`` if the scores are no log-probabilities or contain unknown
-            priors: then temperature and prior have to be fitted.
+        without_priors: If the softmax of the scaled scores is a posterior: the power of the training priors
+            that the loss leaves out of it, 0 for cross-entropy and 1 for a loss of the balanced error.
+            ``None`` if the scores are no log-probabilities or contain unknown priors: then temperature and
+            prior have to be fitted.
+        with_weights: Whether class weights count as priors of this posterior, as in weighted cross-entropy.
         sigmoid: Whether the loss takes the sigmoid of each score for a probability of its own.
         free_levels: Whether the loss leaves the level of each class's scores free. If so, a shift for each
             class has to be fitted too.
     """
 
     scale: float = 1.0
-    log_ratio: float | Tensor | None = None
+    without_priors: float | None = None
+    with_weights: bool = True
     sigmoid: bool = False
     free_levels: bool = False
-
-    @staticmethod
-    def weighted(weight: Tensor | None) -> "ScoreMeaning":
-        """Describe cross-entropy: log-posteriors of rows that occur as often as their classes weigh."""
-        return ScoreMeaning(log_ratio=0.0 if weight is None else log_weights(weight))
 
 
 def log_weights(weight: Tensor) -> Tensor:
     """Return the logarithms of class weights (c,) in float64; a class of weight 0 gets 0."""
     double = weight.detach().double()
     return torch.where(double > 0, double, 1.0).log()
+
+
+def meaning_without_priors(tau: float, options: Mapping[str, Any]) -> ScoreMeaning:
+    """Describe log-posteriors without tau times the log priors; only plain class weights count as priors."""
+    return ScoreMeaning(without_priors=tau, with_weights=options["weighting"] == "plain")
 
 
 def check_reduction(reduction: str) -> None:
@@ -96,6 +99,14 @@ def check_weighting(weighting: str) -> None:
 def reduce_rows(rows: Tensor, reduction: Reduction) -> Tensor:
     """Return the plain mean or sum over the rows, or the rows themselves."""
     return rows.mean() if reduction == "mean" else rows.sum() if reduction == "sum" else rows
+
+
+def lead_over(true: Tensor, other: Tensor) -> Tensor:
+    """Return by how much other scores lead the true one: +inf where -inf leaves the true class out.
+
+    Where the other score is -inf too, the difference alone would be NaN.
+    """
+    return other.clamp_min(torch.finfo(other.dtype).min) - true
 
 
 def class_loss(
@@ -209,14 +220,15 @@ class ClassLoss(nn.Module):
     ``needs`` names what a loss wants beyond scores and target, for a trainer to provide: ``"class_counts"``
     at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` with each batch.
     ``"label_sets"`` and ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what the scores are
-    that a network learns with it.
+    that a network learns with it. ``check`` refuses bad values of the options that are its parameters. All of
+    these are facts of the class: nobody has to build a loss to ask for them.
 
     Args:
         options: All options of the function, by name.
-        check: Function that refuses bad values of the options that are its parameters.
     """
 
     function: ClassVar[Callable[..., Tensor]]
+    check: ClassVar[Callable[..., object] | None] = None
     needs: frozenset[str] = frozenset()
     takes_weight: ClassVar[bool] = True
 
@@ -226,13 +238,12 @@ class ClassLoss(nn.Module):
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, options: Mapping[str, Any], *, check: Callable[..., object] | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__()
         check_reduction(options["reduction"])
         if options["weight"] is not None:
             check_class_vector("weight", options["weight"])
-        if check is not None:
-            check(**{name: options[name] for name in signature(check).parameters if name in options})
+        self.check_options(options)
         self._option_names = tuple(options)
         parameters = signature(self.function).parameters
         for name, value in options.items():
@@ -240,6 +251,12 @@ class ClassLoss(nn.Module):
                 self.register_buffer(name, None if value is None else value.detach().clone())
             else:
                 setattr(self, name, _plain(value))
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuse bad values of options, by name; a recipe asks before there are any data."""
+        if cls.check is not None:
+            cls.check(**{name: options[name] for name in signature(cls.check).parameters if name in options})
 
     @property
     def options(self) -> dict[str, Any]:
@@ -250,8 +267,9 @@ class ClassLoss(nn.Module):
         """Compute the loss of a batch; see the function of the same name."""
         return self.function(logits, target, **self.options)
 
-    def score_meaning(self) -> ScoreMeaning:
-        """Return what the scores mean: no log-probabilities, unless a loss says otherwise."""
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+        """Return what the scores mean with these options: no log-probabilities, unless a loss says so."""
         return ScoreMeaning()
 
     def extra_repr(self) -> str:
@@ -281,9 +299,9 @@ class CountedLoss(ClassLoss):
 
     class_counts: Tensor
 
-    def __init__(self, options: Mapping[str, Any], *, check: Callable[..., object] | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         options = dict(options) | {"class_counts": as_counts(options["class_counts"])}
-        super().__init__(options, check=check)
+        super().__init__(options)
         check_weighting(self.weighting)
         usable_counts(self.class_counts, zero_counts=self.zero_counts, anywhere=True)
 
@@ -292,11 +310,3 @@ class CountedLoss(ClassLoss):
         super()._apply(fn, recurse)
         self.class_counts = counts.to(self.class_counts.device)
         return self
-
-    def without_priors(self, tau: float) -> ScoreMeaning:
-        """Describe log-posteriors without tau times the log priors, plus the logarithms of plain weights."""
-        counts = usable_counts(self.class_counts, zero_counts="floor")
-        ratio = -tau * (counts / counts.sum()).log()
-        if self.weight is not None and self.weighting == "plain":
-            ratio = ratio + log_weights(self.weight)
-        return ScoreMeaning(log_ratio=ratio)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
+from shortlist.losses._contract import lead_over
 from shortlist.ops.expected_topk import expected_topk
 from shortlist.ops.perturbed_topk import NUM_NODES, TOLERANCE, noisy_places
 from shortlist.ops.row_operator import row_operator
@@ -59,11 +60,8 @@ def perturbed_gap(
     if places is None:
         return _operator(scores, target, k, noise_std)
     index, drawn = places
-    draws = index.shape[1]
     both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
-    share = scores.new_full((draws + 1,), 1 / draws)
-    share[-1] = -1.0
-    return (both * share).sum(1) + drawn.mean(1)  # a product of matrices would be rounded under autocast
+    return lead_over(both[:, -1], both[:, :-1].mean(1)) + drawn.mean(1)
 
 
 def _expected_gap(
@@ -74,7 +72,7 @@ def _expected_gap(
     index = target[:, None]
     if needs_gradient:
         gradient.scatter_add_(1, index, gradient.new_full(index.shape, -1.0))
-    return value - scores.gather(1, index).squeeze(1), gradient
+    return lead_over(scores.gather(1, index).squeeze(1), value), gradient
 
 
 _operator = row_operator("expected_gap", _expected_gap, called="noised_topk_loss with num_samples=None")

@@ -1,5 +1,6 @@
 """Assume-negative loss: every class except the observed one is taken as a negative."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -129,11 +130,13 @@ class AssumeNegativeLoss(ClassLoss):
     """Module of :func:`assume_negative_loss`."""
 
     function = staticmethod(assume_negative_loss)
+    check = staticmethod(_check_options)
 
     @options_of(assume_negative_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe a sigmoid of its own for each class."""
         return ScoreMeaning(sigmoid=True)

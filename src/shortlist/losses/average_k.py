@@ -1,6 +1,7 @@
 """Two-head loss for sets of k classes on average (Garcin et al., 2023)."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from shortlist._checks import (
     promote,
     refuse_transforms,
 )
+from shortlist._precision import wide_type
 from shortlist.losses._contract import (
     ClassLoss,
     Reduction,
@@ -94,7 +96,8 @@ def average_k_loss(
     check_target(target, set_logits, ignore_index=ignore_index)
     if weight is not None:
         check_class_vector("weight", weight, num_classes=c)
-    scores, proposals = promote(set_logits), promote(proposal_logits)
+    # flat indices tell the pseudo-positives
+    scores, proposals = promote(set_logits).contiguous(), promote(proposal_logits).contiguous()
     counted = target != ignore_index
     target = torch.where(counted, target, 0)[:, None]
     log_p = log_softmax(proposals, dim=1)
@@ -130,8 +133,7 @@ def _check_options(k: float, alpha: float, num_classes: int | None = None) -> fl
 def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) -> tuple[Tensor, Tensor]:
     """Choose entries of this process's (n, c): flat indices, and which of them are pseudo-positives."""
     others = log_p.scatter(1, target, -torch.inf).masked_fill_(~counted[:, None], -torch.inf)
-    digits = torch.float32 if counted.device.type == "mps" else torch.float64
-    wanted = ((k - 1) * global_count(counted).to(digits)).round()
+    wanted = ((k - 1) * global_count(counted).to(wide_type(log_p))).round()
     per_row = 0
     while per_row < k - 1:  # by comparing: in a compiled graph k may be a symbol, which cannot be rounded
         per_row += 1
@@ -182,11 +184,12 @@ class AverageKLoss(ClassLoss):
     """Module of :func:`average_k_loss`. It takes the pair of scores that a two-head model returns."""
 
     function = staticmethod(average_k_loss)
+    check = staticmethod(_check_options)
     needs = frozenset({"two_heads"})
 
     @options_of(average_k_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
     def forward(self, logits: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
         """Compute the loss; ``logits`` is the pair of the set head's and the proposal head's scores."""
@@ -196,7 +199,8 @@ class AverageKLoss(ClassLoss):
             )
         return average_k_loss(*logits, target, **self.options)
 
-    def score_meaning(self, head: Literal["set", "proposal"] = "set") -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors for the proposal head, and for the set head a sigmoid for each class."""
         check_choice("head", head, ("set", "proposal"))
-        return ScoreMeaning.weighted(self.weight) if head == "proposal" else ScoreMeaning(sigmoid=True)
+        return ScoreMeaning(without_priors=0.0) if head == "proposal" else ScoreMeaning(sigmoid=True)

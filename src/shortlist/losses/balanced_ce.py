@@ -1,11 +1,19 @@
 """Balanced cross-entropy: each row is weighted by the inverse share of its class."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._contract import (
+    CountedLoss,
+    Reduction,
+    ScoreMeaning,
+    Weighting,
+    meaning_without_priors,
+    options_of,
+)
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -73,6 +81,7 @@ class BalancedCELoss(CountedLoss):
     def __init__(self, **options: Any) -> None:
         super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors under balanced priors."""
-        return self.without_priors(1.0)
+        return meaning_without_priors(1.0, options)

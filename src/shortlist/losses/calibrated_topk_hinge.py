@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
 from shortlist.ops.selection import kth_largest, kth_largest_index
 
 __all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
@@ -60,10 +60,10 @@ def calibrated_topk_hinge_loss(
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = torch.stack([kth_largest_index(logits, k + 1), target], dim=1)
         other, true = logits.gather(1, index).unbind(1)
-        return (margin + other - true).clamp_min(0)
+        return lead_over(true, margin + other).clamp_min(0)
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
-        return (margin + kth_largest(logits, k + 1)[:, None] - logits).clamp_min(0)
+        return lead_over(logits, margin + kth_largest(logits, k + 1)[:, None]).clamp_min(0)
 
     return class_loss(
         logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
@@ -79,7 +79,8 @@ class CalibratedTopKHingeLoss(ClassLoss):
     """Module of :func:`calibrated_topk_hinge_loss`."""
 
     function = staticmethod(calibrated_topk_hinge_loss)
+    check = staticmethod(_check_options)
 
     @options_of(calibrated_topk_hinge_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
 from shortlist.ops import perturbed_topk_sum
 from shortlist.ops.selection import largest
 
@@ -65,7 +65,7 @@ def convex_topk_hinge_loss(
         index = target[:, None]
         raised = logits + margin * torch.ones_like(logits).scatter(1, index, 0.0)
         total = perturbed_topk_sum(raised, k=k, noise_std=noise_std)
-        return (total / k - logits.gather(1, index).squeeze(1)).clamp_min(0)
+        return lead_over(logits.gather(1, index).squeeze(1), total / k).clamp_min(0)
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         raised = logits.detach() + margin
@@ -75,13 +75,14 @@ def convex_topk_hinge_loss(
         gain = margin * (index != target[:, None]).to(logits.dtype)
         mean = (both[:, :k] + gain).mean(1)
         mean = torch.where(values[:, 0].isnan(), values[:, 0], mean)
-        return (mean - both[:, k]).clamp_min(0)
+        return lead_over(both[:, k], mean).clamp_min(0)
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
-        raised = logits + margin
+        finite = logits.clamp_min(torch.finfo(logits.dtype).min / (4 * k))  # sums of k are finite too
+        raised = finite + margin
         top = largest(raised, k + 1)[0]
         # a class among the first k falls back by the margin, at most to the place of the next one
-        fallen = torch.maximum(logits, top[:, k:])
+        fallen = torch.maximum(finite, top[:, k:])
         total = top[:, :k].sum(1, keepdim=True)
         total = torch.where(raised >= top[:, k - 1 : k], total - raised + fallen, total)
         return (total / k - logits).clamp_min(0)
@@ -107,7 +108,8 @@ class ConvexTopKHingeLoss(ClassLoss):
     """Module of :func:`convex_topk_hinge_loss`."""
 
     function = staticmethod(convex_topk_hinge_loss)
+    check = staticmethod(_check_options)
 
     @options_of(convex_topk_hinge_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)

@@ -1,5 +1,6 @@
 """Equalized margin loss: rare classes push common ones down less."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -7,7 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._contract import (
+    CountedLoss,
+    Reduction,
+    ScoreMeaning,
+    Weighting,
+    meaning_without_priors,
+    options_of,
+)
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -80,11 +88,13 @@ class EqualizedLoss(CountedLoss):
     """Module of :func:`equalized_loss`."""
 
     function = staticmethod(equalized_loss)
+    check = staticmethod(_check_options)
 
     @options_of(equalized_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors with tau 0; otherwise the scores are not log-posteriors."""
-        return ScoreMeaning() if self.tau else self.without_priors(0.0)
+        return ScoreMeaning() if options["tau"] else meaning_without_priors(0.0, options)

@@ -1,5 +1,6 @@
 """Expected positive regularization: fit the observed positives, and hold the mean set size at k."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -102,11 +103,13 @@ class ExpectedPositiveLoss(ClassLoss):
     """Module of :func:`expected_positive_loss`."""
 
     function = staticmethod(expected_positive_loss)
+    check = staticmethod(_check_options)
 
     @options_of(expected_positive_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe a sigmoid for each class, each on a level of its own."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

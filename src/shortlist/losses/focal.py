@@ -1,5 +1,6 @@
 """Focal loss (Lin et al., ICCV 2017)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -56,8 +57,10 @@ def focal_loss(
 
     def faded(loss: Tensor, focus: Tensor | float) -> Tensor:
         # 1 - p = -expm1(-loss): exact for p near 1; the tiny floor keeps the derivative of x^gamma finite
-        # there
-        return (-torch.expm1(-focus * loss)).clamp_min(torch.finfo(loss.dtype).tiny).pow(gamma) * loss
+        # there. An infinite loss is added at the end: times the derivative of its factor, 0, it would be NaN
+        limits = torch.finfo(loss.dtype)
+        finite = loss.clamp_max(limits.max)
+        return (-torch.expm1(-focus * finite)).clamp_min(limits.tiny).pow(gamma) * finite + (loss - finite)
 
     inside = weight if weight_in_focus and weight is not None else None
 
@@ -81,11 +84,13 @@ class FocalLoss(ClassLoss):
     """Module of :func:`focal_loss`."""
 
     function = staticmethod(focal_loss)
+    check = staticmethod(_check_options)
 
     @options_of(focal_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors with gamma 0; otherwise the scores are only close to log-posteriors."""
-        return ScoreMeaning() if self.gamma else ScoreMeaning.weighted(self.weight)
+        return ScoreMeaning() if options["gamma"] else ScoreMeaning(without_priors=0.0)

@@ -1,5 +1,6 @@
 """Noised top-k loss with larger margins for rarer classes (Garcin et al., ICML 2022)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -120,22 +121,33 @@ def _check_margins(
     raise ValueError(f"exactly one of class_counts and margins must be given, got {given}")
 
 
-def _check_options(k: int, noise_std: float, num_samples: int | None, margins: Tensor, scale: float) -> None:
-    check_options(k=k, noise_std=noise_std, num_samples=num_samples, margin=margins, scale=scale)
+def _check_options(
+    k: int,
+    noise_std: float,
+    num_samples: int | None,
+    scale: float,
+    margins: Tensor | None = None,
+    max_margin: float = 1.0,
+) -> None:
+    check_number("max_margin", max_margin, above=0.0)
+    margin = 0.0 if margins is None else margins
+    check_options(k=k, noise_std=noise_std, num_samples=num_samples, margin=margin, scale=scale)
 
 
 class ImbalancedNoisedTopKLoss(ClassLoss):
     """Module of :func:`imbalanced_noised_topk_loss`; it stores margins, also if class counts are given."""
 
     function = staticmethod(imbalanced_noised_topk_loss)
+    check = staticmethod(_check_options)
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(imbalanced_noised_topk_loss)
     def __init__(self, **options: Any) -> None:
         for_margins = ("class_counts", "max_margin", "zero_counts", "margins")
         margins = _check_margins(**{name: options.pop(name) for name in for_margins})
-        super().__init__(options | {"margins": margins}, check=_check_options)
+        super().__init__(options | {"margins": margins})
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
-        return ScoreMeaning(scale=self.scale)
+        return ScoreMeaning(scale=options["scale"])

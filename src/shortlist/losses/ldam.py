@@ -1,5 +1,6 @@
 """Adaptive-margin loss, LDAM (Cao et al., NeurIPS 2019)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
@@ -91,12 +92,14 @@ class LDAMLoss(CountedLoss):
     """Module of :func:`ldam_loss`."""
 
     function = staticmethod(ldam_loss)
+    check = staticmethod(_check_options)
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(ldam_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
-        return ScoreMeaning(scale=self.scale)
+        return ScoreMeaning(scale=options["scale"])

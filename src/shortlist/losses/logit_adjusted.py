@@ -1,12 +1,20 @@
 """Logit-adjusted cross-entropy (Menon et al., ICLR 2021)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._contract import (
+    CountedLoss,
+    Reduction,
+    ScoreMeaning,
+    Weighting,
+    meaning_without_priors,
+    options_of,
+)
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -77,11 +85,13 @@ class LogitAdjustedLoss(CountedLoss):
     """Module of :func:`logit_adjusted_loss`."""
 
     function = staticmethod(logit_adjusted_loss)
+    check = staticmethod(_check_options)
 
     @options_of(logit_adjusted_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors."""
-        return self.without_priors(self.tau)
+        return meaning_without_priors(options["tau"], options)

@@ -1,12 +1,20 @@
 """Logit-adjusted cross-entropy with an adaptive margin."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._contract import (
+    CountedLoss,
+    Reduction,
+    ScoreMeaning,
+    Weighting,
+    meaning_without_priors,
+    options_of,
+)
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -84,11 +92,13 @@ class LogitAdjustedAdaptiveLoss(CountedLoss):
     """Module of :func:`logit_adjusted_adaptive_loss`."""
 
     function = staticmethod(logit_adjusted_adaptive_loss)
+    check = staticmethod(_check_options)
 
     @options_of(logit_adjusted_adaptive_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors, if there is no margin."""
-        return self.without_priors(self.tau) if self.margin == 0 else ScoreMeaning()
+        return ScoreMeaning() if options["margin"] else meaning_without_priors(options["tau"], options)

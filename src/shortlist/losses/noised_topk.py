@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_count, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
 from shortlist.losses._noised_rows import perturbed_gap, warn_if_flat
 from shortlist.ops import perturbed_topk
 
@@ -90,7 +90,8 @@ def noised_topk_loss(
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         lead = margin.to(logits.dtype) if isinstance(margin, Tensor) else margin
-        return scale * (lead + perturbed_topk(logits, k=k + 1, **smoothing)[:, None] - logits).clamp_min(0)
+        other = perturbed_topk(logits, k=k + 1, **smoothing)[:, None]
+        return scale * lead_over(logits, lead + other).clamp_min(0)
 
     return class_loss(
         logits,
@@ -129,7 +130,8 @@ class NoisedTopKLoss(ClassLoss):
     """Module of :func:`noised_topk_loss`. Without a generator, it uses PyTorch's global one."""
 
     function = staticmethod(noised_topk_loss)
+    check = staticmethod(check_options)
 
     @options_of(noised_topk_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=check_options)
+        super().__init__(options)

@@ -97,8 +97,9 @@ class PairwiseMarginLoss(ClassLoss):
     """Module of :func:`pairwise_margin_loss`."""
 
     function = staticmethod(pairwise_margin_loss)
+    check = staticmethod(_check_options)
     needs = frozenset({"margin_table"})
 
     @options_of(pairwise_margin_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)

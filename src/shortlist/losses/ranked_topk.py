@@ -1,6 +1,6 @@
 """Ranked top-k cross-entropy: relaxed ranking and a distribution over k (Petersen et al., ICML 2022)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -209,12 +209,19 @@ class RankedTopKLoss(ClassLoss):
     """Module of :func:`ranked_topk_loss`. With ``per="row"``, the call takes the distribution."""
 
     function = staticmethod(ranked_topk_loss)
+    check = staticmethod(_check_options)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuse bad options, a bad distribution too unless the call will give it."""
+        super().check_options(options)
+        _check_distribution(options["distribution"], "batch" if options["per"] == "row" else options["per"])
 
     @options_of(ranked_topk_loss)
     def __init__(self, **options: Any) -> None:
         per: Per = options["per"]
         chances = _check_distribution(options["distribution"], "batch" if per == "row" else per)
-        super().__init__(options | {"distribution": chances}, check=_check_options)
+        super().__init__(options | {"distribution": chances})
 
     def forward(self, logits: Tensor, target: Tensor, distribution: Tensor | None = None) -> Tensor:
         """Compute the loss; ``distribution`` (n, K) must be given with ``per="row"`` and only then."""

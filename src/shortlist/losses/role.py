@@ -1,5 +1,6 @@
 """ROLE: classifier and label estimates learn from each other (Cole et al., CVPR 2021)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -148,8 +149,19 @@ class RoleLoss(nn.Module):
         ignore_index: int = -100,
     ) -> None:
         super().__init__()
-        self.k = _check_options(k, size_weight)
+        self.check_options({"k": k, "size_weight": size_weight})
+        self.k = float(k)
         self.estimates, self.size_weight, self.ignore_index = estimates, size_weight, ignore_index
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Refuse bad values of options, by name."""
+        _check_options(options["k"], options["size_weight"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options, by name."""
+        return {"k": self.k, "size_weight": self.size_weight}
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
         """Compute the loss; ``sample_ids`` (n,) are rows of the table of label estimates."""
@@ -162,6 +174,7 @@ class RoleLoss(nn.Module):
             ignore_index=self.ignore_index,
         )
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe a sigmoid for each class, each on its own level, since there are no negative labels."""
         return ScoreMeaning(sigmoid=True, free_levels=True)

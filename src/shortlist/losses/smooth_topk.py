@@ -85,7 +85,8 @@ class SmoothTopKLoss(ClassLoss):
     """Module of :func:`smooth_topk_loss`."""
 
     function = staticmethod(smooth_topk_loss)
+    check = staticmethod(_check_options)
 
     @options_of(smooth_topk_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)

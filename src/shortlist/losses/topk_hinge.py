@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
 from shortlist.ops import perturbed_topk
 from shortlist.ops.selection import kth_largest_index, largest
 
@@ -66,21 +66,21 @@ def topk_hinge_loss(
         index = target[:, None]
         others = logits.scatter(1, index, -torch.inf)
         other = perturbed_topk(others, k=k, noise_std=noise_std, num_samples=None)
-        return (margin + other - logits.gather(1, index).squeeze(1)).clamp_min(0)
+        return lead_over(logits.gather(1, index).squeeze(1), margin + other).clamp_min(0)
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         index = target[:, None]
         others = kth_largest_index(logits.detach().scatter(1, index, -torch.inf), k)
         other, true = logits.gather(1, torch.stack([others, target], dim=1)).unbind(1)
         other = torch.where(others == target, -torch.inf, other)  # fewer than k others are left
-        return (margin + other - true).clamp_min(0)
+        return lead_over(true, margin + other).clamp_min(0)
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         top = largest(logits, k + 1)[0]
         # without a class, the k-th of the others is the next one down if the class stood before it
         other = torch.where(logits >= top[:, k - 1, None], top[:, k, None], top[:, k - 1, None])
         other = torch.where(top[:, :1].isnan(), top[:, :1], other)
-        return (margin + other - logits).clamp_min(0)
+        return lead_over(logits, margin + other).clamp_min(0)
 
     return class_loss(
         logits,
@@ -103,7 +103,8 @@ class TopKHingeLoss(ClassLoss):
     """Module of :func:`topk_hinge_loss`."""
 
     function = staticmethod(topk_hinge_loss)
+    check = staticmethod(_check_options)
 
     @options_of(topk_hinge_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)

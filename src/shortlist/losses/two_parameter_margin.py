@@ -1,12 +1,20 @@
 """Margin loss with one power of the prior for the true class and one for the other classes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
+from shortlist.losses._contract import (
+    CountedLoss,
+    Reduction,
+    ScoreMeaning,
+    Weighting,
+    meaning_without_priors,
+    options_of,
+)
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
@@ -81,11 +89,14 @@ class TwoParameterMarginLoss(CountedLoss):
     """Module of :func:`two_parameter_margin_loss`."""
 
     function = staticmethod(two_parameter_margin_loss)
+    check = staticmethod(_check_options)
 
     @options_of(two_parameter_margin_loss)
     def __init__(self, **options: Any) -> None:
-        super().__init__(options, check=_check_options)
+        super().__init__(options)
 
-    def score_meaning(self) -> ScoreMeaning:
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors, if both taus are equal."""
-        return self.without_priors(self.tau_true) if self.tau_true == self.tau_others else ScoreMeaning()
+        same = options["tau_true"] == options["tau_others"]
+        return meaning_without_priors(options["tau_true"], options) if same else ScoreMeaning()

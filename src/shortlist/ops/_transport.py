@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values, is_transformed, refuse_second_derivative
+from shortlist._precision import wide_type
 
 __all__ = ["transport_ranks"]
 
@@ -132,7 +133,7 @@ def _slabs(points: Tensor) -> int:
 
 def _working(tensor: Tensor) -> Tensor:
     """Use float64, where the device has it: exponents reach the steepness, and lose its digits."""
-    return tensor if tensor.device.type == "mps" else tensor.double()
+    return tensor.to(wide_type(tensor))
 
 
 # Opaque to torch.compile, which would unroll the steps.
