@@ -38,13 +38,13 @@ def slow_score(name, probabilities, j):
     p = probabilities.tolist()
     order = sorted(range(len(p)), key=lambda i: -p[i])
     rank = order.index(j) + 1
-    cumulative = sum(p[i] for i in order[:rank])
+    before = sum(p[i] for i in order[: rank - 1])
     return {
         "lac": 1 - p[j],
-        "aps": cumulative,
-        "raps": cumulative + 0.01 * max(0, rank - 5),
-        "saps": p[order[0]] if rank == 1 else p[order[0]] + (rank - 1) * 0.1,
-        "prevalence_adjusted": -p[j] / float(PRIORS[j]),
+        "aps": before,
+        "raps": before + 0.01 * max(0, rank - 5),
+        "saps": 0 if rank == 1 else p[order[0]] + (rank - 2) * 0.1,
+        "prevalence_adjusted": -p[j] / float(PRIORS[j % 6]),
     }[name]
 
 
@@ -76,6 +76,28 @@ def test_pure_functions_against_loops_and_as_calibration_sees_them(name):
     given = probs / PRIORS if name == "prevalence_adjusted" else probs
     of_true = true_class_scores(CONFORMITY_SCORES[name](), given, target)
     torch.testing.assert_close(of_true, found.gather(1, target[:, None])[:, 0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["aps", "raps", "saps"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_thresholds_of_sums_are_not_rounded(name, dtype):
+    """The rank's score is a sum of float32 probabilities: to the last digits of float64."""
+    logits, target = torch.randn(400, 200, dtype=dtype) * 2, torch.randint(200, (400,))
+    predictor = make(name, coverage=0.6).calibrate(logits, target)
+    scores = sorted(slow_score(name, row, int(y)) for row, y in zip(logits.softmax(1), target, strict=True))
+    assert float(predictor.threshold) == pytest.approx(scores[241 - 1], abs=1e-13)  # ceil(401 * 0.6) = 241
+    assert predictor.threshold.dtype == torch.float64
+
+
+def test_without_draws_the_first_class_is_in_every_set_and_coverage_is_as_promised():
+    logits = 4 * torch.randn(8000, 30)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    for name in ("aps", "raps", "saps"):
+        predictor = make(name, coverage=0.9).calibrate(logits[:4000], target[:4000])
+        sets = predictor(logits[4000:])
+        assert sets.gather(1, logits[4000:].argmax(1, keepdim=True)).all()
+        covered = float(sets.gather(1, target[4000:, None]).double().mean())
+        assert covered == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 2000))
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 10, 57])
@@ -168,12 +190,13 @@ def test_ties_with_the_true_class_count_against_it():
 
 def test_cumulative_probabilities_that_round_below_one_are_not_lost():
     """The last class of a row has the score 1, give or take rounding that differs between the two passes."""
-    logits = torch.randn(4000, 300) * 0.5
+    logits = torch.randn(4000, 300, dtype=torch.float64) * 0.5
     target = torch.where(torch.rand(4000) < 0.5, logits.argmin(1), logits.argmax(1))
     predictor = Conformal(coverage=0.9, score="aps")
     with pytest.warns(CalibrationWarning, match="more scores equal the threshold"):
-        predictor.calibrate(logits[:2000], target[:2000])
-    hits = predictor(logits[2000:]).gather(1, target[2000:, None])
+        predictor.update(logits[:2000], target[:2000], uniform=torch.ones(2000))
+        predictor.finish()
+    hits = predictor(logits[2000:], uniform=torch.ones(2000, 1)).gather(1, target[2000:, None])
     assert hits.all() and predictor.report.coverage == 1.0
 
 
@@ -441,7 +464,7 @@ def test_no_score_exceeds_its_supremum():
     probs = torch.cat([torch.randn(200, 9).mul(4), torch.zeros(1, 9), 100 * torch.eye(9)]).softmax(1)
     for kind in CONFORMITY_SCORES.values():
         supremum = kind().supremum(9)
-        largest = float(class_scores(kind(), probs).max())
+        largest = float(class_scores(kind(), probs, uniform=torch.ones(len(probs), 1)).max())
         assert supremum - 0.1 <= largest <= supremum + 1e-5
 
 

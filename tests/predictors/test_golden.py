@@ -45,11 +45,12 @@ def test_conformal_quantiles_and_sets(golden):
         score = score or RAPS(penalty=options["penalty"], k_reg=options["kreg"])
         predictor = Conformal(coverage=1 - options["alpha"], score=score)
         randomized = options["randomized"]  # their draw is how much is left out, ours how much is in
-        draws = 1 - shared["U_cal"] if randomized else None
+        # and without draws, all of the class's own probability counts for them
+        draws = 1 - shared["U_cal"] if randomized else torch.ones(len(shared["cal_labels"]))
         predictor.update(shared["cal_logits"], shared["cal_labels"], uniform=draws)
         predictor.finish()
         assert float(predictor.threshold) == pytest.approx(case["q_hat"], abs=1e-12)
-        draws = 1 - shared["U_test"] if randomized else None
+        draws = 1 - shared["U_test"] if randomized else torch.ones(len(shared["test_labels"]), 1)
         sets = predictor(shared["test_logits"], uniform=draws)
         assert lists(sets) == [sorted(row) for row in case["sets"]]
         hit = sets.gather(1, shared["test_labels"][:, None]).double()
@@ -62,17 +63,17 @@ def test_the_sets_of_a_second_library(golden):
     compared = 0
     for case in golden("conformal").cases:
         options = case["params"]
-        # its other options for the last class are rules of another kind
-        if case["kind"] not in ("mapie_lac", "mapie_aps") or options["include_last_label"] not in (
-            None,
-            False,
-        ):
+        # the class at which the sum reaches the threshold is always in, or never; a draw is another rule
+        last = options.get("include_last_label")
+        if case["kind"] not in ("mapie_lac", "mapie_aps") or last not in (None, False, True):
             continue
         score = LAC() if case["kind"] == "mapie_lac" else APS()
         predictor = Conformal(coverage=1 - options["alpha"], score=score)
         predictor.update(shared["cal_logits"], shared["cal_labels"], uniform=1 - draws)
         predictor.finish()
         assert float(predictor.threshold) == pytest.approx(case["quantile"], abs=1e-12)
-        assert lists(predictor(shared["test_logits"])) == [sorted(row) for row in case["sets"]]
+        share = torch.full((len(shared["test_logits"]), 1), 0.0 if last else 1.0)
+        found = predictor(shared["test_logits"], uniform=share)
+        assert lists(found) == [sorted(row) for row in case["sets"]]
         compared += 1
-    assert compared == 4
+    assert compared == 6

@@ -37,6 +37,21 @@ CALIBRATED = {
 }
 
 
+ALL = CALIBRATED | {
+    "topk": lambda: TopK(2),
+    "topk with priors": lambda: TopK(2, priors=torch.tensor([0.4, 0.2, 0.1, 0.1, 0.1, 0.1])),
+    "pointwise error": lambda: PointwiseError(coverage=0.8),
+    "aps by class": lambda: Conformal(coverage=0.8, score="aps", rule="class_conditional"),
+    "macro": lambda: Conformal(coverage=0.8, priors=torch.tensor([0.4, 0.2, 0.1, 0.1, 0.1, 0.1])),
+    "sigmoids": lambda: AverageK(2, activation="sigmoid"),
+}
+LAYOUTS = {
+    "transposed": lambda scores: scores.T.contiguous().T,
+    "every other column": lambda scores: scores.repeat_interleave(2, dim=1)[:, ::2],
+    "every other row": lambda scores: scores.repeat_interleave(2, dim=0)[::2],
+}
+
+
 def rows(n=300, c=6, seed=3):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, c, generator=generator) * 2
@@ -111,6 +126,80 @@ def test_scores_that_need_gradients_are_no_matter():
         bound = make().calibrate(logits.clone().requires_grad_(), target)
         assert torch.equal(free.threshold, bound.threshold), name
         assert torch.equal(bound(logits.clone().requires_grad_()), free(logits))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL)
+def test_scores_may_lie_in_memory_in_any_order(name, layout):
+    """To the bit: half of PyTorch's kernels add up in another order there."""
+    logits, target = rows(5000)
+    for scores in (logits, logits.double(), logits.half()):
+        other = LAYOUTS[layout](scores)
+        assert torch.equal(scores, other)
+        wanted, found = ALL[name](), ALL[name]()
+        if wanted.needs_calibration:
+            wanted.calibrate(scores, target)
+            found.calibrate(other, target)
+            assert torch.equal(found.threshold, wanted.threshold) and found.report == wanted.report
+        assert torch.equal(found(other), wanted(scores))
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_a_true_class_that_is_ruled_out_is_one_that_is_very_unlikely(name):
+    logits, target = rows(600)
+    out, low = logits.clone(), logits.clone()
+    out[torch.arange(0, 600, 10), target[::10]] = -math.inf
+    low[torch.arange(0, 600, 10), target[::10]] = -1000.0
+    found, wanted = CALIBRATED[name]().calibrate(out, target), CALIBRATED[name]().calibrate(low, target)
+    assert torch.equal(found.threshold, wanted.threshold) and found.threshold.isfinite().all()
+    assert torch.equal(found(out), wanted(low))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["average_k", "lac", "topk"])
+def test_sigmoids_are_the_same_in_any_batches(name, dtype):
+    """PyTorch computes the last few numbers of a tensor by another formula than the others."""
+    make = {
+        "average_k": lambda: AverageK(3, activation="sigmoid", priors=torch.full((37,), 1 / 37)),
+        "lac": lambda: Conformal(coverage=0.7, activation="sigmoid"),
+        "topk": lambda: TopK(3, activation="sigmoid", priors=torch.full((37,), 1 / 37)),
+    }[name]
+    logits, target = rows(1501, 37)
+    logits = logits.to(dtype)
+    whole, pieces = make(), make()
+    values = whole._values(logits)
+    for size in (1, 7, 100):
+        assert torch.equal(torch.cat([whole._values(part) for part in logits.split(size)]), values)
+    torch.testing.assert_close(values * (1 if name == "lac" else 1 / 37), torch.sigmoid(logits.to(values)))
+    if name != "topk":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            whole.calibrate(logits, target)
+            for part, classes in zip(logits.split(7), target.split(7), strict=True):
+                pieces.update(part, classes)
+            assert torch.equal(pieces.finish().threshold, whole.threshold)
+    assert torch.equal(torch.cat([whole(part) for part in logits.split(7)]), whole(logits))
+    full = logits[:64].clone()  # of which nothing is filled up
+    whole._values(full)
+    assert torch.equal(full, logits[:64])
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", ALL)
+def test_vmap_is_refused(name):
+    logits, target = rows()
+    predictor = ALL[name]()
+    message = f"{type(predictor).__name__} must be called outside of torch.vmap: make one batch of all rows"
+    if predictor.needs_calibration:
+        with pytest.raises(ValueError, match=message):
+            torch.vmap(predictor.calibrate)(logits.view(3, 100, 6), target.view(3, 100))
+        predictor.calibrate(logits, target)
+    for transformed in (torch.vmap(predictor), torch.vmap(torch.vmap(predictor))):
+        with pytest.raises(ValueError, match=message):
+            transformed(logits.view(3, 5, 20, 6))
+    seen = []
+    torch.func.grad(lambda scores: seen.append(predictor(scores)) or scores.sum())(logits)
+    assert seen[0].shape == (300, 6)
 
 
 @pytest.mark.errors

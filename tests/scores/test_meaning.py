@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shortlist.losses import LOSSES, AverageKLoss, LabelEstimates, ScoreMeaning
+from shortlist.losses import LOSSES, AverageKLoss, LabelEstimates, log_weights
 from shortlist.priors import class_priors
 from shortlist.scores import PriorRecord, map_of_loss
 
@@ -87,11 +87,15 @@ def test_record_of_each_loss(name, options, words):
     assert score_map.shift.item() == 0.0 and score_map.now is score_map.contains
 
 
+def declared(loss, head="set"):
+    return loss.score_meaning(loss.options, head)
+
+
 def test_sigmoid_losses_say_so():
     sigmoid = {
         name
         for name, options, _ in DECLARED
-        if name != "cross_entropy" and build(name, **options).score_meaning().sigmoid
+        if name != "cross_entropy" and declared(build(name, **options)).sigmoid
     }
     assert sigmoid == {"assume_negative", "average_k", "expected_positive", "role"}
 
@@ -101,7 +105,7 @@ def test_heads_of_the_average_k_loss():
         loss = AverageKLoss(k=2.0, weight=weight)
         assert record_of(loss, head="proposal") == words
         assert record_of(loss, head="set") == UNKNOWN
-        assert not loss.score_meaning("proposal").sigmoid and loss.score_meaning("set").sigmoid
+        assert not declared(loss, "proposal").sigmoid and declared(loss, "set").sigmoid
 
 
 def test_weights_and_shares_have_their_part():
@@ -257,7 +261,7 @@ def test_scores_of_unknown_priors_are_no_log_posteriors_of_any(name, options):
     [
         (
             lambda: map_of_loss(nn.MSELoss(), class_counts=COUNTS),
-            "loss must say what its scores mean by a method score_meaning, got a MSELoss without one",
+            "loss must say what its scores mean by score_meaning, got a MSELoss without it",
         ),
         (
             lambda: map_of_loss(AverageKLoss(k=2.0), class_counts=COUNTS, head="other"),
@@ -292,6 +296,5 @@ def test_bad_input_is_named(call, message):
 
 
 def test_meaning_of_weights_is_their_logarithm():
-    assert ScoreMeaning.weighted(None).log_ratio == 0.0
-    ratio = ScoreMeaning.weighted(torch.tensor([2.0, 0.5, 0.0])).log_ratio
-    assert ratio.tolist() == pytest.approx([0.6931471805599453, -0.6931471805599453, 0.0], abs=1e-15)
+    logarithms = log_weights(torch.tensor([2.0, 0.5, 0.0])).tolist()
+    assert logarithms == pytest.approx([0.6931471805599453, -0.6931471805599453, 0.0], abs=1e-15)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from shortlist._checks import can_read_values, check_choice, check_priors, check_scores, promote
 
@@ -66,8 +67,22 @@ def class_values(
     if activation == "softmax":
         scores = scores.softmax(1)
     elif activation == "sigmoid":
-        scores = scores.sigmoid()
+        scores = _sigmoid(scores)
     return scores if weights is None else scores * weights.to(scores.dtype)
+
+
+def _sigmoid(scores: Tensor) -> Tensor:
+    """Return the sigmoid of each score, the same number wherever it stands and whatever is beside it.
+
+    On the CPU, PyTorch computes the last few numbers of a piece by another formula, and each of its threads
+    takes a piece: here all pieces are full, and too short for several threads.
+    """
+    if not can_read_values(scores):
+        return scores.sigmoid()
+    flat = pad(scores.detach().reshape(-1), (0, -scores.numel() % 64))
+    for piece in flat.split(2**14):
+        piece.sigmoid_()
+    return flat[: scores.numel()].view(scores.shape)
 
 
 def prior_conversion(priors: Tensor | None, scores_priors: Tensor | None, activation: str) -> Tensor | None:

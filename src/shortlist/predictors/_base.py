@@ -19,6 +19,7 @@ from shortlist._checks import (
     check_votes,
     classes_of,
     refuse_logits,
+    refuse_vmap,
     rows_are_probabilities,
     tensor_of,
     warn_of_probabilities,
@@ -352,6 +353,7 @@ class SetPredictor(KeepsPending, ABC):
 
     def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
         """Return tensors for arrays and lists, on the device of the predictor; others as they are."""
+        refuse_vmap(type(self).__name__, scores)
         device = self.num_classes.device
         return tensor_of(scores, device=device, name="scores"), classes_of(target, device=device)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad, threshold
 
 from shortlist._checks import can_read_values
+from shortlist._precision import wide_type
 from shortlist.ops.selection import largest
 from shortlist.predictors._compare import where_at_least
 
@@ -25,10 +26,10 @@ class Places(NamedTuple):
     """All that a conformity score may depend on, for some classes of each row; the shapes broadcast."""
 
     probability: Tensor
-    cumulative: Tensor  # sum of the probabilities down to this class, itself included
-    rank: Tensor  # 1 for the most likely class; floating, as the probabilities
+    cumulative: Tensor  # sum of the probabilities down to this class, itself included; float64 if possible
+    rank: Tensor  # 1 for the most likely class; floating, as the sums
     best: Tensor  # probability of the most likely class
-    uniform: Tensor | float = 1.0  # in [0, 1]; 1 when nothing is randomized
+    uniform: Tensor | float = 0.0  # share of the class's own probability that counts; 0 if not randomized
 
 
 Inside = Callable[[Places], Tensor]
@@ -39,20 +40,23 @@ def true_class_places(probabilities: Tensor, target: Tensor, uniform: Tensor | N
     true = probabilities.gather(1, target[:, None])
     # to compare into floats, and to add these up, takes a third of the time that booleans take
     not_below = torch.ge(probabilities, true, out=torch.empty_like(probabilities))
-    rank = not_below.sum(1)
+    wide = wide_type(probabilities)
+    rank = not_below.sum(1).to(wide)
     return Places(
         probability=true.squeeze(1),
-        cumulative=not_below.mul_(probabilities).sum(1),
+        cumulative=not_below.mul_(probabilities).sum(1, dtype=wide),
         rank=rank,
         best=probabilities.amax(1),
-        uniform=1.0 if uniform is None else uniform,
+        uniform=0.0 if uniform is None else uniform,
     )
 
 
 def places_in_order(in_order: Tensor, uniform: Tensor | None = None) -> Places:
     """Return the places of each row, given its largest probabilities in descending order (n, m)."""
-    rank = torch.arange(1, in_order.shape[1] + 1, dtype=in_order.dtype, device=in_order.device)
-    return Places(in_order, in_order.cumsum(1), rank, in_order[:, :1], _draws(uniform, in_order.shape[1]))
+    wide = wide_type(in_order)
+    rank = torch.arange(1, in_order.shape[1] + 1, dtype=wide, device=in_order.device)
+    cumulative = in_order.cumsum(1, dtype=wide)
+    return Places(in_order, cumulative, rank, in_order[:, :1], _draws(uniform, in_order.shape[1]))
 
 
 def at_last_equal(in_order: Tensor, numbers: Tensor) -> Tensor:
@@ -131,9 +135,9 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
         padded[: len(part)] = part
     length, count = torch.tensor([[len(part), above] for part, above, _ in parts])[:, :, None].unbind(1)
     mass = torch.tensor([mass for _, _, mass in parts], dtype=torch.float64)[:, None]
-    cumulative = (mass + near.cumsum(1, dtype=torch.float64)).to(values.dtype)
+    cumulative = mass + near.cumsum(1, dtype=torch.float64)
     rank = count + torch.arange(1, near.shape[1] + 1)
-    held = inside(Places(near, cumulative, rank.to(values.dtype), best, _draws(uniform, near.shape[1])))
+    held = inside(Places(near, cumulative, rank.double(), best, _draws(uniform, near.shape[1])))
     held &= rank <= count + length
     size = held.sum(1, keepdim=True)
     last = _last_inside(near, held, ties)
@@ -218,4 +222,4 @@ def _descending(values: Tensor) -> Tensor:
 
 
 def _draws(uniform: Tensor | None, places: int) -> Tensor | float:
-    return 1.0 if uniform is None else uniform[:, :places]
+    return 0.0 if uniform is None else uniform[:, :places]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
+from shortlist._precision import wide_type
 from shortlist.taxonomy import Taxonomy
 
 __all__ = ["NodeMasses", "Tree", "climb", "first_largest", "nodes_hold", "tensors_of"]
@@ -90,9 +91,8 @@ class NodeMasses:
         self._values, self._tree = values.detach(), tree
         self._sums: Tensor | None = None
         if not can_read_values(values):
-            wide = values.dtype if values.device.type == "mps" else torch.float64  # which has no float64
             in_order = values.index_select(1, tree.order)
-            self._sums = torch.nn.functional.pad(in_order.cumsum(1, dtype=wide), (1, 0))
+            self._sums = torch.nn.functional.pad(in_order.cumsum(1, dtype=wide_type(values)), (1, 0))
 
     def of(self, rows: Tensor | None, nodes: Tensor) -> Tensor:
         """Return the masses (k, m) of nodes (k, m) of some rows (k,), or of all; 0 for root and empty node.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values, promote
+from shortlist._precision import wide_type
 from shortlist.predictors.conformity import ConformityScore, ValueScore, class_scores, true_class_scores
 
 __all__ = ["Votes", "find_votes", "scored_votes"]
@@ -52,7 +53,7 @@ def scored_votes(
     """
     if isinstance(score, ValueScore):
         return score(probs[votes.rows, votes.classes])
-    scores = probs.new_empty(len(votes.rows))
+    scores = probs.new_empty(len(votes.rows), dtype=wide_type(probs))
     for agreed, some in ((True, votes.per_row == 1), (False, votes.per_row > 1)):
         voted = some[votes.rows]
         classes, draws = votes.classes[voted], None if uniform is None else uniform[some]

@@ -185,7 +185,7 @@ class Conformal(SetPredictor):
 
     def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
         values = self._values(scores)
-        return sets_within(self.score, values, self.threshold.to(values.dtype), uniform=uniform)
+        return sets_within(self.score, values, self.threshold, uniform=uniform)
 
     def _draw(self, scores: Tensor) -> Tensor:
         """Draw one uniform number for each row; the batches do not change the sequence."""

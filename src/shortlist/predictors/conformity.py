@@ -58,7 +58,9 @@ class OrderedScore(ABC):
     """A score that depends on the place of the class in the order of probabilities; smaller is better.
 
     It never falls from one place to the next. Classes of equal probability have the score of the last of
-    their places.
+    their places. Unless it is randomized, the class's own probability does not count, so that the first
+    class has the score 0 and is in every set. Scores are in float64, where the device has it: sums of
+    probabilities then do not depend on their order.
     """
 
     weighted: ClassVar[bool] = False
@@ -106,7 +108,7 @@ class PrevalenceAdjusted(ValueScore):
 
 @dataclass(frozen=True)
 class APS(OrderedScore):
-    """Adaptive prediction sets: the cumulative probability down to the class (Romano, Sesia, Candès 2020)."""
+    """Adaptive prediction sets: the cumulative probability of the classes before (Romano and others 2020)."""
 
     def __call__(self, at: Places) -> Tensor:
         """Return the scores of classes at the given places."""
@@ -140,7 +142,7 @@ class RAPS(OrderedScore):
 
 @dataclass(frozen=True)
 class SAPS(OrderedScore):
-    """The largest probability, then a fixed step for each rank (Huang et al. 2024)."""
+    """The largest probability from the second class on, then a fixed step for each (Huang et al. 2024)."""
 
     step: float = 0.1
 
@@ -190,16 +192,16 @@ def prevalence_adjusted_scores(
 
 
 def aps_scores(probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None) -> Float[Tensor, "n c"]:
-    """Score every class by the cumulative probability down to it; see :class:`APS`.
+    """Score every class by the cumulative probability of those before it; see :class:`APS`.
 
     Args:
         probs: Probabilities (n, c).
         uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomized score: the share of the class's
-            own probability that counts. All of it if ``None``.
+            own probability that counts. ``None`` is 0. With ones, all of it counts, as in other libraries.
 
     Example:
-        >>> aps_scores(torch.tensor([[0.25, 0.5, 0.25]]))  # equal ones count against each other
-        tensor([[1.0000, 0.5000, 1.0000]])
+        >>> aps_scores(torch.tensor([[0.25, 0.5, 0.25]])).tolist()  # equal ones count against each other
+        [[0.75, 0.0, 0.75]]
     """
     return class_scores(APS(), probs, uniform=uniform)
 
@@ -210,8 +212,8 @@ def raps_scores(
     """Score every class as :func:`aps_scores` does, with a penalty for late ranks; see :class:`RAPS`.
 
     Example:
-        >>> raps_scores(torch.tensor([[0.5, 0.375, 0.125]]), penalty=0.25, k_reg=1)
-        tensor([[0.5000, 1.1250, 1.5000]])
+        >>> raps_scores(torch.tensor([[0.5, 0.375, 0.125]]), penalty=0.25, k_reg=1).tolist()
+        [[0.0, 0.75, 1.375]]
     """
     return class_scores(RAPS(penalty, k_reg), probs, uniform=uniform)
 
@@ -222,8 +224,8 @@ def saps_scores(
     """Score every class by the largest probability and its rank; see :class:`SAPS`.
 
     Example:
-        >>> saps_scores(torch.tensor([[0.5, 0.375, 0.125]]), step=0.25)
-        tensor([[0.5000, 0.7500, 1.0000]])
+        >>> saps_scores(torch.tensor([[0.5, 0.375, 0.125]]), step=0.25).tolist()
+        [[0.0, 0.5, 0.75]]
     """
     return class_scores(SAPS(step), probs, uniform=uniform)
 
@@ -243,7 +245,7 @@ def class_scores(
         return score(probs)
     in_order, index = descending(probs)
     numbers = at_last_equal(in_order, score(places_in_order(in_order, uniform)))
-    return torch.zeros_like(probs).scatter(1, index, numbers)
+    return torch.zeros_like(numbers).scatter(1, index, numbers)
 
 
 def true_class_scores(
@@ -282,5 +284,6 @@ def sets_within(
         uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
     """
     if isinstance(score, ValueScore) or threshold.ndim:
-        return where_at_most(class_scores(score, probs, uniform=uniform), threshold)
+        numbers = class_scores(score, probs, uniform=uniform)
+        return where_at_most(numbers, threshold.to(numbers.dtype))
     return prefix_sets(probs, lambda places: score(places) <= threshold, ties="out", uniform=uniform)

@@ -165,18 +165,46 @@ class Promise:
             ('promised 90 for the average class', '5 on average')
         """
         if self.level is not None:
-            of = {
-                "rows": "",
-                "vote": " for a vote",
-                "average class": " for the average class",
-                "average group": f" for the average {self.group or 'group'}",
-                "weighted classes": " for classes by importance",
-                "node": " for a node",
-            }
-            return f"promised {_percent(self.level)}{of.get(self.about, f' for {self.about}')}"
+            return f"promised {_percent(self.level)}{self._for_whom()}"
         if self.asked is not None:
             return f"asked for {_percent(self.asked)}"
         return f"{self.size:g} on average" if self.about == "size" else ""
+
+    def _for_whom(self) -> str:
+        whom = {
+            "rows": "",
+            "vote": " for a vote",
+            "average class": " for the average class",
+            "average group": f" for the average {self.group or 'group'}",
+            "weighted classes": " for classes by importance",
+            "node": " for a node",
+        }
+        return whom.get(self.about, f" for {self.about}")
+
+    def in_short(self) -> str:
+        """Say in a short sentence each what is promised and what was measured.
+
+        Example:
+            >>> found = Measured(921, 0.912, None, None, 1.3)
+            >>> Promise("rows", level=0.9, asked=0.9, measured=found).in_short()
+            '90 of 100 such lists contain the right class. Measured: 91.2.'
+            >>> Promise("size", size=5).in_short()
+            'Such lists have 5 classes on average.'
+        """
+        if self.has_too_few_rows:
+            return "Every list holds all classes: there are too few calibration rows."
+        contain = "of 100 such lists contain the right class"
+        if self.level is not None:
+            text = f"{_percent(self.level)} {contain}{self._for_whom()}."
+        elif self.size is not None:
+            text = f"Such lists have {self.size:g} classes{' on average' if self.about == 'size' else ''}."
+        else:
+            text = "Nothing is promised about the right class."
+        if self.measured is None:
+            return text
+        times = f"{100 * self.measured.coverage:.{int(self.measured.rows >= _MANY)}f}"
+        measured = times if self.level is not None else f"{times} {contain}"
+        return f"{text} Measured: {measured}{', less than chance explains' if self.is_below else ''}."
 
     def _what(self) -> str:
         nothing = "Nothing is promised about the true class."

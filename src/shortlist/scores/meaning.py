@@ -1,15 +1,16 @@
 """Make the score map of a loss from what the loss declares about its scores."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shortlist.losses import ScoreMeaning
+from shortlist.losses import ScoreMeaning, log_weights
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.score_map import ScoreMap
 
-__all__ = ["HEADS", "map_of_loss", "maps_of_loss", "meaning_of_loss"]
+__all__ = ["HEADS", "declared_meaning", "map_of_loss", "maps_of_loss", "meaning_of_loss"]
 
 HEADS = ("set", "proposal")
 """Names of the heads of a two-head model."""
@@ -42,16 +43,27 @@ def map_of_loss(
     """
     training = PriorRecord.training(class_counts)
     meaning = meaning_of_loss(loss, head)
-    if meaning.log_ratio is None:
+    if meaning.without_priors is None:
         return ScoreMap(len(training), scale=meaning.scale, contains=None)
     seen = training if class_shares is None else PriorRecord.given(class_shares)
-    ratio = torch.as_tensor(meaning.log_ratio).detach().cpu().double()
-    ratio = ratio if ratio.ndim else ratio.expand(len(training))
-    for name, length in (("the loss", len(ratio)), ("class_shares", len(seen))):
-        if length != len(training):
-            got = len(training)
-            raise ValueError(f"class_counts must have as many classes as {name} ({length}), got {got}")
-    return ScoreMap(len(training), scale=meaning.scale, contains=_named(training, seen.log_priors + ratio))
+    parts = {"class_shares": seen.log_priors, "the loss": _declared_log_priors(loss, meaning, len(training))}
+    for name, log_priors in parts.items():
+        if len(log_priors) != len(training):
+            wanted = f"as many classes as {name} ({len(log_priors)})"
+            raise ValueError(f"class_counts must have {wanted}, got {len(training)}")
+    contains = _named(training, parts["class_shares"] + parts["the loss"])
+    return ScoreMap(len(training), scale=meaning.scale, contains=contains)
+
+
+def _declared_log_priors(loss: Any, meaning: ScoreMeaning, num_classes: int) -> Tensor:
+    """Return what the loss adds to the log priors (c,) of the rows that it saw."""
+    added = torch.zeros(num_classes, dtype=torch.float64)
+    if meaning.without_priors:
+        added = -meaning.without_priors * PriorRecord.training(loss.class_counts).log_priors
+    weight = getattr(loss, "weight", None)
+    if meaning.with_weights and weight is not None:
+        added = log_weights(weight).cpu() + (added if meaning.without_priors else 0.0)
+    return added
 
 
 def maps_of_loss(
@@ -75,38 +87,49 @@ def maps_of_loss(
     if free_scores:
         return maps
     return {
-        head: ScoreMap(len(class_counts), scale=found.scale, contains=None) for head, found in maps.items()
+        head: ScoreMap(len(class_counts), scale=declared.scale, contains=None)
+        for head, declared in maps.items()
     }
 
 
 def meaning_of_loss(loss: nn.Module, head: str | None) -> ScoreMeaning:
     """Return what a loss declares about the scores that a network learns with it; see :func:`map_of_loss`."""
-    if head is not None and "two_heads" not in getattr(loss, "needs", ()):
-        raise ValueError(f"head must be left out: {type(loss).__name__} has one head, got {head!r}")
-    if isinstance(loss, nn.CrossEntropyLoss):
+    kind: Any = type(loss)
+    if head is not None and "two_heads" not in getattr(kind, "needs", ()):
+        raise ValueError(f"head must be left out: {kind.__name__} has one head, got {head!r}")
+    options = vars(loss) if isinstance(loss, nn.CrossEntropyLoss) else getattr(loss, "options", {})
+    return declared_meaning(kind, options, head or "set")
+
+
+def declared_meaning(kind: type[nn.Module], options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    """Return what a class of losses declares about the scores of a head, with these options.
+
+    Raises:
+        ValueError: If the class does not say what its scores mean.
+    """
+    if issubclass(kind, nn.CrossEntropyLoss):
         # label smoothing teaches probabilities that are mixed with equal ones: no posterior
-        return ScoreMeaning() if loss.label_smoothing else ScoreMeaning.weighted(loss.weight)
-    declared: Any = getattr(loss, "score_meaning", None)
-    if declared is None:
-        kind = type(loss).__name__
+        return ScoreMeaning() if options["label_smoothing"] else ScoreMeaning(without_priors=0.0)
+    score_meaning: Any = getattr(kind, "score_meaning", None)
+    if score_meaning is None:
         raise ValueError(
-            f"loss must say what its scores mean by a method score_meaning, got a {kind} without one"
+            f"loss must say what its scores mean by score_meaning, got a {kind.__name__} without it"
         )
-    return declared() if head is None else declared(head=head)
+    return score_meaning(options, head)
 
 
 def _named(training: PriorRecord, log_priors: Tensor) -> PriorRecord:
     """Return the record of some log priors, under the simplest name that is correct."""
-    found = PriorRecord("given", log_priors)
-    for known in (training, PriorRecord.balanced(len(training))):
-        if known.same_as(found):
-            return known
+    given = PriorRecord("given", log_priors)
+    for named in (training, PriorRecord.balanced(len(training))):
+        if named.same_as(given):
+            return named
     # a power of the training priors: read it off the two classes that differ most
     low, high = int(training.log_priors.argmin()), int(training.log_priors.argmax())
     gap = float(training.log_priors[high] - training.log_priors[low])
     if gap > 0:
         power = float(log_priors[high] - log_priors[low]) / gap
         to_power = training.to_power(round(power, 9))
-        if to_power.same_as(found):
+        if to_power.same_as(given):
             return to_power
-    return found
+    return given
