@@ -38,7 +38,7 @@ def main() -> None:
     """Measure, and print what it took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--votes", type=int, default=1_000_000)
-    parser.add_argument("--rule", default="adaptive")
+    parser.add_argument("--rule", default="confirmed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -41,7 +41,6 @@ from shortlist.curation.build import apply_plan, plan_benchmark
 from shortlist.curation.votes import aggregate_votes, save_consensus
 from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.glyphs import glyphs
-from shortlist.datasets.lists import write_columns
 from shortlist.feedback.export import write_photos
 from shortlist.feedback.store import read_events
 from shortlist.feedback.votes import collect_votes
@@ -309,18 +308,14 @@ def grow(store: Path, folder: Path, first: Path, rule: str, truth: dict[str, str
     folder.mkdir(parents=True)
     save_consensus(folder / "labels.csv", labels)
     write_photos(folder / "photos.csv", found.photos, store)
-    seed = [(path, path.parent.name) for path in sorted((first / "train").rglob("*.png"))]
-    seed += [(path, path.parent.name) for path in sorted((first / "val").rglob("*.png"))]
     valid = dict(zip(labels.items[labels.valid].tolist(), labels.labels[labels.valid].tolist(), strict=True))
-    places = {photo.item: photo for photo in found.photos}
-    rows = [(str(path), label, path.stem) for path, label in seed]
-    copies = store / "images"
-    rows += [(str(copies / item[:2] / item), label, item) for item, label in valid.items() if item in places]
-    table = {name: [row[i] for row in rows] for i, name in enumerate(("path", "label", "observation"))}
-    table["genus"] = ["glyph"] * len(rows)
-    write_columns(folder / "all.csv", table)
     plan = plan_benchmark(
-        folder / "all.csv", genus_fraction=1.0, min_images=3, held_out=1e-9, split="hash", keep_split=first
+        folder / "labels.csv",
+        images=folder / "photos.csv",
+        min_images=3,
+        held_out=1e-9,
+        split="hash",
+        keep_split=first,
     )
     apply_plan(plan, folder / "data")
     right = [truth[item] == label for item, label in valid.items()]

@@ -127,3 +127,17 @@ def test_what_is_no_tree_is_refused():
             Taxonomy(tuple("abcdef"[: len(parents)]), ("class",) * len(parents), parents)
     with pytest.raises(ValueError, match=r"sets must be a bool tensor of shape \(n, 6\), got torch.float32"):
         Taxonomy.from_class_table(table("genus")).nodes_of(torch.zeros(2, 6))
+
+
+def test_an_empty_name_is_no_parent():
+    """Classes without a genus are groups of their own, in the tree and wherever parents are numbered."""
+    names = ("robur", "cerris", "oak", "tree", "fern")
+    genus, family = ("Quercus", "Quercus", "", "", ""), ("Fagaceae", "Fagaceae", "Fagaceae", "", "")
+    found = ClassTable(names, parents={"family": family, "genus": genus})
+    number, parents = found.parent_index("genus")
+    assert number.tolist() == [0, 0, 1, 2, 3] and parents == ("Quercus", "", "", "")
+    above = {name: parent for (name, _), (parent, _) in named(Taxonomy.from_class_table(found)).items()}
+    assert above == {
+        **{"robur": "Quercus", "cerris": "Quercus", "Quercus": "Fagaceae", "oak": "Fagaceae"},
+        **{"Fagaceae": "all classes", "tree": "all classes", "fern": "all classes", "all classes": None},
+    }

@@ -40,6 +40,7 @@ class ClassTable:
         ids: Unique id of each class, for files and other tools. The names by default.
         counts: Number of training examples of each class; empty if not known.
         parents: For each level above the classes (``"genus"``, ``"superclass"``), the parent of each class.
+            An empty name is no parent: the class is a group of its own.
 
     Text is kept in Unicode's composed form (NFC): two ways to write the same accent make no two classes.
 
@@ -124,9 +125,10 @@ class ClassTable:
         if level not in self.parents:
             known = ", ".join(self.parents) or "none"
             raise ValueError(f"level must be one of the table's ({known}), got {level!r}")
-        names = tuple(dict.fromkeys(self.parents[level]))
-        number = {name: i for i, name in enumerate(names)}
-        return torch.tensor([number[name] for name in self.parents[level]], dtype=torch.int64), names
+        keys = [name or index for index, name in enumerate(self.parents[level])]
+        number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        names = tuple(key if isinstance(key, str) else "" for key in number)
+        return torch.tensor([number[key] for key in keys], dtype=torch.int64), names
 
     def with_counts(self, counts: Sequence[int] | Tensor) -> "ClassTable":
         """Return the same classes with other training counts."""

@@ -186,16 +186,18 @@ def _from_below(columns: Mapping[str, tuple[Tensor, tuple[str, ...]]]) -> list[s
 
     Of levels with as many, the lower is the one that stands on the side of the lower ones in the table.
     """
-    counts = [len(names) for _, names in columns.values()]
-    levels = list(columns) if counts[0] >= counts[-1] else list(columns)[::-1]
-    return sorted(levels, key=lambda level: -len(columns[level][1]))
+    counts = {level: (len(set(names) - {""}), len(names)) for level, (_, names) in columns.items()}
+    levels = list(columns)
+    if counts[levels[0]] < counts[levels[-1]]:
+        levels.reverse()
+    return sorted(levels, key=counts.__getitem__, reverse=True)
 
 
 def _check_tree(table: ClassTable, lower: str, upper: str) -> None:
     """Require one parent at the upper level for each at the lower one."""
     seen: dict[str, str] = {}
     for low, high in zip(table.parents[lower], table.parents[upper], strict=True):
-        if seen.setdefault(low, high) != high:
+        if low and seen.setdefault(low, high) != high:
             raise ValueError(
                 f"the parents of the class table must make a tree: the {lower} {low!r} has classes in two "
                 f"parents of the level {upper!r}, {seen[low]!r} and {high!r}. Choose levels that do"

@@ -23,13 +23,14 @@ from tests.datasets import trees
 
 # 4 genera; class sizes from too few to many
 COUNTS = {"Acer": [4, 5, 12], "Bellis": [30], "Œnanthe": [7, 21], "Quercus": [2]}
+EPITHETS = ("alba", "nigra", "rubra")
 
 
 @pytest.fixture
 def source(tmp_path) -> Path:
     for genus, sizes in COUNTS.items():
         for i, size in enumerate(sizes):
-            folder = tmp_path / "source" / f"{genus} species{i}"
+            folder = tmp_path / "source" / f"{genus} {EPITHETS[i]}"
             folder.mkdir(parents=True)
             for n in range(size):
                 (folder / f"{n}.jpg").write_bytes(f"{genus}{i}{n}".encode())
@@ -38,7 +39,7 @@ def source(tmp_path) -> Path:
 
 def test_plan_follows_the_recipe(source):
     plan = plan_benchmark(source, genus_fraction=1.0)
-    kept = {f"{g} species{i}": n for g, sizes in COUNTS.items() for i, n in enumerate(sizes) if n > 4}
+    kept = {f"{g} {EPITHETS[i]}": n for g, sizes in COUNTS.items() for i, n in enumerate(sizes) if n > 4}
     assert list(plan.class_table.names) == sorted(kept)
     for index, name in enumerate(plan.class_table.names):
         n = kept[name]
@@ -109,6 +110,33 @@ def test_two_levels_and_lists_name_the_genus(tmp_path):
     assert listed.class_table.names == ("a/b", "c", "d")
     apply_plan(listed, tmp_path / "made")
     assert sorted(p.name for p in (tmp_path / "made" / "train").iterdir()) == ["a_b", "c", "d"]
+
+
+def test_folders_without_scientific_names_have_no_genus(tmp_path):
+    """A common first word is no genus: each class is drawn for itself, and the table has no such level."""
+    for i in range(20):
+        folder = tmp_path / "source" / f"species {i:02}"
+        folder.mkdir(parents=True)
+        for n in range(5):
+            (folder / f"{n}.jpg").write_bytes(f"{i} {n}".encode())
+    plan = build_benchmark(tmp_path / "source", tmp_path / "made")
+    assert len(plan.class_table) == 20 and plan.class_table.parents == {}
+    assert image_folder(tmp_path / "made").class_table == plan.class_table
+    some = plan_benchmark(tmp_path / "source", genus_fraction=0.25)
+    assert len(some.class_table) == 5 and some.left_out["classes of those"] == 15
+    again = plan_benchmark(tmp_path / "source", split="hash", keep_split=tmp_path / "made")
+    assert again.class_table.parents == {}
+
+
+def test_scientific_names_beside_others(tmp_path):
+    for name in ("Quercus robur", "Quercus alba", "unknown oak", "unknown tree"):
+        folder = tmp_path / "source" / name
+        folder.mkdir(parents=True)
+        for n in range(5):
+            (folder / f"{n}.jpg").write_bytes(f"{name} {n}".encode())
+    plan = plan_benchmark(tmp_path / "source")
+    assert plan.class_table.parents == {"genus": ("Quercus", "Quercus", "", "")}
+    assert describe(plan.class_table).parents == {"genus": 1}
 
 
 @pytest.mark.errors

@@ -253,8 +253,34 @@ def test_plantnet(tmp_path):
     for part in ("train", "val", "test"):
         assert set(folder_of(splits, part)) == {("1355868", 0), ("1355870", 1), ("99", 2)}
     assert plantnet_metadata(tmp_path)["train990"]["author"] == "Zoë"
-    assert genus_of("×Fatshedera lizei") == "Fatshedera"
-    assert genus_of("Lactuca_virosa") == "Lactuca"
+
+
+@pytest.mark.parametrize(
+    ("name", "genus"),
+    [
+        ("Lactuca virosa L.", "Lactuca"),
+        ("Lactuca_virosa", "Lactuca"),
+        ("Œnothera été", "Œnothera"),
+        ("Carex sp.", "Carex"),
+        ("Carex cf. hirta", "Carex"),
+        ("Capsella bursa-pastoris (L.) Medik.", "Capsella"),
+        ("Quercus robur subsp. pedunculiflora", "Quercus"),
+        ("×Fatshedera lizei", "Fatshedera"),
+        ("× Fatshedera lizei", "Fatshedera"),
+        ("x Fatshedera lizei", "Fatshedera"),
+        ("Mentha × piperita", "Mentha"),
+        ("Mentha ×piperita L.", "Mentha"),
+        ("Mentha x piperita", "Mentha"),
+        # names that are not scientific have no genus
+        *((name, "") for name in ("species 01", "species one", "Species 01", "Species s01", "Class_7")),
+        *((name, "") for name in ("Group a", "oak", "Oak", "pink primrose", "apple_pie", "Egyptian Mau")),
+        *((name, "") for name in ("001.Black_footed_Albatross", "n01440764", "LATIN CAPITAL LETTER A")),
+        *((name, "") for name in ("Audi TT 2011", "QUERCUS robur", "Quercus L.", "Quercus Robur", "銀杏 樹")),
+        *((name, "") for name in ("1355868", "×", "× x", "", "  ", "_")),
+    ],
+)
+def test_a_genus_is_read_from_scientific_names_only(name, genus):
+    assert genus_of(name) == genus
 
 
 def test_plantnet_class_missing_from_val(tmp_path):

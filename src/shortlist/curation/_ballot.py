@@ -8,8 +8,10 @@ import numpy as np
 from shortlist._text import composed
 from shortlist.datasets.lists import tidy_column
 
-__all__ = ["Ballot", "count_ballot", "count_distinct_pairs", "find_winners"]
+__all__ = ["AGAINST", "Ballot", "count_ballot", "count_species", "find_winners"]
 
+AGAINST = "!none_of_these"
+"""The vote of who looked and says that it is none of the classes of the list: it counts, and never wins."""
 DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
 
 
@@ -21,7 +23,8 @@ class Ballot:
     labels: np.ndarray
     people: np.ndarray
     makers: np.ndarray  # author of each item, -1 if not known
-    proposed: np.ndarray  # distinct labels that each of the people proposed
+    is_species: np.ndarray  # of each label: whether it names a class, and nothing of ours such as !bad_image
+    against: int  # number of the label of votes against all others, -1 if there are none
     user_of: np.ndarray  # of each vote
     candidate_of: np.ndarray  # of each vote
     candidate_item: np.ndarray  # ascending
@@ -43,8 +46,12 @@ class Ballot:
         return self.candidate_label[self.candidate_of]
 
 
-def count_ballot(item: Any, user: Any, label: Any, author: Any) -> Ballot:
-    """Number items, people and labels; of several votes of a user for an item the last one counts."""
+def count_ballot(item: Any, user: Any, label: Any, author: Any) -> tuple[Ballot, int]:
+    """Number items, people and labels; of several votes of a user for an item the last one counts.
+
+    Returns:
+        The votes, and the number of rows that were left out because item, user or label is empty.
+    """
     columns = {"item": item, "user": user, "label": label} | ({} if author is None else {"author": author})
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1 or not lengths["item"]:
@@ -52,25 +59,40 @@ def count_ballot(item: Any, user: Any, label: Any, author: Any) -> Ballot:
     items, item_of = _codes(item)
     labels, label_of = _words(label)
     people, user_of, maker_of = _people(user, author)
-    for name, codes in {"item": item_of, "user": user_of, "label": label_of}.items():
-        if codes.min() < 0:
-            raise ValueError(f"{name} must be given in every row, got {int((codes < 0).sum())} empty ones")
+    whole = np.flatnonzero((item_of >= 0) & (user_of >= 0) & (label_of >= 0))
+    if not len(whole):
+        raise ValueError(f"item, user and label must be given, got {len(item_of)} rows that lack one of them")
+    empty = len(item_of) - len(whole)
+    item_of, user_of, label_of = item_of[whole], user_of[whole], label_of[whole]
+    maker_of = None if maker_of is None else maker_of[whole]
+    if empty:  # items and labels of rows that are left out are no items and labels
+        items, item_of = _used(items, item_of)
+        labels, label_of = _used(labels, label_of)
     makers = np.full(len(items), -1) if maker_of is None else _authors(item_of, maker_of, len(items))
     kept = _last_of_each(item_of * len(people) + user_of)
     item_of, user_of, label_of = item_of[kept], user_of[kept], label_of[kept]
     keys = item_of * len(labels) + label_of
     candidates = _distinct(keys)
-    return Ballot(
+    is_text = labels.dtype.kind == "U"
+    ballot = Ballot(
         items=items,
         labels=labels,
         people=people,
         makers=makers,
-        proposed=count_distinct_pairs(user_of, label_of, (len(people), len(labels))),
+        is_species=~np.char.startswith(labels, "!") if is_text else np.ones(len(labels), dtype=bool),
+        against=int(np.append(np.flatnonzero(labels == AGAINST), -1)[0]) if is_text else -1,
         user_of=user_of,
         candidate_of=np.searchsorted(candidates, keys),
         candidate_item=candidates // len(labels),
         candidate_label=candidates % len(labels),
     )
+    return ballot, empty
+
+
+def _used(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values that codes still point to, and the codes among them."""
+    used, codes = np.unique(codes, return_inverse=True)
+    return values[used], codes
 
 
 def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -87,14 +109,21 @@ def _people(user: Any, author: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray 
     return people, user_of, author_of
 
 
-def find_winners(ballot: Ballot, user_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the winning label of each item and its weight; of equal weights, the first label."""
+def find_winners(
+    ballot: Ballot, user_weights: np.ndarray, *, against_may_win: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the winning label of each item and its weight; of equal weights, the first label.
+
+    "None of these" wins only where nothing else was proposed, and has no weight there.
+    """
     totals = np.bincount(ballot.candidate_of, weights=user_weights[ballot.user_of]).round(DIGITS)
+    if not against_may_win:
+        totals[ballot.candidate_label == ballot.against] = -1.0
     first = np.flatnonzero(np.diff(ballot.candidate_item, prepend=-1))
     weights = np.maximum.reduceat(totals, first)
     best = np.flatnonzero(totals == weights[ballot.candidate_item])
     first_best = best[np.searchsorted(ballot.candidate_item[best], np.arange(len(first)))]
-    return ballot.candidate_label[first_best], weights
+    return ballot.candidate_label[first_best], weights.clip(0)
 
 
 def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +183,8 @@ def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray
     return high
 
 
-def count_distinct_pairs(first: np.ndarray, second: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Count, for each value of the first column, the different values of the second."""
-    pairs = _distinct(first * sizes[1] + second)
-    return np.bincount(pairs // sizes[1], minlength=sizes[0])
+def count_species(ballot: Ballot, people: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Count, for each of all people, the different species that are beside them in these columns."""
+    species = ballot.is_species[labels]
+    pairs = _distinct(people[species] * len(ballot.labels) + labels[species])
+    return np.bincount(pairs // len(ballot.labels), minlength=len(ballot.people))

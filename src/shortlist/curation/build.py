@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from shortlist._checks import check_choice, check_count, check_number
 from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
 from shortlist.curation.labeled import LabeledImage, read_labeled
-from shortlist.curation.parts import FORMAT, Frozen, hash_place, part_by_hash, read_frozen, sha256_of
+from shortlist.curation.parts import FORMAT, hash_place, part_by_hash, read_frozen, sha256_of
 from shortlist.datasets.folders import PARTS
 from shortlist.datasets.partition import proportional_split, share_of
 
@@ -34,6 +34,8 @@ class BenchmarkPlan:
         options: Options that the plan was made with.
         left_out: Numbers of genera, classes and images of the source that were left out, by reason.
         about: What is known of each image: observation, organ, author, license, date.
+        taken_over: Numbers of images of the earlier benchmark, of new images, and of images of the earlier
+            one that have another label now; empty without an earlier benchmark.
     """
 
     rows: list[tuple[str, int, str]]
@@ -41,6 +43,7 @@ class BenchmarkPlan:
     options: dict[str, Any]
     left_out: dict[str, int]
     about: list[dict[str, str]]
+    taken_over: dict[str, int] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
@@ -69,7 +72,7 @@ def plan_benchmark(
     alone, so that an added image never moves another, and all photos of an observation are in one part.
 
     Args:
-        source: ``<source>/<class>/*.jpg`` (the genus is the first word of the class's name),
+        source: ``<source>/<class>/*.jpg`` (the genus is read from scientific names),
             ``<source>/<genus>/<class>/*.jpg``, or a ``.csv`` or ``.parquet`` list with the columns path,
             label and, optionally, genus, observation, organ, author, license, date. A list may be a table of
             :func:`~shortlist.curation.votes.save_consensus`, with item instead of path: items that are not
@@ -81,8 +84,10 @@ def plan_benchmark(
         held_out: Share of each class in the validation split and in the test split; each class must keep a
             training image. With ``hash``, the chance of an observation to be in either.
         split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
-        keep_split: Folder of an earlier benchmark, or its ``metadata.json``: its test images stay the test
-            images, its observations stay in their splits, and what is new goes to training and validation.
+        keep_split: Folder of an earlier benchmark, or its ``metadata.json``, that grows. All its images are
+            in the new one, in the same splits, and all its classes, with their ids. What is new goes to
+            training and validation. Labels of the source may be ids of its classes. A new label of an image
+            that it has already replaces the old one, but for test images.
         seed: Seed of the draws.
 
     Returns:
@@ -94,37 +99,43 @@ def plan_benchmark(
         raise ValueError("keep_split goes with split='hash': new images must not move others")
     rows, left_out = read_labeled(source, images=images)
     frozen = None if keep_split is None else read_frozen(keep_split)
-    if frozen is not None:
-        rows += [row for row in frozen.test if row.path not in {one.path for one in rows}]
-    kept, counts = _choose_classes(source, rows, genus_fraction, min_images, split, seed)
+    old, rows, corrected = ([], rows, 0) if frozen is None else frozen.take_in(rows, left_out)
+    considered = [*(row for row, _ in old), *rows]
+    always = {row.label for row, _ in old}
+    kept, counts = _choose_classes(source, considered, always, genus_fraction, min_images, split, seed)
     rows = sorted((row for row in rows if row.label in kept), key=lambda row: row.label)
     if split == "share":
         placed = _placed_by_share(rows, kept, held_out, seed)
     elif frozen is None:
         placed = [(row, part_by_hash(row.observation, held_out=held_out, seed=seed)) for row in rows]
     else:
-        own = {row.path for row in frozen.test}
-        new = [row for row in rows if row.path not in own]
-        placed = frozen.place(new, held_out=held_out, seed=seed, left_out=left_out)
-    placed, kept = _with_training_images(placed, kept, frozen, left_out)
+        placed = old + frozen.place(rows, held_out=held_out, seed=seed, left_out=left_out)
+    placed, kept = _with_training_images(placed, kept, always, left_out)
     options: dict[str, Any] = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "split": split, "seed": seed}
+    plan = _plan(placed, kept, {} if frozen is None else frozen.ids, options)
+    plan.left_out.update(counts | {"images": len(considered) - len(placed)} | left_out)
     if keep_split is not None:
         options["keep_split"] = str(Path(keep_split).resolve())
-    counts["images"] = len(rows) + counts.pop("images") - len(placed)
-    return _plan(placed, kept, options, counts | dict(left_out))
+        taken_over = {"images taken over": len(old), "new images": len(placed) - len(old)}
+        plan.taken_over.update(taken_over | {"corrected labels": corrected})
+    return plan
 
 
 def _choose_classes(
     source: str | Path,
     rows: list[LabeledImage],
+    always: set[str],
     genus_fraction: float,
     min_images: int,
     split: Splitting,
     seed: int,
 ) -> tuple[list[str], dict[str, int]]:
-    """Return the classes of the genera that are drawn, and what is left out; by hash, each for itself."""
-    genus_of_class = {row.label: row.genus for row in rows}
+    """Return classes that are always kept and those of drawn genera, and what is left out.
+
+    Genera are drawn together, or by hash, each for itself.
+    """
+    genus_of_class = {row.label: row.genus or row.label for row in rows}  # without a genus, each for itself
     images = Counter(row.label for row in rows)
     genera = sorted(set(genus_of_class.values()))
     if split == "share":
@@ -133,8 +144,9 @@ def _choose_classes(
         chosen = {genera[int(i)] for i in drawn[: max(1, round(genus_fraction * len(genera)))]}
     else:
         chosen = {one for one in genera if hash_place(one, seed=seed, what="genus") < genus_fraction}
+    chosen |= {genus_of_class[name] for name in always}
     of_chosen = sorted(name for name, genus in genus_of_class.items() if genus in chosen)
-    kept = [name for name in of_chosen if images[name] >= min_images]
+    kept = [name for name in of_chosen if images[name] >= min_images or name in always]
     if not kept:
         raise ValueError(
             f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
@@ -144,7 +156,6 @@ def _choose_classes(
         "genera not drawn": len(genera) - len(chosen),
         "classes of those": len(images) - len(of_chosen),
         f"classes with fewer than {min_images} images": len(of_chosen) - len(kept),
-        "images": len(rows) - sum(images[name] for name in kept),
     }
     return kept, left_out
 
@@ -170,14 +181,14 @@ def _placed_by_share(
 
 
 def _with_training_images(
-    placed: list[tuple[LabeledImage, str]], kept: list[str], frozen: Frozen | None, left_out: Counter[str]
+    placed: list[tuple[LabeledImage, str]], kept: list[str], always: set[str], left_out: Counter[str]
 ) -> tuple[list[tuple[LabeledImage, str]], list[str]]:
-    """Leave out classes without a training image; those of a frozen test part must have one."""
+    """Leave out classes without a training image; those of an earlier benchmark must have one."""
     trained = {row.label for row, part in placed if part == "train"}
     lacking = {name for name in kept if name not in trained}
-    if frozen is not None and (lost := sorted({row.label for row in frozen.test} - trained)):
+    if lost := sorted(always - trained):
         raise ValueError(
-            f"class {lost[0]!r} of the frozen test images must have a training image, it has none"
+            f"class {lost[0]!r} of the earlier benchmark must have a training image, it has none"
         )
     if lacking:
         left_out["classes without a training image"] += len(lacking)
@@ -185,22 +196,23 @@ def _with_training_images(
 
 
 def _plan(
-    placed: list[tuple[LabeledImage, str]], kept: list[str], options: dict[str, Any], left_out: dict[str, int]
+    placed: list[tuple[LabeledImage, str]], kept: list[str], ids: dict[str, str], options: dict[str, Any]
 ) -> BenchmarkPlan:
     number = {name: i for i, name in enumerate(kept)}
     training = Counter(row.label for row, part in placed if part == "train")
     genera = {row.label: row.genus for row, _ in placed}
+    column = [genera[name] for name in kept]
     table = ClassTable(
         kept,
-        _folder_names(kept),
+        _folder_names(kept, ids),
         [training[name] for name in kept],
-        {"genus": [genera[name] for name in kept]},
+        {"genus": column} if any(column) else {},
     )
     return BenchmarkPlan(
         [(row.path, number[row.label], part) for row, part in placed],
         table,
         options,
-        left_out,
+        {},
         [{"observation": row.observation, **row.about} for row, _ in placed],
     )
 
@@ -225,16 +237,17 @@ def _check_training_images(images: Counter[str], kept: list[str], held_out: floa
             )
 
 
-def _folder_names(names: list[str]) -> list[str]:
-    """Return names of folders for the classes, all different."""
-    made: dict[str, None] = {}  # in order, and quick to look up
+def _folder_names(names: list[str], ids: dict[str, str]) -> list[str]:
+    """Return names of folders for the classes, all different; those that have an id keep it."""
+    made, taken = [], set(ids.values())
     for name in names:
         base = name.replace("/", "_").replace("\\", "_").lstrip(".") or "class"
-        candidate, number = base, 2
-        while candidate in made:
+        candidate, number = ids.get(name, base), 2
+        while candidate in taken and name not in ids:
             candidate, number = f"{base}-{number}", number + 1
-        made[candidate] = None
-    return list(made)
+        made.append(candidate)
+        taken.add(candidate)
+    return made
 
 
 def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") -> None:
@@ -259,7 +272,7 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
     with replacing_folder(dest) as temporary:
-        images = {}
+        images, genera = {}, plan.class_table.parents.get("genus", [""] * len(plan.class_table))
         for (source, target, part), about in zip(plan.rows, plan.about, strict=True):
             name = plan.class_table.ids[target]
             folder = temporary / part / name
@@ -269,7 +282,7 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
             held_out = {} if part == "train" else {"sha256": sha256_of(source)}
             images[str(file.relative_to(temporary))] = {
                 "class": plan.class_table.names[target],
-                "genus": plan.class_table.parents["genus"][target],
+                "genus": genera[target],
                 "split": part,
                 "source": os.path.abspath(source),
                 **about,

@@ -97,7 +97,7 @@ def _rows(
     class_table.parent_index(level)  # refuses an unknown level
     members: dict[str, list[int]] = defaultdict(list)
     for index, parent in enumerate(class_table.parents[level]):
-        if sizes[index]:
+        if sizes[index] and parent:
             members[parent].append(index)
     if groups is None:
         groups = sorted(members, key=lambda group: -len(members[group]))

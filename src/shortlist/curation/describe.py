@@ -102,7 +102,7 @@ def describe(class_table: ClassTable, splits: "Splits | None" = None) -> Descrip
         imbalance=int(present.max()) / int(present.min()),
         gini=gini(counts),
         half_of_images=int((2 * falling < falling[-1]).sum()) + 1,
-        parents={level: len(set(column)) for level, column in class_table.parents.items()},
+        parents={level: len(set(column) - {""}) for level, column in class_table.parents.items()},
     )
 
 

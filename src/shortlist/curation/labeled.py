@@ -30,7 +30,7 @@ class LabeledImage:
     Args:
         path: The file.
         label: Name of the class.
-        genus: Name of the group of classes that it belongs to.
+        genus: Name of the group of classes that it belongs to; "" if it is not known.
         observation: What the image is a photo of: all photos of one observation are in one part.
         about: What else is known.
     """
@@ -48,7 +48,8 @@ def read_labeled(
     """Read labeled images, and count the rows that are left out, by reason.
 
     Left out are rows that are not valid, those that people rejected (a label with ``!`` at its start), those
-    of items without photos, and rows that list an image again.
+    of items without photos, and rows that list an image again. In a table of items and in the list of their
+    photos, which are made from people's answers, rows with gaps and photos without a file are left out too.
 
     Args:
         source: A folder or a list; see :data:`LAYOUT`.
@@ -104,11 +105,15 @@ def _from_folder(root: Path) -> Iterator[LabeledImage]:
 
 def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) -> Iterator[LabeledImage]:
     key = "path" if images is None and not _has_items(path) else "item"
-    table = read_columns(path, [key, "label"], optional=["genus", "valid", "observation", *ABOUT])
+    optional, gaps = ["genus", "valid", "observation", *ABOUT], key == "item"
+    table = read_columns(path, [key, "label"], optional=optional, gaps=gaps)
     columns = {name: column.to_pylist() for name, column in table.items()}
     _check_genera(path, columns)
-    photos = None if images is None else _photos(Path(images))
+    photos = None if images is None else _photos(Path(images), left_out)
     for row, (name, label) in enumerate(zip(columns[key], columns["label"], strict=True)):
+        if name is None or label is None:
+            left_out["rows without item or label"] += 1
+            continue
         if "valid" in columns and not _is_true(columns["valid"][row], path):
             left_out["items without a valid label"] += 1
             continue
@@ -145,15 +150,20 @@ def _has_items(path: Path) -> bool:
     return False
 
 
-def _photos(path: Path) -> dict[str, list[tuple[str, dict[str, str]]]]:
+def _photos(path: Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, str]]]]:
     """Return the photos of each item, with what is known of them."""
-    table = read_columns(path, ["path", "item"], optional=["observation", *ABOUT])
+    table = read_columns(path, ["path", "item"], optional=["observation", *ABOUT], gaps=True)
     columns = {name: column.to_pylist() for name, column in table.items()}
-    found: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    photos: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for row, (image, item) in enumerate(zip(columns.pop("path"), columns.pop("item"), strict=True)):
-        about = {name: column[row] for name, column in columns.items() if column[row] is not None}
-        found.setdefault(str(item), []).append((os.path.join(path.parent, str(image)), about))
-    return found
+        if image is None or item is None:
+            left_out["photos without path or item"] += 1
+        elif not os.path.isfile(file := os.path.join(path.parent, str(image))):
+            left_out["photos that are gone"] += 1  # such as one that was deleted after the export
+        else:
+            about = {name: column[row] for name, column in columns.items() if column[row] is not None}
+            photos.setdefault(str(item), []).append((file, about))
+    return photos
 
 
 def _check_genera(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

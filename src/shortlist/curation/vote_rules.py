@@ -43,7 +43,7 @@ def majority(ballot: Ballot, max_iterations: int) -> Decision:
 
 def agreement(ballot: Ballot, max_iterations: int) -> Decision:
     """Give each user the share of votes that agree with the majority (worker agreement with aggregate)."""
-    winner, _ = find_winners(ballot, np.ones(len(ballot.people)))
+    winner, _ = find_winners(ballot, np.ones(len(ballot.people)), against_may_win=True)
     agrees = ballot.label_of == winner[ballot.item_of]
     people = len(ballot.people)
     votes = np.bincount(ballot.user_of, minlength=people)
@@ -57,6 +57,7 @@ def dawid_skene(ballot: Ballot, max_iterations: int) -> Decision:
     Each user has a matrix of how often they say one label where another is true. It and the probabilities
     are computed in turn, at first with the shares of the votes. The weight of a winner is its probability;
     that of a user is the probability that a vote of theirs is right, for true labels as often as they are.
+    "None of these" is a truth among others here: what is probably none of the list has no probable label.
 
     Raises:
         ValueError: If the matrices would be too large.
@@ -67,7 +68,7 @@ def dawid_skene(ballot: Ballot, max_iterations: int) -> Decision:
         raise ValueError(
             "rule dawid_skene keeps a number for each user and pair of labels, and for each item and label: "
             f"at most {MAX_NUMBERS:,}, got {size:,} for {people:,} users, {labels:,} labels and "
-            f"{len(ballot.items):,} items. Use adaptive"
+            f"{len(ballot.items):,} items. Use confirmed"
         )
     voters = _Voters(ballot)
     shares = voters.shares()
@@ -78,8 +79,11 @@ def dawid_skene(ballot: Ballot, max_iterations: int) -> Decision:
         before, shares = shares, voters.posterior(shares.mean(0), errors)
         errors = voters.errors(shares)
         converged = bool(np.abs(shares - before).max() < _CLOSE)
-    winner = shares.round(9).argmax(1)
-    weights = shares[np.arange(len(winner)), winner]
+    likely = shares.round(9)
+    likely[:, ballot.against : ballot.against + 1] = -1.0  # nothing if there is no such label
+    nothing_named = find_winners(ballot, np.ones(people))[0] == ballot.against
+    winner = np.where(nothing_named, ballot.against, likely.argmax(1))
+    weights = np.where(nothing_named, 0.0, shares[np.arange(len(winner)), winner])
     right = np.einsum("ull,l->u", errors, shares.mean(0))
     return Decision(winner, weights, np.ones(len(winner)), right, iteration, converged)
 

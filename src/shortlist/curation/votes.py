@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from shortlist._checks import check_choice, check_count, check_number
-from shortlist.curation._ballot import Ballot, count_ballot, count_distinct_pairs, find_winners
+from shortlist.curation._ballot import AGAINST, DIGITS, Ballot, count_ballot, count_species, find_winners
 from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
 from shortlist.datasets.lists import read_columns, write_columns
 
 __all__ = [
+    "AGAINST",
     "MACHINE",
     "RULES",
     "ConsensusLabels",
@@ -25,9 +26,10 @@ __all__ = [
 
 MACHINE = "!machine"
 """The user whose votes are those of a model: they are left out unless ``machine_weight`` is given."""
-THETAS = {"adaptive": 2.0, "majority": 1.0, "agreement": 1.0, "dawid_skene": 0.9}
+THETAS = {"confirmed": 2.0, "adaptive": 2.0, "majority": 1.0, "agreement": 1.0, "dawid_skene": 0.9}
 RULES = tuple(THETAS)
 """The rules by name."""
+MIN_AGREEMENT = 0.5  # of all rules but the published one, which has none
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,21 @@ class ConsensusLabels:
         items: The items, sorted (m,).
         labels: The winning label of each item (m,).
         weights: The total weight of the votes for the winning label (m,).
-        agreement: This weight as a share of that of all votes for the item (m,).
+        agreement: This weight as a share of that of all who looked (m,): of all votes for the item, with
+            those for "none of these".
         votes: The number of votes for the item (m,).
         valid: Whether the weight exceeds ``theta`` and the share exceeds ``min_agreement`` (m,), bool.
         users: The users, sorted (v,).
         user_weights: The weight of each user (v,).
-        user_species: The number n_u of each user (v,), see :func:`aggregate_votes`; with another rule than
-            the adaptive one, the number of distinct labels that the user proposed.
+        user_counts: The number n_u of each user (v,), see :func:`aggregate_votes`; with a rule that has none,
+            the same as ``user_species``.
+        user_species: The number of different species that each user has shown to know (v,): those that others
+            confirmed (confirmed), proposed or is the author of (adaptive), or proposed (other rules).
         user_votes: The number of votes of each user that counted (v,).
         iterations: Number of times that weights were computed.
         converged: Whether the last iteration changed nothing; ``False`` if they ran in a circle or too long.
         machine_votes: Number of votes of the machine that were left out.
+        empty_votes: Number of votes without item, user or label, which were left out.
     """
 
     items: np.ndarray
@@ -59,11 +65,13 @@ class ConsensusLabels:
     valid: np.ndarray
     users: np.ndarray
     user_weights: np.ndarray
+    user_counts: np.ndarray
     user_species: np.ndarray
     user_votes: np.ndarray
     iterations: int
     converged: bool
     machine_votes: int = 0
+    empty_votes: int = 0
 
 
 def aggregate_votes(
@@ -72,9 +80,9 @@ def aggregate_votes(
     label: Any,
     author: Any = None,
     *,
-    rule: str = "adaptive",
+    rule: str = "confirmed",
     theta: float | None = None,
-    min_agreement: float = 0.0,
+    min_agreement: float | None = None,
     alpha: float = 0.5,
     beta: float = 0.2,
     b0: float = math.log(2.1),
@@ -87,16 +95,22 @@ def aggregate_votes(
     .. math::
         y_i = \arg\max_k \sum_u w_u [\text{vote}_{ui} = k], \qquad w_u = n_u^\alpha - n_u^\beta + b_0
 
-    where :math:`n_u` is the number of species of which user u is the author of a valid item, plus the number
-    of distinct labels u proposed. An item is valid if the weight of its winning label exceeds ``theta``, and
-    its share of the weight of all votes for the item exceeds ``min_agreement``.
+    An item is valid if the weight of its winning label exceeds ``theta``, and its share of the weight of all
+    who looked exceeds ``min_agreement``. With the rule ``confirmed``, :math:`n_u` is the number of species
+    that u named and others confirmed: on some item that u named so, the votes of the others alone make the
+    label valid, with more than half of their weight. Nobody gains weight by his own votes. With the published
+    rule ``adaptive``, :math:`n_u` is the number of species of which u is the author of a valid item, plus the
+    number of distinct labels u proposed, right or wrong.
     Since :math:`n_u` depends on what is valid, weights and labels are computed in turn, at first with no item
     valid, until they no longer change. They may run in a circle instead; this is noticed, and the last state
     returned with ``converged=False``.
 
+    A vote for :data:`AGAINST` says "none of these": its weight is part of that of all who looked, and it
+    never wins. An item with no other votes has this label, the weight 0, and is not valid. Labels that begin
+    with ``!`` are no species.
     Of several votes of one user for one item, the last row counts. Labels of equal weight (to 9 digits) go
     to the one that is first in sorted order. Labels and people are compared in Unicode's composed form (NFC):
-    two ways to write the same accent are one word.
+    two ways to write the same accent are one word. Rows without item, user or label are left out and counted.
 
     Args:
         item: Item of each vote (n,): numbers, text or an Arrow column.
@@ -104,21 +118,21 @@ def aggregate_votes(
         label: Label of each vote (n,).
         author: User who made the item (n,), the same in all rows of an item, missing if not known; ``None``
             if no author is known. A user and an author of the same name are the same person.
-        rule: ``adaptive`` as above; ``majority`` (every user has the weight 1); ``agreement`` (the weight is
-            the share of a user's votes that agree with the majority); ``dawid_skene`` (a matrix of confusions
-            for each user; the weight of a label is its probability).
-        theta: Weight that a valid item's label must exceed; by default 2 (adaptive), 1 (majority, agreement)
-            or 0.9 (dawid_skene).
-        min_agreement: Share of the weight that a valid item's label must exceed, in [0, 1); 0.7 is that of
-            Pl@ntNet's later code.
-        alpha: First exponent of the adaptive rule.
-        beta: Second exponent of the adaptive rule, <= ``alpha``: with it, newcomers gain little at first.
+        rule: ``confirmed`` and ``adaptive`` as above; ``majority`` (every user has the weight 1);
+            ``agreement`` (the weight is the share of a user's votes that agree with the majority);
+            ``dawid_skene`` (a matrix of confusions for each user; the weight of a label is its probability).
+        theta: Weight that a valid item's label must exceed; by default 2 (confirmed, adaptive), 1 (majority,
+            agreement) or 0.9 (dawid_skene).
+        min_agreement: Share of the weight that a valid item's label must exceed, in [0, 1); by default 0.5,
+            and 0 for the published rule. 0.7 is that of Pl@ntNet's later code.
+        alpha: First exponent of the weight.
+        beta: Second exponent of the weight, <= ``alpha``: with it, newcomers gain little at first.
         b0: Weight of a newcomer. The default pair, 2 and log 2.1 (0.74), takes three
             newcomers or one user with n_u = 8 to make an item valid; it is that of Pl@ntNet's published code,
             while the paper gives no numbers.
         machine: Name of the user whose votes are those of a model.
         machine_weight: Weight of the machine's votes, whatever it proposed; they are left out if ``None``.
-            Only with the adaptive rule.
+            Only with the rules ``confirmed`` and ``adaptive``.
         max_iterations: Largest number of rounds.
 
     Returns:
@@ -126,7 +140,7 @@ def aggregate_votes(
 
     Example:
         >>> votes = [1, 1, 1, 2], ["a", "b", "c", "a"], ["oak", "oak", "ash", "ash"]
-        >>> found = aggregate_votes(*votes, theta=1.5)
+        >>> found = aggregate_votes(*votes, theta=1.4)
         >>> found.labels.tolist(), found.valid.tolist()
         (['oak', 'ash'], [True, False])
 
@@ -136,27 +150,20 @@ def aggregate_votes(
         A. P. Dawid, A. M. Skene, "Maximum likelihood estimation of observer error-rates using the EM
         algorithm", Applied Statistics 1979.
     """
-    check_choice("rule", rule, RULES)
-    theta = THETAS[rule] if theta is None else check_number("theta", theta, low=0.0)
-    check_number("min_agreement", min_agreement, low=0.0, below=1.0)
-    check_number("b0", b0, low=0.0)
-    check_number("alpha", alpha, low=0.0)
-    if not 0 <= check_number("beta", beta) <= alpha:
-        raise ValueError(f"beta must be from 0 to alpha ({alpha:g}), got {beta:g}")
+    theta, min_agreement = _bounds(rule, theta, min_agreement)
+    formula = _Formula(alpha, beta, b0, theta, min_agreement, machine, machine_weight)
     check_count("max_iterations", max_iterations)
-    if machine_weight is not None:
-        check_number("machine_weight", machine_weight, low=0.0)
-        if rule != "adaptive":
-            raise ValueError(f"machine_weight must be left out with rule {rule}: it is for the adaptive one")
+    if machine_weight is not None and rule in SIMPLE_RULES:
+        raise ValueError(f"machine_weight must be left out with rule {rule}: it has weights of its own")
     columns, dropped = {"item": item, "user": user, "label": label, "author": author}, 0
     if machine_weight is None:
         columns, dropped = _without(columns, machine)
-    ballot = count_ballot(**columns)
-    if rule == "adaptive":
-        formula = _Formula(alpha, beta, b0, theta, min_agreement, machine, machine_weight)
-        decision, species = _adapt(ballot, formula, max_iterations)
+    ballot, empty = count_ballot(**columns)
+    proposed = count_species(ballot, ballot.user_of, ballot.label_of)
+    if rule in SIMPLE_RULES:
+        decision, counts, species = SIMPLE_RULES[rule](ballot, max_iterations), proposed, proposed
     else:
-        decision, species = SIMPLE_RULES[rule](ballot, max_iterations), ballot.proposed
+        decision, counts, species = _adapt(ballot, formula, rule, max_iterations)
     votes = np.bincount(ballot.user_of, minlength=len(ballot.people))
     voters = np.flatnonzero(votes)
     share = _share(decision.weights, decision.totals)
@@ -169,12 +176,23 @@ def aggregate_votes(
         valid=(decision.weights > theta) & (share > min_agreement),
         users=ballot.people[voters],
         user_weights=decision.user_weights[voters],
+        user_counts=counts[voters],
         user_species=species[voters],
         user_votes=votes[voters],
         iterations=decision.iterations,
         converged=decision.converged,
         machine_votes=dropped,
+        empty_votes=empty,
     )
+
+
+def _bounds(rule: str, theta: float | None, min_agreement: float | None) -> tuple[float, float]:
+    """Check the bounds of valid items, which have defaults for each rule."""
+    check_choice("rule", rule, RULES)
+    theta = THETAS[rule] if theta is None else check_number("theta", theta, low=0.0)
+    if min_agreement is None:
+        min_agreement = 0.0 if rule == "adaptive" else MIN_AGREEMENT
+    return theta, check_number("min_agreement", min_agreement, low=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
@@ -189,36 +207,67 @@ class _Formula:
     machine: str
     machine_weight: float | None
 
+    def __post_init__(self) -> None:
+        check_number("b0", self.b0, low=0.0)
+        check_number("alpha", self.alpha, low=0.0)
+        if not 0 <= check_number("beta", self.beta) <= self.alpha:
+            raise ValueError(f"beta must be from 0 to alpha ({self.alpha:g}), got {self.beta:g}")
+        if self.machine_weight is not None:
+            check_number("machine_weight", self.machine_weight, low=0.0)
+
     def user_weights(self, n_u: np.ndarray, people: np.ndarray) -> np.ndarray:
         found = n_u**self.alpha - n_u**self.beta + self.b0
         if self.machine_weight is not None:
             found[people == self.machine] = self.machine_weight
         return found
 
+    def are_valid(self, weights: np.ndarray, totals: np.ndarray, *, low: float = 0.0) -> np.ndarray:
+        """Whether weights are enough, as numbers and as shares of totals, which must exceed ``low`` too."""
+        shares = _share(weights, totals)
+        return (weights.round(DIGITS) > self.theta) & (shares > max(low, self.min_agreement))
 
-def _adapt(ballot: Ballot, formula: _Formula, max_iterations: int) -> tuple[Decision, np.ndarray]:
-    """Compute weights and labels in turn; return the last ones, and the number n_u of each of the people."""
-    n_u, seen, iteration = ballot.proposed, set(), 0
+
+def _adapt(
+    ballot: Ballot, formula: _Formula, rule: str, max_iterations: int
+) -> tuple[Decision, np.ndarray, np.ndarray]:
+    """Compute weights and labels in turn; return the last ones, and n_u and the species of each person."""
+    proposed, find_shown = (ballot.user_of, ballot.label_of), _confirmed
+    start = np.zeros(len(ballot.people), dtype=np.int64)
+    if rule == "adaptive":
+        start, find_shown = count_species(ballot, *proposed), _authored
+    n_u, seen, iteration = start, set(), 0
     while True:
         iteration += 1
         user_weights = formula.user_weights(n_u, ballot.people)
         winner, weights = find_winners(ballot, user_weights)
-        valid = weights > formula.theta
-        totals = weights
-        if formula.min_agreement:
-            totals = total_weights(ballot, user_weights)
-            valid &= _share(weights, totals) > formula.min_agreement
-        counted = valid & (ballot.makers >= 0)
-        species = count_distinct_pairs(ballot.makers[counted], winner[counted], ballot.shape)
-        update = ballot.proposed + species
-        converged = bool((update == n_u).all())
+        totals = total_weights(ballot, user_weights)
+        decision = Decision(winner, weights, totals, user_weights, iteration, True)
+        shown = find_shown(ballot, decision, formula)
+        update = start + count_species(ballot, *shown)
         seen.add(hashlib.blake2b(n_u.tobytes()).digest())
         circle = hashlib.blake2b(update.tobytes()).digest() in seen
-        if converged or circle or iteration == max_iterations:
+        if circle or iteration == max_iterations:  # also at a circle of one state, which is the end
             break
         n_u = update
-    totals = total_weights(ballot, user_weights)
-    return Decision(winner, weights, totals, user_weights, iteration, converged), n_u
+    if rule == "adaptive":  # n_u counts a species twice that was both proposed and photographed
+        shown = np.concatenate([proposed, shown], axis=1)
+    decision = decision._replace(converged=bool((update == n_u).all()))
+    return decision, n_u, count_species(ballot, *shown)
+
+
+def _confirmed(ballot: Ballot, decision: Decision, formula: _Formula) -> tuple[np.ndarray, np.ndarray]:
+    """Return users and labels of the votes that the others alone make valid, with more than half of them."""
+    item_of, own = ballot.item_of, decision.user_weights[ballot.user_of]
+    others, all_others = decision.weights[item_of] - own, decision.totals[item_of] - own
+    confirmed = formula.are_valid(others, all_others, low=0.5)
+    confirmed &= ballot.label_of == decision.winner[item_of]
+    return ballot.user_of[confirmed], ballot.label_of[confirmed]
+
+
+def _authored(ballot: Ballot, decision: Decision, formula: _Formula) -> tuple[np.ndarray, np.ndarray]:
+    """Return authors and labels of the valid items."""
+    counted = formula.are_valid(decision.weights, decision.totals) & (ballot.makers >= 0)
+    return ballot.makers[counted], decision.winner[counted]
 
 
 def _share(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
@@ -255,14 +304,14 @@ def read_votes(path: str | Path) -> dict[str, Any]:
     """Read the votes of a ``.csv`` or ``.parquet`` file.
 
     The columns are item, user, label and, optionally, author; or task, worker and label, as crowd-kit has
-    them.
+    them. Fields may be empty: such rows are no votes, which :func:`aggregate_votes` counts.
     """
     try:
-        return read_columns(path, ["item", "user", "label"], optional=["author"])
+        return read_columns(path, ["item", "user", "label"], optional=["author"], gaps=True)
     except ValueError as error:
         if "has no column 'item'" not in str(error) or "task" not in str(error):
             raise
-    found = read_columns(path, ["task", "worker", "label"])
+    found = read_columns(path, ["task", "worker", "label"], gaps=True)
     return {"item": found["task"], "user": found["worker"], "label": found["label"]}
 
 

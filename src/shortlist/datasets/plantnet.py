@@ -21,14 +21,20 @@ HELP = (
 
 
 def genus_of(name: str) -> str:
-    """Return the first word of a species name, without the sign of a hybrid.
+    """Return the genus of a scientific name, without the sign of a hybrid; "" for any other name.
+
+    A name looks scientific if its first word has one capital letter, at the start, and the next word is an
+    epithet of two or more small letters ("sp." and "cf." count).
 
     Example:
-        >>> genus_of("Lactuca virosa L."), genus_of("× Fatshedera lizei")
-        ('Lactuca', 'Fatshedera')
+        >>> genus_of("Lactuca virosa L."), genus_of("× Fatshedera lizei"), genus_of("species 01")
+        ('Lactuca', 'Fatshedera', '')
     """
-    words = [word for word in name.replace("_", " ").split() if word not in ("×", "x", "X")]
-    return words[0].lstrip("×") if words else name
+    words = [word.lstrip("×") for word in name.replace("_", " ").split() if word not in ("×", "x", "X")]
+    genus, epithet = (*words, "", "")[:2]
+    is_genus = genus.isalpha() and genus[0].isupper() and genus[1:].islower()
+    letters = epithet.removesuffix(".").replace("-", "")
+    return genus if is_genus and len(letters) > 1 and letters.isalpha() and letters.islower() else ""
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
     these in ``<root>/images``) and ``<root>/plantnet300K_species_id_2_name.json``;
     ``plantnet300K_metadata.json`` if ``check_metadata``. The class index is the place of the species id among
     all ids, sorted as text (the order of published models); the class table has ids, names and the level
-    ``"genus"``, the first word of the name.
+    ``"genus"`` (see :func:`genus_of`).
 
     Args:
         root: Unpacked folder of the data set.
