@@ -1,4 +1,6 @@
-"""Copies of photos that may be kept: files named by their SHA-256.
+"""Copies of photos that may be kept: files named by the SHA-256 of what the person sent.
+
+Copies have no metadata, so that their own SHA-256 is another one. The database has it beside their size.
 
 A copy is first written to ``incoming``, then its event is recorded, then it is moved to its place. A process
 that is killed in between leaves it in ``incoming``: whoever opens the store next moves it if its event was
@@ -29,10 +31,13 @@ class Copies:
         """Return the place of the copy of an image."""
         return self.folder / image[:2] / image
 
-    def take(self, content: bytes) -> Path:
-        """Write a copy to ``incoming``, and return its place there. It is on disk then."""
+    def take(self, image: str, content: bytes) -> Path:
+        """Write the copy of an image to ``incoming``, and return its place there. It is on disk then.
+
+        Its name has the SHA-256 of the image and of the copy.
+        """
         self._incoming.mkdir(exist_ok=True)
-        path = self._incoming / f"{hashlib.sha256(content).hexdigest()}-{secrets.token_hex(8)}"
+        path = self._incoming / f"{image}-{hashlib.sha256(content).hexdigest()}-{secrets.token_hex(8)}"
         with path.open("xb") as file:
             file.write(content)
             file.flush()

@@ -35,7 +35,8 @@ CREATE TABLE events (
 CREATE INDEX events_person ON events (person);
 CREATE INDEX events_verb ON events (verb);
 CREATE TABLE images (
-    image TEXT NOT NULL, number INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY (image, number)
+    image TEXT NOT NULL, number INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL,
+    PRIMARY KEY (image, number)
 ) WITHOUT ROWID;
 CREATE TABLE to_remove (image TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE state (store TEXT NOT NULL, rows INTEGER NOT NULL);

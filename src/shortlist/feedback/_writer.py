@@ -195,8 +195,9 @@ class Writer:
             raise FullError(f"{self._folder} is full: it must have at most {self._max_bytes:,} bytes")
         number = self._rows + 1
         self._insert(Row.make(number, key, _now(), event.verb, event.person, content))
-        rows = [(image, number, sizes.get(image, 0)) for image in set(event.images)]
-        self._base.executemany("INSERT INTO images VALUES (?, ?, ?)", rows)
+        copies = {path.name[:64]: path.name[65:129] for path in job.taken}
+        rows = [(image, number, sizes.get(image, 0), copies.get(image, "")) for image in set(event.images)]
+        self._base.executemany("INSERT INTO images VALUES (?, ?, ?, ?)", rows)
         self._bytes += sum(sizes.values())
         return Kept(number, new=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import NAME, FeedbackError, connect, named_errors
 from shortlist.feedback.store import MANIFEST, read_events, read_manifest
-from shortlist.runs.doctor import Finding, leftovers
+from shortlist.runs.doctor import Finding, with_leftovers
 
 __all__ = ["examine_store"]
 
@@ -26,22 +26,24 @@ def examine_store(folder: str | Path) -> list[Finding]:
         kept = {image for event in read_events(folder) if event.consent for image in event.images}
     except (FeedbackError, OSError) as error:
         return [Finding(NAME, str(error), _BACK)]
-    found, copies = [], Copies(folder)
+    found, copies, recorded = [], Copies(folder), _recorded_copies(folder)
     for path in copies:
         name = str(path.relative_to(folder))
         if path.name not in kept:
             what = "is a copy that no event speaks of"
             found.append(Finding(name, what, "remove it"))
-        elif not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
+        elif not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() not in recorded.get(
+            path.name, ()
+        ):
             found.append(Finding(name, "is damaged or was changed", f"{_BACK}, or remove it"))
-    for image in sorted(_with_copies(folder)):
+    for image in sorted(recorded):
         if not copies.path(image).exists():
             place = str(copies.path(image).relative_to(folder))
             found.append(Finding(place, "is missing", _BACK))
     for path in copies.waiting():
         what = "a killed process left it, or one is writing"
         found.append(Finding(f"incoming/{path.name}", what, "whoever writes to the store next clears it"))
-    return found + leftovers(folder)
+    return with_leftovers(folder, found)
 
 
 def _check_pages(folder: Path) -> None:
@@ -52,6 +54,10 @@ def _check_pages(folder: Path) -> None:
         raise FeedbackError(f"{folder / NAME} is damaged: {said}")
 
 
-def _with_copies(folder: Path) -> set[str]:
+def _recorded_copies(folder: Path) -> dict[str, set[str]]:
+    """Return the images with copies, and the SHA-256 that the copy of each may have."""
+    recorded: dict[str, set[str]] = {}
     with named_errors(folder), closing(connect(folder)) as opened:
-        return {image for (image,) in opened.execute("SELECT image FROM images WHERE bytes > 0")}
+        for image, sha256 in opened.execute("SELECT image, sha256 FROM images WHERE bytes > 0"):
+            recorded.setdefault(image, set()).add(sha256)
+    return recorded

@@ -8,7 +8,7 @@ from typing import Any
 
 from shortlist._checks import check_choice
 from shortlist._files import write_text
-from shortlist.datasets.lists import safe_cell, write_columns
+from shortlist.datasets.lists import write_columns
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.votes import Photo, Vote
 
@@ -26,8 +26,7 @@ def write_votes(path: str | Path, votes: Sequence[Vote], *, form: str = "votes")
         votes: The votes.
         form: ``votes`` has the columns item, user, label, author, time. ``crowd-kit`` has task, worker,
             label. ``peerannot`` is ``{task: {worker: label}}`` with numbers for all three; a file beside it
-            with ``.names.json`` at its end has what they stand for. In tables, names that people chose and
-            that a spreadsheet would run get a quote at their start.
+            with ``.names.json`` at its end has what they stand for.
 
     Returns:
         The files that were written.
@@ -37,12 +36,12 @@ def write_votes(path: str | Path, votes: Sequence[Vote], *, form: str = "votes")
         return _write_answers(Path(path), votes)
     names = {"votes": ("item", "user", "label"), "crowd-kit": ("task", "worker", "label")}[form]
     table = {
-        names[0]: [safe_cell(vote.item) for vote in votes],  # people choose these names, and not the labels
-        names[1]: [safe_cell(vote.user) for vote in votes],
+        names[0]: [vote.item for vote in votes],
+        names[1]: [vote.user for vote in votes],
         names[2]: [vote.label for vote in votes],
     }
     if form == "votes":
-        table["author"] = [safe_cell(vote.author) for vote in votes]
+        table["author"] = [vote.author for vote in votes]
         table["time"] = [vote.time for vote in votes]
     write_columns(path, table)
     return [Path(path)]
@@ -77,5 +76,5 @@ def write_photos(path: str | Path, photos: Sequence[Photo], store: str | Path) -
     table: dict[str, list[Any]] = {"path": [str(copies.path(photo.image)) for photo in there]}
     rows = [asdict(photo) for photo in there]
     for name in ("item", "image", *(field.name for field in fields(Photo)[2:])):
-        table[name] = [safe_cell(row[name]) for row in rows]
+        table[name] = [row[name] for row in rows]
     write_columns(path, table)

@@ -21,6 +21,7 @@ from shortlist.feedback._database import (
     named_errors,
     read_rows,
 )
+from shortlist.feedback._metadata import without_metadata
 from shortlist.feedback._writer import Erased, FullError, Kept, SameRequestError, Writer
 from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown
 
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 MANIFEST = "feedback.json"
-FORMAT = "shortlist feedback 1"
+FORMAT = "shortlist feedback 2"
 _COUNTS = {
     "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
     "images": "SELECT count(DISTINCT image) FROM images",
@@ -51,7 +52,8 @@ class FeedbackStore:
     """The events of people, appended to a database on disk by one process at a time.
 
     The folder has ``feedback.json`` (which store it is), ``events.sqlite`` (SQLite in WAL mode) and
-    ``images/`` (copies of photos, named by their SHA-256). Others can read it at any time.
+    ``images/`` (copies of photos without metadata, named by the SHA-256 of what was sent). Others can read it
+    at any time.
 
     Args:
         folder: Folder of the store, which is made if it does not exist.
@@ -91,19 +93,20 @@ class FeedbackStore:
 
         Args:
             event: The event.
-            copies: Photos to keep, of those in ``event.images``; only with ``event.consent``.
+            copies: Photos to keep, of those in ``event.images``; only with ``event.consent``. Their metadata
+                are not kept.
 
         Raises:
-            ValueError: If a copy is not of one of the images, or there is no consent.
+            ValueError: If a copy is not of one of the images or in an unknown format, or there is no consent.
             FeedbackError: From the future, if the same request said something else before
                 (``SameRequestError``), the store is full (``FullError``), or the disk fails.
         """
         if copies and not event.consent:
             raise ValueError("copies must be empty without consent")
-        for content in copies:
-            if hashlib.sha256(content).hexdigest() not in event.images:
-                raise ValueError("copies must be of the event's images: the SHA-256 of one is not among them")
-        return self._writer.append(event, [self._copies.take(content) for content in copies])
+        kept = {hashlib.sha256(content).hexdigest(): without_metadata(content) for content in copies}
+        if not kept.keys() <= set(event.images):
+            raise ValueError("copies must be of the event's images: the SHA-256 of one is not among them")
+        return self._writer.append(event, [self._copies.take(image, copy) for image, copy in kept.items()])
 
     def add(self, event: Event, copies: Sequence[bytes] = ()) -> Kept:
         """Record an event, and return when it is on disk."""
