@@ -17,13 +17,23 @@ def start(model, tmp_path):
     """Start servers with options of one's own."""
     opened = []
 
-    def begin(*, limits: Limits | None = None, origins=(), hosts=None, made=None, index="known", keys=None):
+    def begin(
+        *,
+        limits: Limits | None = None,
+        origins=(),
+        hosts=None,
+        made=None,
+        index="known",
+        keys=None,
+        **options,
+    ):
         service = Service(
             made or model,
             index=Index() if index == "known" else index,
             keys=keys,
             feedback=tmp_path / "feedback",
             limits=limits,
+            **options,
         )
         app = make_app(service, origins=origins, hosts=hosts)
         client = TestClient(app, raise_server_exceptions=False).__enter__()

@@ -28,6 +28,19 @@ TREES = ClassTable(
         "genus": ("Quercus", "Quercus", "Fagus", "Betula", "Betula", "Alnus"),
     },
 )
+TREES_WITH_AUTHORS = ClassTable(
+    names=(
+        "Quercus robur L.",
+        "Quercus petraea (Matt.) Liebl.",
+        "Fagus sylvatica L.",
+        "Betula pendula Roth",
+        "Betula nana L.",
+        "Alnus glutinosa (L.) Gaertn.",
+    ),
+    ids=TREES.ids,
+    counts=TREES.counts,
+    parents=TREES.parents,
+)
 PREPARE = Preprocessing(height=2, width=2, resize=2, mean=(0.0,), std=(1.0,), color="L")
 
 
@@ -45,12 +58,12 @@ class Gray(nn.Module):
         return self.head(inputs.flatten(1))
 
 
-def make_model(**parts) -> Model:
-    network, priors = Gray(), PriorRecord.training(TREES.class_counts)
+def make_model(table: ClassTable = TREES, **parts) -> Model:
+    network, priors = Gray(), PriorRecord.training(table.class_counts)
     score_map = ScoreMap(6, contains=PriorRecord.balanced(6)).under(priors)
     generator = torch.Generator().manual_seed(2)
     inputs = torch.rand(400, 1, 2, 2, generator=generator)
-    scores = Model.from_parts(network, TREES, score_map=score_map).scores(inputs).clone()
+    scores = Model.from_parts(network, table, score_map=score_map).scores(inputs).clone()
     target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
     predictors = {
         "conformal90": Conformal(coverage=0.9).calibrate(scores, target),
@@ -62,9 +75,9 @@ def make_model(**parts) -> Model:
         "score_map": score_map,
         "predictors": predictors,
         "about": {"name": "trees"},
-        "summary": CalibrationSummary.of_rows(scores, target, score_map, TREES),
+        "summary": CalibrationSummary.of_rows(scores, target, score_map, table),
     } | parts
-    return Model.from_parts(network, TREES, **parts)
+    return Model.from_parts(network, table, **parts)
 
 
 @dataclass(frozen=True)

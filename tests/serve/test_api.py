@@ -1,10 +1,12 @@
 """The routes of /v1, keys, limits and headers."""
 
+import math
 import re
 
 import pytest
 import torch
 
+from shortlist.model import CalibrationSummary
 from shortlist.serve import schemas
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits, RateLimit
@@ -95,8 +97,30 @@ def test_the_card_says_what_can_be_asked_for(client, start):
     assert card["ladder"]["rows"] == 400 and card["ladder_macro"]["rows"] == 400
     sizes = [step["average_size"] for step in card["ladder"]["coverage"]]
     assert sizes == sorted(sizes) and card["index"] == {"images": 12}
+    assert card["ladder"]["coverage"][0]["coverage"] == 0.9 and sizes[0] >= 1  # at 0.85 it is 0.945
     plain = start(made=make_model(summary=None), index=None).get("/v1/model").json()
     assert plain["ladder"] is None and plain["choices"]["coverage"] is None and plain["index"] is None
+
+
+@pytest.mark.parametrize(("skill", "expected"), [(0.5, 14), (4.0, 2), (9.0, 1), (40.0, 1)])
+def test_steps_of_the_control_have_lists_of_one_name_or_more(start, skill, expected):
+    """No step has fewer names than photos, none has all classes, and no two have the same lists."""
+    generator = torch.Generator().manual_seed(3)
+    target = torch.randint(6, (300,), generator=generator)
+    scores = torch.randn(300, 6, generator=generator) + skill * torch.eye(6)[target]
+    summary = CalibrationSummary.of_rows(scores, target, make_model().score_map, TREES)
+    steps = start(made=make_model(summary=summary), index=None).get("/v1/model").json()["ladder"]["coverage"]
+    misfit = (1 - scores.softmax(1)).tolist()
+    true = sorted(row[i] for row, i in zip(misfit, target.tolist(), strict=True))
+    best = {}
+    for coverage in (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999):
+        place = math.ceil(round(301 * coverage, 6))
+        if place <= 300:
+            size = sum(value <= true[place - 1] for row in misfit for value in row) / 300
+            if 1 <= size < 6:
+                best[size] = coverage
+    assert {step["average_size"]: step["coverage"] for step in steps} == pytest.approx(best)
+    assert len(steps) == expected
 
 
 def test_health_and_counters(client):
@@ -151,7 +175,8 @@ def test_bad_forms_are_refused(client):
         assert response.status_code == status, (request, response.text)
         assert set(response.json()["error"]) == {"code", "message"}
     assert client.get("/v1/identify").status_code == 405
-    assert client.service.admission.held == client.service.admission.requests == 0
+    admission = client.service.admission
+    assert admission.bytes.used == admission.requests.used == admission.bodies.used == 0
 
 
 def test_bytes_are_counted_while_they_are_read(start):
@@ -168,15 +193,16 @@ def test_bytes_are_counted_while_they_are_read(start):
 
     kind = {"content-type": "multipart/form-data; boundary=b"}
     assert client.post("/v1/identify/batch", content=endless(), headers=kind).status_code == 413
-    client.service.admission.held = 4000  # by others
+    client.service.admission.bytes.take("another", 3000)
+    client.service.admission.bytes.take("a third", 1500)
     response = client.post("/v1/identify", files=files(b"x" * 900))
     assert response.status_code == 503 and response.headers["retry-after"] == "1"
-    assert client.service.admission.held == 4000
+    assert client.service.admission.bytes.used == 4500
 
 
 def test_too_many_requests_at_a_time_are_refused(start):
     client = start(limits=Limits(requests=1))
-    client.service.admission.requests = 1
+    client.service.admission.requests.take("another")
     response = client.post("/v1/identify", files=files(png()))
     assert response.status_code == 503 and response.json()["error"]["code"] == "busy"
     assert client.get("/health").status_code == 200

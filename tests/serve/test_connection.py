@@ -29,7 +29,7 @@ REQUEST = head(len(FORM)) + FORM
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "SECONDS", 0.5)
+    monkeypatch.setattr(connection, "SILENT_SECONDS", 0.5)
     return Service(make_model(), feedback=tmp_path / "f", limits=Limits(body_seconds=0.5))
 
 
@@ -140,13 +140,13 @@ def test_work_for_a_client_that_went_away_is_dropped(service, port):
         with opened(port) as second:
             second.sendall(REQUEST.replace(b"?top=1", b"?top=2"))
             wait_for(lambda: service.batcher.waiting == 1)
-        wait_for(lambda: service.admission.requests == 1)  # the first one
+        wait_for(lambda: service.admission.requests.used == 1)  # the first one
         third.sendall(REQUEST.replace(b"?top=1", b"?top=3"))
         wait_for(lambda: service.batcher.waiting == 2)
         go.set()
         assert status(first.recv(65536)) == status(third.recv(65536)) == 200
     assert seen == [[1], [3]]
-    wait_for(lambda: service.admission.held == 0 and service.admission.requests == 0)
+    wait_for(lambda: service.admission.bytes.used == 0 and service.admission.requests.used == 0)
 
 
 def wait_for(condition) -> None:
@@ -168,6 +168,6 @@ def test_a_client_that_does_not_read_is_cut_off(service, port):
             one.sendall(request)
     except (TimeoutError, ConnectionError):
         pass
-    wait_for(lambda: service.admission.requests == 0)
+    wait_for(lambda: service.admission.requests.used == 0)
     one.close()
     assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200

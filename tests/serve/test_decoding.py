@@ -10,10 +10,14 @@ import torch
 
 from shortlist.serve import decoding
 from shortlist.serve.decoding import Decoder
-from shortlist.serve.limits import Limits
+from shortlist.serve.limits import Admission, Held, Limits
 from shortlist.serve.refusals import BadImage
 from tests.serve.parts import picture, png
 from tests.serve.test_bad_uploads import chunk, png_of_size, text_bomb
+
+
+def held(client: str = "a", limits: Limits | None = None) -> Held:
+    return Held(Admission(limits or Limits()), client)
 
 
 def test_small_requests_and_others_give_the_same(model, monkeypatch):
@@ -22,14 +26,14 @@ def test_small_requests_and_others_give_the_same(model, monkeypatch):
     expected = model.prepare([picture(1), picture(2, (300, 200)), picture(3, (9, 7)), picture(4, (300, 300))])
     for small_pixels in (1 << 16, 0, 1 << 30):  # some at once, none, all
         monkeypatch.setattr(decoding, "_SMALL_PIXELS", small_pixels)
-        found = asyncio.run(decoder.each(contents))
+        found = asyncio.run(decoder.each(contents, held()))
         bad = [(i, one.code, one.image) for i, one in enumerate(found) if isinstance(one, BadImage)]
         assert bad == [(1, "unknown_format", 1), (3, "empty_image", 3)]
         pixels = torch.cat([one for one in found if not isinstance(one, BadImage)])
         assert pixels.dtype == torch.uint8
         torch.testing.assert_close(model.preprocessing.normalized(pixels), expected, rtol=0, atol=0)
     with pytest.raises(BadImage):
-        asyncio.run(decoder.object(contents))
+        asyncio.run(decoder.object(contents, held()))
     decoder.close()
 
 

@@ -69,12 +69,11 @@ def test_a_glyph_is_drawn_listed_compared_and_confirmed(view):
     )
     assert view.locator("li.candidate .related img").count() >= len(listed)
     lists = []
-    for place in range(9):
+    for place in range(1 + int(view.locator("#slider").get_attribute("max"))):
         view.locator("#slider").fill(str(place))
         lists.append(names(view))
     assert all(set(few) <= set(more) for few, more in pairwise(lists)) and len(lists[0]) < len(lists[-1])
-    view.locator("#slider").fill("5")
-    assert names(view) == listed
+    assert listed in lists
     view.locator("li.candidate .related button").first.click()
     assert view.locator("#compare").is_visible()
     view.keyboard.press("Escape")
@@ -90,7 +89,7 @@ def test_a_picture_of_a_known_glyph_is_found(view, address):
     jpeg = httpx.get(f"{address}{image['thumbnail']}").content
     upload(view, encoded(Image.open(io.BytesIO(jpeg)), "PNG"))
     view.wait_for_selector("li.candidate")
-    view.locator("#slider").fill("8")
+    view.locator("#slider").press("End")
     assert known["name"] in names(view)
 
 

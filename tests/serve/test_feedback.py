@@ -7,7 +7,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
-from shortlist.feedback import Shown
+from shortlist.feedback import Event, Shown
 from shortlist.feedback.votes import collect_votes
 from shortlist.predictors import NoveltyDetector
 from shortlist.serve.app import make_app
@@ -28,6 +28,10 @@ def events(client) -> list:
 
 def form(event: dict, *photos: bytes) -> list:
     return [("event", ("event", json.dumps(event).encode(), "application/json")), *files(*photos)]
+
+
+def deleted(client, what: dict, headers: dict | None = None):
+    return client.post("/v1/feedback/deletions", json=what, headers=headers)
 
 
 def test_an_answer_is_recorded_with_the_list_that_was_shown(client):
@@ -140,13 +144,52 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
         stats = client.get("/v1/feedback/stats").json()
         assert (stats["events"], stats["people"], stats["images"], stats["copies"]) == (3, 2, 3, 3)
         assert stats["verbs"]["do_not_know"] == 3 and stats["first"] <= stats["last"]
-        assert client.delete("/v1/feedback/people/p1").status_code == 401
+        assert deleted(client, {"person": "p1"}).status_code == 401
+        for wrong in ({"x-api-key": "no-key-of-any-administrator"}, {"authorization": "Bearer no-such-key"}):
+            assert deleted(client, {"person": "p1"}, wrong).json()["error"]["code"] == "key_wrong"
         key = {"x-api-key": "an-administrators-key"}
-        assert client.delete("/v1/feedback/people/p1", headers=key).json() == {"events": 2, "copies": 2}
+        assert deleted(client, {"person": "p1"}, key).json() == {"events": 2, "copies": 2}
         image = hashlib.sha256(png(2)).hexdigest()
-        assert client.delete(f"/v1/feedback/images/{image}", headers=key).json() == {"events": 1, "copies": 1}
+        bearer = {"authorization": "Bearer an-administrators-key"}
+        assert deleted(client, {"image": image}, bearer).json() == {"events": 1, "copies": 1}
         stats = client.get("/v1/feedback/stats").json()
         assert (stats["events"], stats["deletions"], stats["erased_events"], stats["copies"]) == (0, 2, 3, 0)
+
+
+def test_people_of_any_name_can_be_deleted(model, tmp_path):
+    """Names that no address can carry, each of which is another person."""
+    (tmp_path / "keys").write_text("an-administrators-key")
+    people = ["a/b", ".", "..", "a", "../a", "a%2Fb", "a?b#c", " ", "é", "a\n", "x" * 500]
+    service = Service(model, feedback=tmp_path / "store", admin_keys=tmp_path / "keys")
+    with TestClient(make_app(service)) as client:
+        client.service, key = service, {"authorization": "bearer an-administrators-key"}
+        for person in people:
+            service.feedback.store.add(Event("do_not_know", person, person=person, images=(SHA,)))
+        for number, person in enumerate(people):
+            assert deleted(client, {"person": person}, key).json() == {"events": 1, "copies": 0}
+            assert [event.person for event in events(client)] == people[number + 1 :]
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "application/json", 422),
+        (b'{"person": "p1", "image": "%s"}' % SHA.encode(), "application/json", 422),
+        (b'{"person": ""}', "application/json", 422),
+        (b'{"image": "../../etc"}', "application/json", 422),
+        (b'{"person": "p1", "all": true}', "application/json", 422),
+        (b'{"person": "%s"}' % (300_000 * b"x"), "application/json", 413),
+        (b'{"person": "p1"}', "text/plain", 415),
+    ],
+)
+def test_deletions_that_name_nobody_or_two_are_refused(model, tmp_path, body, kind, status):
+    (tmp_path / "keys").write_text("an-administrators-key")
+    service = Service(model, feedback=tmp_path / "store", admin_keys=tmp_path / "keys")
+    with TestClient(make_app(service)) as client:
+        headers = {"x-api-key": "an-administrators-key", "content-type": kind}
+        refused = client.post("/v1/feedback/deletions", content=body, headers=headers)
+        assert refused.status_code == status and "message" in refused.json()["error"]
 
 
 def test_a_store_that_fails_says_so_at_every_route(model, tmp_path):
@@ -162,12 +205,38 @@ def test_a_store_that_fails_says_so_at_every_route(model, tmp_path):
         answers = [
             client.post("/v1/feedback", json=said),
             client.get("/v1/feedback/stats"),
-            client.delete("/v1/feedback/people/p", headers=headers),
-            client.delete(f"/v1/feedback/images/{SHA}", headers=headers),
+            deleted(client, {"person": "p"}, headers),
+            deleted(client, {"image": SHA}, headers),
         ]
         assert [one.status_code for one in answers] == [507] * 4
         assert {one.json()["error"]["code"] for one in answers} == {"log_failed"}
         service.feedback._store = None  # it is closed
+
+
+def test_lists_do_not_need_the_store(client, tmp_path):
+    """No store can be made there: lists come without a receipt, and answers say that they cannot be kept."""
+    (tmp_path / "feedback").write_text("no store")
+    answer = listed(client)
+    assert answer["candidates"] and (answer["receipt"], answer["audit"]) == (None, False)
+    said = {"verb": "none_of_these", "images": [SHA]}
+    for more in ({}, {"receipt": None}):
+        refused = client.post("/v1/feedback", json=said | more)
+        assert refused.status_code == 507 and refused.json()["error"]["code"] == "log_failed"
+    (tmp_path / "feedback").unlink()  # somebody made room for it
+    said["receipt"], said["images"] = listed(client)["receipt"], []
+    assert client.post("/v1/feedback", json=said).status_code == 201
+
+
+def test_of_several_servers_at_one_store_one_writes_and_all_give_receipts(model, tmp_path):
+    first, second = (Service(model, feedback=tmp_path / "store", audit=0.5) for _ in range(2))
+    with TestClient(make_app(first)) as writer, TestClient(make_app(second)) as other:
+        assert writer.post("/v1/feedback", json={"verb": "bad_image", "images": [SHA]}).status_code == 201
+        answers = [listed(other, seed=seed) for seed in range(6)]
+        assert [one["audit"] for one in answers] == [listed(writer, seed=seed)["audit"] for seed in range(6)]
+        said = {"verb": "none_of_these", "receipt": answers[1]["receipt"]}
+        assert other.post("/v1/feedback", json=said).status_code == 507
+        assert writer.post("/v1/feedback", json=said).status_code == 201
+        assert other.get("/v1/feedback/stats").json()["events"] == 2  # who cannot write can count
 
 
 def test_nobody_can_vote_as_the_machine(client):
@@ -177,7 +246,7 @@ def test_nobody_can_vote_as_the_machine(client):
 
 
 def test_without_admin_keys_nothing_can_be_deleted_over_http(client):
-    refused = client.delete("/v1/feedback/people/p1")
+    refused = deleted(client, {"person": "p1"})
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "no_admin_keys"
 
 

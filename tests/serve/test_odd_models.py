@@ -88,7 +88,7 @@ def test_names_are_text_and_nothing_else(opened, tmp_path):
         view = opened(address)
         draw(view)
         view.wait_for_selector("li.candidate")
-        view.locator("#slider").fill("8")
+        view.locator("#slider").press("End")
         if view.locator("#less-likely").is_visible():
             view.locator("#less-likely").click()
         shown = view.locator("li.candidate h3").evaluate_all("all => all.map((one) => one.textContent)")
@@ -111,7 +111,8 @@ def test_any_number_of_classes_has_a_page(opened, tmp_path, number):
             draw(view)
             view.wait_for_selector("li.candidate")
         last = int(views[0].locator("#slider").get_attribute("max"))
-        for place in (0, last):
+        assert views[0].locator("#slider").is_visible() == (last > 0)  # one place cannot be moved
+        for place in (0, last) if last else ():
             views[0].locator("#slider").fill(str(place))
             assert len(names(views[0])) <= min(number, 60)
         assert len(names(views[0])) >= 1

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 import uvicorn
+from PIL import Image
 
 from shortlist.feedback.store import read_events
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, png
+from tests.serve.parts import TREES, Index, encoded, png
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -85,6 +86,16 @@ def names(view):
     return view.locator("li.candidate:not(.outside) h3").all_inner_texts()
 
 
+def is_in_view(view, selector):
+    """Whether the first such element is wholly on the screen, once scrolling has ended."""
+    inside = """(selector) => {
+        const box = document.querySelector(selector)?.getBoundingClientRect();
+        return box && box.height > 0 && box.top >= 0 && box.bottom <= innerHeight;
+    }"""
+    view.wait_for_function(inside, arg=selector)
+    return True
+
+
 def violations(view):
     found = axe.Axe().run(view).response["violations"]
     return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
@@ -94,6 +105,7 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
     draw(view)
     view.wait_for_selector("li.candidate")
     assert "90 of 100 lists made at this setting hold the right name" in view.locator("#setting").inner_text()
+    assert is_in_view(view, "li.candidate h3")
     before = names(view)
     images = view.locator("li.candidate .related img")
     assert images.count() >= len(before)
@@ -104,10 +116,10 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
         lists.append(names(view))
     # a surer list holds all of a shorter one, and is drawn without asking the server for another answer
     assert all(set(few) <= set(more) for few, more in pairwise(lists))
-    assert len(lists[0]) < len(lists[-1]) and lists[5] == before
+    assert len(lists[0]) < len(lists[-1]) and lists[0] == before
     assert not any("/v1/identify" in url for url in view.requests[requests:])
     assert "You moved the control" in view.locator("#messages").inner_text()
-    view.locator("#slider").fill("5")
+    view.locator("#slider").fill("0")
     view.locator("li.candidate button.confirm").first.click()
     view.get_by_text("Thank you. Your answer is kept.").wait_for()
     kept = list(read_events(server[1]))[-1]
@@ -115,8 +127,10 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
     assert kept.person.startswith("page-") and not kept.consent
     view.locator("#clear").click()
     assert view.locator("#earlier li").count() == 1 and names(view) == []
+    assert view.locator("#thanks").inner_text() == ""
     view.locator("#earlier button").click()
-    assert names(view) == before
+    assert names(view) == before and view.locator("li.chosen").count() == 1
+    assert view.locator("#thanks").inner_text().endswith(f"You said: {kept_name(kept)}.")
 
 
 def test_photos_are_compared_and_corrected(view, server):
@@ -130,10 +144,10 @@ def test_photos_are_compared_and_corrected(view, server):
     assert not view.locator("#compare").is_visible()
     view.locator("#photos .remove").first.click()
     view.locator("#photos li:nth-child(2)").wait_for(state="detached")
-    view.locator("#consent").check()
+    view.get_by_label("Yes").check()
     view.locator("#search").fill("nana")
     view.locator("#found button").first.click()
-    view.get_by_text("Thank you. Your answer is kept.").wait_for()
+    view.get_by_text("Thank you. Your answer is kept. You said: Betula nana.").wait_for()
     kept = list(read_events(server[1]))[-1]
     assert (kept.verb, kept.label, kept.consent) == ("other_class", "b2", True)
     assert list(server[1].glob(f"images/*/{kept.images[0]}"))
@@ -154,8 +168,10 @@ def test_the_audit_stands_beside_the_promise(view):
     assert line(is_below=True, has_shifted=True).endswith(
         "The promise is broken. Recent photos are not like those of before."
     )
-    assert (
-        line(audited=0, coverage=None, low=None, high=None) == "Nobody has checked lists of this model yet."
+    # answers of people who chose to answer say nothing of all lists, and are not denied
+    assert line(audited=0, coverage=None, low=None, high=None, lists=2955) == (
+        "Recent lists of this model with an answer: 2,955. How many of all its lists hold the right name is "
+        "not known: that needs answers to lists that were drawn at random."
     )
     view.unroute("**/v1/model")
 
@@ -184,11 +200,102 @@ def test_a_broken_file_gets_a_plain_sentence(view):
     upload(view, b"no image")
     view.get_by_text("That did not work").wait_for()
     assert names(view) == []
+    # no broken image, but words
+    view.locator("#photos .no-picture").wait_for()
+    assert view.locator("#photos img").count() == 0 and is_in_view(view, "#status")
+    assert view.locator("#photos .no-picture").inner_text() == "This picture cannot be shown."
     upload(view, png(80))  # and the page goes on, with the photo that can be read
     view.locator("#photos .remove").first.click()
     view.wait_for_selector("li.candidate")
     assert any("status of 415" in text for text in view.troubles)
     view.troubles.clear()  # the browser itself tells of a refused request
+
+
+def kept_name(event):
+    return TREES.names[TREES.ids.index(event.label)]
+
+
+@pytest.mark.parametrize(("height", "motion"), [(844, "reduce"), (500, "no-preference")])
+def test_answer_and_thanks_come_into_view_on_a_phone(browser, server, height, motion):
+    """The names are on the screen when they are there; so are the thanks, and the name that was chosen."""
+    context = browser.new_context(viewport={"width": 390, "height": height}, reduced_motion=motion)
+    view = context.new_page()
+    view.goto(server[0])
+    behavior = view.evaluate("getComputedStyle(document.documentElement).scrollBehavior")
+    assert behavior == ("auto" if motion == "reduce" else "smooth")
+    upload(view, png(83))
+    view.wait_for_selector("li.candidate")
+    assert is_in_view(view, "li.candidate h3")
+    view.locator("#slider").fill("8")
+    chosen = names(view)[-1]
+    view.locator("li.candidate:not(.outside) button.confirm").last.click()
+    assert is_in_view(view, "#thanks") and is_in_view(view, "li.chosen")
+    assert view.locator("#thanks").inner_text() == f"Thank you. Your answer is kept. You said: {chosen}."
+    assert view.locator("li.chosen").all_inner_texts()[0].split("\n")[0] == chosen
+    assert "Your answer" in view.locator("li.chosen").inner_text()
+    assert view.locator("button.confirm").count() == 0
+    view.locator("#again").click()
+    upload(view, png(84))
+    view.wait_for_selector("button.confirm")
+    view.get_by_role("button", name="None of these").click()
+    assert is_in_view(view, "#thanks") and view.locator("li.chosen").count() == 0
+    assert view.locator("#thanks").inner_text().endswith("You said: None of these.")
+    context.close()
+
+
+def test_consent_is_asked_before_the_answer_remembered_and_changed(view, server):
+    def answer(seed):
+        upload(view, png(seed))
+        view.wait_for_selector("button.confirm")
+        box = view.locator("#consent").bounding_box()
+        assert box["y"] + box["height"] <= view.locator("button.confirm").first.bounding_box()["y"]
+        view.locator("button.confirm").first.click()
+        view.get_by_text("Thank you. Your answer is kept.").wait_for()
+        event = list(read_events(server[1]))[-1]
+        copies = list(server[1].glob(f"images/*/{event.images[0]}"))
+        assert event.consent == bool(copies)
+        return event.consent
+
+    assert not view.locator("#consent").is_visible()  # nothing to ask about yet
+    assert not answer(101)  # who does not say yes has not agreed
+    view.get_by_label("Yes").check()
+    assert answer(102)
+    view.reload()
+    assert answer(103)
+    view.get_by_label("No", exact=True).check()
+    assert not answer(104)
+    view.reload()
+    assert not answer(105) and view.get_by_label("No", exact=True).is_checked()
+
+
+def test_known_photos_are_not_enlarged_and_missing_ones_are_words(view):
+    view.set_viewport_size({"width": 1280, "height": 900})
+    photo = encoded(Image.new("RGB", (320, 200), (9, 90, 9)), "JPEG")
+    view.route("**/v1/images/**", lambda route: route.fulfill(body=photo, content_type="image/jpeg"))
+    upload(view, png(85))
+    view.locator("li.candidate .related button").first.click()
+    known = view.locator("#compare img").last
+    view.wait_for_function("document.querySelector('#compare figure:last-child img').complete")
+    assert known.bounding_box()["width"] == 320
+    view.reload()  # of which the browser forgets the images
+    view.route("**/v1/images/**", lambda route: route.fulfill(status=404, body="{}"))
+    upload(view, png(86))
+    view.locator("li.candidate .related .no-picture").first.wait_for()
+    view.locator("li.candidate .related img").first.wait_for(state="detached")
+    view.troubles.clear()  # the browser itself tells of refused requests
+
+
+def test_a_model_without_useful_coverages_has_numbers_of_names(view):
+    first = """async (facts) => {
+        const { firstStep, stepsOf } = await import("/static/list.js");
+        const steps = stepsOf(facts);
+        return [steps.length, steps[firstStep(steps)]];
+    }"""
+    levels = [{"coverage": level, "average_size": size} for level, size in ((0.95, 1.0), (0.98, 1.2))]
+    assert view.evaluate(first, {"classes": 4, "ladder": {"coverage": []}}) == [3, {"top": 3}]
+    assert view.evaluate(first, {"classes": 9, "ladder": None}) == [4, {"top": 5}]
+    found = view.evaluate(first, {"classes": 9, "ladder": {"coverage": levels}})
+    assert found == [2, {"coverage": 0.95, "size": 1.0}]
 
 
 @pytest.mark.parametrize(

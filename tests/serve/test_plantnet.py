@@ -87,6 +87,83 @@ def test_projects_are_listed(client):
     assert project["id"] == "all" and project["speciesCount"] == 6
 
 
+def test_any_project_is_all_if_the_server_says_so(client, start):
+    """An unknown project is not the answer for a photo of no plant, which clients tell by its message."""
+    refused = client.post("/v2/identify/k-world-flora", files=files(png()))
+    assert refused.json() == {
+        "statusCode": 404,
+        "error": "Not Found",
+        "message": "Project not found: this server has the project 'all'",
+    }
+    generous = start(any_project=True)
+    answers = [
+        generous.post(f"/v2/identify/{project}", files=files(png())).json()
+        for project in ("all", "k-world-flora")
+    ]
+    assert (
+        answers[1]["query"].pop("project") == "k-world-flora" and answers[0]["query"].pop("project") == "all"
+    )
+    assert answers[0] == answers[1]
+    paths = ("/v2/species", "/v2/projects/all/species", "/v2/projects/k-world-flora/species")
+    lists = [generous.get(path).json() for path in paths]
+    assert lists[0] == lists[1] == lists[2] and len(lists[0]) == 6
+
+
+def test_classes_are_listed_by_prefix_and_page(client):
+    def ids(**params):
+        return [form["id"] for form in client.get("/v2/species", params=params).json()]
+
+    assert ids() == ["q1", "q2", "f1", "b1", "b2", "a/1"]
+    assert ids(prefix="betula n") == ["b2"] and ids(prefix="etula") == []
+    assert ids(pageSize=4, page=2) == ["b2", "a/1"] and ids(pageSize=4, page=3) == []
+    assert ids(pageSize=4) == ids(page=2) == ids()  # each alone does nothing, as theirs
+    assert ids(prefix="B", pageSize=1, page=2) == ["b2"]
+    assert client.get("/v2/species", params={"prefix": "Fagus"}).json() == [
+        {
+            "id": "f1",
+            "scientificNameWithoutAuthor": "Fagus sylvatica",
+            "scientificNameAuthorship": "",
+            "gbifId": None,
+            "powoId": None,
+            "iucnCategory": None,
+            "commonNames": [],
+            "genus": "Fagus",
+            "family": "Fagaceae",
+        }
+    ]
+
+
+def test_the_quota_is_told_without_taking_of_it(client, start, monkeypatch):
+    free = client.get("/v2/quota/daily").json()["quota"]["identify"]
+    assert free["count"] == 0 and free["total"] == free["remaining"] > 1e9
+    limited = start(limits=Limits(rate=2))
+    monkeypatch.setattr(limited.service.rate, "_clock", lambda: 0.0)
+    for left in (2, 1, 0):
+        for _ in range(3):
+            body = limited.get("/v2/quota/daily", params={"day": "2026-05-01"}).json()
+            assert body["quota"]["identify"] == {"count": 2 - left, "total": 2, "remaining": left}
+        assert limited.get("/v2/quota").json() == {"quota": {"identify": {"total": 2}}}
+        assert limited.post("/v2/identify/all", files=files(png())).status_code == (200 if left else 429)
+
+
+@pytest.mark.parametrize(
+    ("query", "form"),
+    [
+        ("include-related-images=&nb-results=&lang=&no-reject=&api-key=", {}),
+        ("include-related-images=0&no-reject=False&nb-results=1000000&unknown=1", {}),
+        ("", {"organs": "Leaf"}),
+        ("", {"organs": " LEAF "}),
+        ("", {"organs": ""}),
+        ("", {"organs[0]": "leaf", "modifiers": "[]", "lang": "fr", "api-key": "x", "images": "a text"}),
+    ],
+)
+@pytest.mark.parametrize("field", ["images", "images[]", "images[0]"])
+def test_what_does_no_harm_is_accepted(client, query, form, field):
+    response = client.post(f"/v2/identify/all?{query}", data=form, files=[(field, ("a.png", png(3)))])
+    assert response.status_code == 200, response.text
+    check(response.json(), ANSWER)
+
+
 @pytest.mark.errors
 def test_errors_have_the_form(client, start, tmp_path):
     def refused(response, status, words, message=None):
@@ -106,17 +183,33 @@ def test_errors_have_the_form(client, start, tmp_path):
     refused(client.post(place, data=both, files=files(png())), 400, "Bad Request", "as many")
     refused(client.post(place, data={"organs": "leaf"}), 415, "Unsupported Media Type")
     refused(client.post("/v2/identify/moon", files=files(png())), 404, "Not Found", "Project not found")
-    refused(client.get(place), 405, "Method Not Allowed")
+    refused(client.put(place), 405, "Method Not Allowed")
+    refused(client.get(place), 400, "Bad Request", "images")
+    by_address = {"images": "http://127.0.0.1:1/leaf.png"}
+    refused(client.get(place, params=by_address), 400, "Bad Request", "fetches no photos")
+    refused(
+        client.get(place, params=by_address | {"organs": ["leaf", "leaf"]}), 400, "Bad Request", "as many"
+    )
+    refused(client.post(place, files=[("image", ("a.png", png()))]), 400, "Bad Request", "'images'")
+    refused(client.post(place, files=[("organs", (None, "leaf"))]), 400, "Bad Request", "At least one image")
+    refused(client.get("/v2/species", params={"page": 0}), 400, "Bad Request", "page")
+    refused(client.get("/v2/projects/moon/species"), 404, "Not Found", "Project not found")
+    refused(client.get("/v2/nothing"), 404, "Not Found")
     small = start(limits=Limits(image_bytes=100))
     refused(small.post(place, files=files(b"x" * 101)), 413, "Payload Too Large")
     limited = start(limits=Limits(rate=1))
     allowed = limited.post(place, files=files(png()))
     assert allowed.json()["remainingIdentificationRequests"] == 0
-    assert allowed.headers["ratelimit-policy"] == "1;w=60"
+    assert allowed.headers["ratelimit-policy"] == '"minute";q=1;w=60'
+    assert allowed.headers["ratelimit"] == '"minute";r=0;t=60'
     refused(limited.post(place, files=files(png())), 429, "Too Many Requests")
     (tmp_path / "keys").write_text("0123456789abcdef\n")
     locked = start(keys=tmp_path / "keys")
     refused(locked.post(place, files=files(png())), 401, "Unauthorized")
+    for path in ("languages", "projects", "species", "projects/moon/species", "quota", "quota/daily"):
+        refused(locked.get(f"/v2/{path}"), 401, "Unauthorized")
+    refused(locked.get(place, params=by_address), 401, "Unauthorized")
+    assert locked.get("/v2/_status").json() == {"status": "ok"}
     key = {"api-key": "0123456789abcdef"}
     assert locked.post(place, params=key, files=files(png())).status_code == 200
 

@@ -15,7 +15,7 @@ import pytest
 
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, make_model
+from tests.serve.parts import TREES_WITH_AUTHORS, Index, make_model
 from tests.serve.running import running
 
 GIVEN = os.environ.get("PLANTNET_EXAMPLES")
@@ -29,7 +29,8 @@ THEIRS, KEY = "https://my-api.plantnet.org", "0123456789abcdefKEY"
 @pytest.fixture
 def address(tmp_path):
     (tmp_path / "keys").write_text(KEY)
-    service = Service(make_model(), index=Index(), keys=tmp_path / "keys", feedback=tmp_path / "feedback")
+    parts = {"index": Index(), "keys": tmp_path / "keys", "feedback": tmp_path / "feedback"}
+    service = Service(make_model(TREES_WITH_AUTHORS), **parts)
     with running(make_app(service)) as found:
         yield found
 
@@ -77,4 +78,8 @@ def test_the_client_that_measures_folders(clients, address, tmp_path):
     assert output("node", "benchmark.js", place=place).count("OK 200") == 2
     [table] = tmp_path.glob("*.csv")
     rows = [line.split(";") for line in table.read_text().splitlines()]
-    assert [row[2] for row in rows[1:]] == ["1", "2"] and all("Fagus sylvatica" in row for row in rows[1:])
+    assert [row[2] for row in rows[1:]] == ["1", "2"] and all("Fagus sylvatica L." in row for row in rows[1:])
+    rank, name, score = rows[0].index("rank"), "Fagus sylvatica L.", rows[0].index("match score")
+    for row in rows[1:]:  # it finds the class of the folder, whose name has no author
+        place = (row.index(name) - score - 1) // 2
+        assert row[rank] == str(place + 1) and row[score] == row[row.index(name) + 1]

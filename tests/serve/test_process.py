@@ -13,12 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 from PIL import Image
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from shortlist import ClassTable, Model
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import TopK
 from shortlist.scores import PriorRecord, ScoreMap
 from tests.serve.parts import PREPARE, encoded, files, png
+from tests.serve.running import running
 from tests.serve.test_bad_uploads import REFUSED
 
 pytestmark = pytest.mark.slow
@@ -203,3 +207,33 @@ def test_a_model_that_is_replaced_changes_nothing_until_the_next_start(folder, t
     finally:
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_the_options_for_clients_of_plantnets_api(folder, tmp_path):
+    async def photo(_):
+        return Response(png(), media_type="image/png")
+
+    with running(Starlette(routes=[Route("/leaf.png", photo)])) as photos:
+        hosts = ("--allow-urls", "photos.example", "--allow-urls", photos.removeprefix("http://"))
+        server = Server(folder, tmp_path, "--any-project", *hosts)
+        try:
+            place = f"{server.address}/v2/identify/k-world-flora"
+            answer = httpx.get(place, params={"images": f"{photos}/leaf.png"})
+            assert answer.status_code == 200 and answer.json()["query"]["images"] == [f"{photos}/leaf.png"]
+            other = httpx.get(place, params={"images": "http://127.0.0.1:1/leaf.png"})
+            assert other.status_code == 400 and "may not ask its host" in other.json()["message"]
+        finally:
+            server.process.kill()
+            server.process.wait()
+    command = [
+        sys.executable,
+        "-m",
+        "shortlist",
+        "serve",
+        str(folder),
+        "--allow-urls",
+        "http://photos.example",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert ended.returncode == 2 and "allow_urls must be names of hosts" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

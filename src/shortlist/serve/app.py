@@ -75,7 +75,7 @@ def make_app(
             allow_headers=["content-type", "x-api-key", "authorization"],
             expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
         )
-    return Guard(made, metrics=service.metrics, hosts=hosts, other_origins=bool(origins))
+    return Guard(made, metrics=service.metrics, hosts=hosts, origins=origins)
 
 
 def _version() -> str:

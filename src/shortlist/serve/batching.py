@@ -4,13 +4,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.limits import Limits, busy
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.turns import Turns
 
 __all__ = ["Batcher", "Future"]
 
@@ -23,10 +23,11 @@ Future = asyncio.Future[Answer]
 class Batcher:
     """A queue of queries, and the thread that answers them in batches.
 
-    A batch has at most ``limits.batch`` images. Its first query waits for others for ``limits.wait`` seconds
-    at most: as long as other requests are on their way, or as queries go on to come and are fewer than those
-    of the batch before. A single client never waits. What counts is the number of looks, a millisecond apart:
-    the time in which the event loop takes in other requests is not lost by waiting.
+    A batch has at most ``limits.batch`` images; clients take turns in it. Its first query waits for others
+    for ``limits.wait`` seconds at most: as long as other requests are on their way, or as queries go on to
+    come and are fewer than those of the batch before. A single client never waits. What counts is the number
+    of looks, a millisecond apart: the time in which the event loop takes in other requests is not lost by
+    waiting.
 
     Work that is expected to take 20 ms at most is done in the event loop: with a small network, two threads
     would mostly wait for each other. What may take long to look up, as similar images, goes to the thread.
@@ -49,10 +50,10 @@ class Batcher:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
-        self._gathering: deque[tuple[Query, Future]] = deque()  # in the event loop, for others to join
+        self._gathering: Turns[tuple[Query, Future]] = Turns()  # in the event loop, for others to join
         self._looks: int | None = None  # that were taken since the first of them came
         self._seen = self._usual = 0  # images at the last look, and of the batch before
-        self._waiting: deque[tuple[Query, Future]] = deque()  # for the thread
+        self._waiting: Turns[tuple[Query, Future]] = Turns()  # for the thread
         self._working = False  # whether the thread is
         self._images = 0  # of both
         self._coming = 0  # images that have room in the queue, and are still to be decoded
@@ -91,8 +92,8 @@ class Batcher:
         finally:
             self._coming -= images
 
-    def submit(self, queries: Sequence[Query]) -> list[Future]:
-        """Put queries into the queue, all or none, and return what their answers will be in.
+    def submit(self, queries: Sequence[Query], client: str = "") -> list[Future]:
+        """Put queries of a client into the queue, all or none, and return what their answers will be in.
 
         Raises:
             Refusal: With 503, if the queue is full.
@@ -105,7 +106,8 @@ class Batcher:
             if self._images + images > self._limits.queue:
                 raise busy("too many images wait for the model")
             self._images += images
-            self._gathering.extend(zip(queries, made, strict=True))
+            for pair in zip(queries, made, strict=True):
+                self._gathering.put(client, pair)
         if self._looks is None:
             self._looks = self._seen = 0
             self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
@@ -137,11 +139,12 @@ class Batcher:
     def _is_quick(self) -> bool:
         """Whether what has come can be answered without the thread."""
         return self._pace * self._images < _QUICK and not any(
-            query.related_images for query, _ in self._gathering
+            query.related_images for _, (query, _) in self._gathering
         )
 
     def _hand_over(self) -> None:
-        self._waiting.extend(self._gathering)
+        for client, pair in self._gathering:
+            self._waiting.put(client, pair)
         self._gathering.clear()
         self._changed.notify()
 
@@ -168,17 +171,15 @@ class Batcher:
             self._working = True
             return bool(self._waiting)
 
-    def _taken(self, queue: deque[tuple[Query, Future]]) -> list[tuple[Query, Future]]:
-        """Take a batch out of a queue, if there is one."""
-        batch, images = [], 0
+    def _taken(self, queue: Turns[tuple[Query, Future]]) -> list[tuple[Query, Future]]:
+        """Take a batch out of a queue, if there is one: in turn of each client."""
+        batch: list[tuple[Query, Future]] = []
         with self._changed:
-            while queue:
-                size = queue[0][0].size
-                if batch and images + size > self._limits.batch:
-                    break
-                batch.append(queue.popleft())
-                images += size
-            self._images -= images
+            left = self._limits.batch
+            while pair := queue.take(lambda pair, left=left: not batch or pair[0].size <= left):
+                batch.append(pair)
+                left -= pair[0].size
+            self._images -= self._limits.batch - left
         return batch
 
     def _work(

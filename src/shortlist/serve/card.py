@@ -1,6 +1,5 @@
 """The model card: what the model is, what it can do, and how well it does it."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,15 @@ from typing import Any
 from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
 from shortlist.model import Model
-from shortlist.model.files import model_folder
 from shortlist.predictors import Ladder
 from shortlist.serve.exchange import Choice
 from shortlist.serve.limits import MAX_IMAGES, Limits
 from shortlist.serve.promises import promise_of
 
-__all__ = ["model_card", "model_version", "run_facts"]
+__all__ = ["model_card", "run_facts"]
 
-COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
-
-
-def model_version(path: str | Path | None) -> str:
-    """Return a name for this very model: the start of the hash of its manifest, or ``unsaved``."""
-    if path is None:
-        return "unsaved"
-    return hashlib.sha256((model_folder(path) / "model.json").read_bytes()).hexdigest()[:12]
 
 
 def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] | None]:
@@ -34,7 +25,7 @@ def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] |
     if path is None or not (Path(path) / "run.json").is_file():
         return None, None
     run = Run.open(path)
-    recipe, info = run.recipe, run.info()
+    recipe, info = run.recipe, run.info
     facts = {
         "created": info.get("created"),
         "updated": info.get("updated"),
@@ -140,13 +131,25 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
             "A coverage is promised if it is chosen before the list is seen. The shares by size and by top "
             f"are those of the {ladder.rows:,} calibration rows, and no promise."
         ),
-        # with priors no coverage can be asked for
-        "coverage": [{"coverage": level, "average_size": ladder.size_at(level)} for level in COVERAGES]
-        if ladder.weights is None
-        else [],
+        "coverage": _coverage_steps(ladder),
         "average": [{"average": size, "share": ladder.coverage_at(size)} for size in sizes],
         "top": [{"top": k, "share": ladder.coverage_of_top(k)} for k in tops],
     }
+
+
+def _coverage_steps(ladder: Ladder) -> list[dict[str, float]]:
+    """Return the coverages whose lists are of use: one name or more on average, but not all classes.
+
+    Of coverages with the same lists, the surest is kept.
+    """
+    if ladder.weights is not None:
+        return []  # with priors no coverage can be asked for
+    surest: dict[float, float] = {}
+    for level in COVERAGES:
+        size = ladder.size_at(level)
+        if size is not None and 1 <= size < ladder.num_classes:
+            surest[size] = level
+    return [{"coverage": level, "average_size": size} for size, level in surest.items()]
 
 
 def _metrics(results: Results) -> dict[str, Any]:

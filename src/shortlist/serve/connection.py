@@ -1,12 +1,13 @@
 """Connections with bounds that the web server lacks: of heads, of silence, and of work nobody waits for."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
-__all__ = ["GONE", "HEAD_BYTES", "SECONDS", "connection_class"]
+from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES, SHARE, SILENT_SECONDS, network_of
 
-HEAD_BYTES = 64 << 10  # of a request, before its body
-SECONDS = 15.0  # for the head of a request, and to take the rest of an answer before the connection is cut
+__all__ = ["GONE", "connection_class"]
+
 GONE = "shortlist.gone"  # in the scope of a request: a function to be called when the client goes away
 _ANSWER = "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -18,14 +19,15 @@ def connection_class() -> type[asyncio.Protocol]:
     except ImportError:
         from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
-    return type("Connection", (_Bounds, Base), {})
+    return type("Connection", (_Bounds, Base), {"of_clients": Counter()})
 
 
 class _Bounds(asyncio.Protocol):
     """A connection of one client, before the protocol of uvicorn in the order of classes.
 
     The head of a request must be there in time and must not be too large. A client that does not take its
-    answer is cut off. Work for a client that went away is dropped.
+    answer is cut off. Work for a client that went away is dropped. One client may have three quarters of all
+    connections.
     """
 
     # of uvicorn's protocol
@@ -33,12 +35,19 @@ class _Bounds(asyncio.Protocol):
     cycle: Any
     loop: Any
 
+    of_clients: Counter[str]  # connections by address, of all that are open
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait_for_head()
+        peer = transport.get_extra_info("peername")
+        self._client = network_of(peer[0]) if isinstance(peer, tuple) else ""
+        self.of_clients[self._client] += 1
+        if self.of_clients[self._client] > SHARE * CONNECTIONS:
+            self._refuse("503 Service Unavailable")
+        else:
+            self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -56,16 +65,19 @@ class _Bounds(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self.of_clients[self._client] -= 1
+        if not self.of_clients[self._client]:
+            del self.of_clients[self._client]
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.scope.get(GONE, lambda: None)()
         super().connection_lost(exc)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()  # type: ignore[misc]
-        self.loop.call_later(SECONDS, self.transport.abort)  # what was not read by then never will be
+        self.loop.call_later(SILENT_SECONDS, self.transport.abort)  # what was not read by then never will be
 
     def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(SECONDS, self._refuse, "408 Request Timeout")
+        self._head_timer = self.loop.call_later(SILENT_SECONDS, self._refuse, "408 Request Timeout")
 
     def _stop_waiting(self) -> None:
         if self._head_timer is not None:

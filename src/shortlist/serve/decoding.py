@@ -3,9 +3,11 @@
 import asyncio
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -13,13 +15,15 @@ from torch import Tensor
 
 from shortlist.model import Model
 from shortlist.model.images import pixels_for
-from shortlist.serve.limits import Limits
-from shortlist.serve.refusals import BadImage
+from shortlist.serve.limits import Held, Limits
+from shortlist.serve.refusals import BadImage, Refusal
+from shortlist.serve.turns import Turns
 
 __all__ = ["FORMATS", "Decoder", "decode"]
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-_SOME = 8  # images that are decoded in one go: to change threads costs as much as to decode a small one
+_SOME, _SOME_PIXELS = 8, 1 << 20  # decoded in one go: to change threads costs as much as a small image
+_LARGE = 4  # an image is large if it has more than this part of the pixels that are allowed
 _SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded at once, in 3 ms or so
 
 
@@ -96,23 +100,105 @@ def _too_many_pixels(limits: Limits) -> BadImage:
     return BadImage(413, "too_many_pixels", f"The image has more than {limits.pixels:,} pixels.")
 
 
+class _Job(NamedTuple):
+    """Something to do in a thread, and what its result will be in."""
+
+    work: Callable[[], Any]
+    large: bool
+    result: asyncio.Future[Any]
+
+
 class Decoder:
-    """Decodes at once what is small, and the rest in a few threads; Pillow lets other threads run."""
+    """Decodes at once what is small, and the rest in a few threads; Pillow lets other threads run.
+
+    Clients take turns in the threads, some images at a time: who sends many images waits for them, and nobody
+    else. Of large images, whose decoding takes seconds and much memory, one is decoded at a time.
+    """
 
     def __init__(self, model: Model, limits: Limits) -> None:
         self.model, self.limits = model, limits
-        self._pool = ThreadPoolExecutor(limits.decoders, thread_name_prefix="decode")
+        self._threads = ThreadPoolExecutor(limits.decoders, thread_name_prefix="decode")
+        self._waiting: Turns[_Job] = Turns()
+        self._running = self._large = 0  # jobs in threads, and large ones among them
 
-    async def each(self, contents: Sequence[bytes]) -> list[Tensor | BadImage]:
-        """Decode images, some at a time; for a bad one, what is wrong with it and its number."""
+    async def each(self, contents: Sequence[bytes], held: Held) -> list[Tensor | BadImage]:
+        """Decode images, some at a time; for a bad one, what is wrong with it and its number.
+
+        Raises:
+            Refusal: With 413 or 503, if all images of the request, or of the client, have too many pixels.
+        """
         results: list[Tensor | BadImage | None] = self._small(contents)
         rest = [number for number, result in enumerate(results) if result is None]
-        loop, parts = asyncio.get_running_loop(), [rest[i : i + _SOME] for i in range(0, len(rest), _SOME)]
-        jobs = [loop.run_in_executor(self._pool, self._decode_some, contents, part) for part in parts]
-        for part, found in zip(parts, await asyncio.gather(*jobs) if jobs else (), strict=True):
-            for number, result in zip(part, found, strict=True):
-                results[number] = result
+        parts = [rest[i : i + _SOME] for i in range(0, len(rest), _SOME)]
+        sizes: dict[int, int] = {}
+        for number, size in await self._by_parts(contents, parts, held, self._size):
+            if isinstance(size, BadImage):
+                results[number] = size
+            else:
+                sizes[number] = size
+        self._count(sum(sizes.values()), held)
+        for number, result in await self._by_parts(contents, _grouped(sizes), held, self._decode, sizes):
+            results[number] = result
         return [result for result in results if result is not None]
+
+    def _size(self, content: bytes) -> int:
+        """Return the number of pixels that an image says to have."""
+        with refusing(self.limits), opened(content, self.limits) as image:
+            return image.width * image.height
+
+    def _decode(self, content: bytes) -> Tensor:
+        return decode(content, self.model, self.limits)
+
+    def _count(self, pixels: int, held: Held) -> None:
+        """Count the pixels of a request before they are decoded."""
+        most = self.limits.request_pixels
+        if pixels > most:
+            words = f"The images have more than {most:,} pixels together. Send fewer at a time."
+            raise Refusal(413, "too_many_pixels", words)
+        held.take(held.admission.pixels, pixels)
+
+    async def _by_parts(
+        self,
+        contents: Sequence[bytes],
+        parts: Sequence[Sequence[int]],
+        held: Held,
+        action: Callable[[bytes], Any],
+        sizes: Mapping[int, int] | None = None,
+    ) -> list[tuple[int, Any]]:
+        """Do something with each image in a thread, part by part, in turn with those of other clients."""
+        futures = []
+        for part in parts:
+            large = sizes is not None and sizes[part[0]] > self.limits.pixels // _LARGE
+            job = _Job(partial(_done_with, contents, part, action), large, _loop().create_future())
+            self._waiting.put(held.client, job)
+            futures.append(job.result)
+        held.awaits(futures)
+        self._start()
+        return [pair for done in await asyncio.gather(*futures) for pair in done]
+
+    def _start(self) -> None:
+        """Give threads that are free what is next."""
+        while self._running < self.limits.decoders:
+            job = self._waiting.take(lambda job: not (job.large and self._large) or job.result.done())
+            if job is None:
+                return
+            if job.result.done():  # the client is gone
+                continue
+            self._running += 1
+            self._large += job.large
+            _loop().run_in_executor(self._threads, job.work).add_done_callback(partial(self._end, job))
+
+    def _end(self, job: _Job, done: asyncio.Future[Any]) -> None:
+        self._running -= 1
+        self._large -= job.large
+        error = done.exception()
+        if job.result.done():  # the client is gone
+            pass
+        elif error is not None:
+            job.result.set_exception(error)
+        else:
+            job.result.set_result(done.result())
+        self._start()
 
     def _small(self, contents: Sequence[bytes]) -> list[Tensor | BadImage | None]:
         """Decode a request that is small in all, where it is: another thread costs more than that."""
@@ -132,19 +218,9 @@ class Decoder:
                 results[number] = bad
         return results
 
-    def _decode_some(self, contents: Sequence[bytes], numbers: Sequence[int]) -> list[Tensor | BadImage]:
-        results: list[Tensor | BadImage] = []
-        for number in numbers:
-            try:
-                results.append(decode(contents[number], self.model, self.limits))
-            except BadImage as bad:
-                bad.image = number
-                results.append(bad)
-        return results
-
-    async def object(self, contents: Sequence[bytes]) -> Tensor:
+    async def object(self, contents: Sequence[bytes], held: Held) -> Tensor:
         """Decode all images of one object (n, ...), or raise what is wrong with the first bad one."""
-        results = await self.each(contents)
+        results = await self.each(contents, held)
         for result in results:
             if isinstance(result, BadImage):
                 raise result
@@ -153,4 +229,35 @@ class Decoder:
 
     def close(self) -> None:
         """End the threads when they have finished."""
-        self._pool.shutdown()
+        self._threads.shutdown()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def _grouped(sizes: Mapping[int, int]) -> list[list[int]]:
+    """Put images together that are decoded in one go: a few small ones, or a single one."""
+    groups: list[list[int]] = []
+    pixels = 0
+    for number, size in sizes.items():
+        pixels += size
+        if not groups or len(groups[-1]) == _SOME or pixels > _SOME_PIXELS:
+            groups.append([])
+            pixels = size
+        groups[-1].append(number)
+    return groups
+
+
+def _done_with(
+    contents: Sequence[bytes], numbers: Sequence[int], action: Callable[[bytes], Any]
+) -> list[tuple[int, Any]]:
+    """Do something with some images; for a bad one, the result is what is wrong with it."""
+    results: list[tuple[int, Any]] = []
+    for number in numbers:
+        try:
+            results.append((number, action(contents[number])))
+        except BadImage as bad:
+            bad.image = number
+            results.append((number, bad))
+    return results

@@ -6,15 +6,15 @@ from pydantic import BaseModel
 
 from shortlist.serve.schemas import AboutPhotos, Error
 
-__all__ = ["feedback_body", "images_body", "responses"]
+__all__ = ["deletion_body", "feedback_body", "images_body", "responses"]
 
 _REFUSALS = {
     400: ("The request is not well formed.", "bad_form", "The form is not well formed: it ends too early."),
     401: ("A key is missing or wrong.", "key_missing", "This server needs a key: send it as X-API-Key."),
     403: (
         "This is not allowed.",
-        "no_admin_keys",
-        "Nothing can be deleted over HTTP: the server was started without --admin-keys.",
+        "foreign_page",
+        "A page of another site must not send this. Allow its origin with --cors.",
     ),
     404: ("There is none of this id.", "unknown_class", "The model has no class of this id."),
     408: ("The body took too long.", "too_slow", "The body was not there in 30 s."),
@@ -140,6 +140,12 @@ def images_body(most: int, words: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
+def deletion_body(form: type[BaseModel]) -> dict[str, Any]:
+    """Return the form of a deletion."""
+    content = {"application/json": {"schema": form.model_json_schema(), "example": {"person": "p-41"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def feedback_body(form: type[BaseModel]) -> dict[str, Any]:
     """Return the form of a person's answer: JSON, or a form with photos that may be kept."""
     schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -191,7 +197,9 @@ def plantnet_refusal(status: int, words: str) -> dict[str, Any]:
 def plantnet_body(most: int, organs: tuple[str, ...]) -> dict[str, Any]:
     """Return the form of a body in Pl@ntNet's form."""
     body = images_body(most, "Photos of one individual.")
-    properties = body["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+    schema = body["requestBody"]["content"]["multipart/form-data"]["schema"]
+    schema["additionalProperties"] = {"type": "string", "description": "Not looked at."}
+    properties = schema["properties"]
     items = {"type": "string", "enum": list(organs)}
     words = "What each photo shows, as many as photos; it is noted and not used."
     properties["organs"] = {"type": "array", "items": items, "maxItems": most, "description": words}
@@ -202,8 +210,16 @@ def plantnet_answer() -> dict[str, Any]:
     """Return an example in Pl@ntNet's form."""
     name = {
         "scientificNameWithoutAuthor": "Quercus robur",
-        "scientificNameAuthorship": "",
-        "scientificName": "Quercus robur",
+        "scientificNameAuthorship": "L.",
+        "scientificName": "Quercus robur L.",
+    }
+    parents = {
+        level: {
+            "scientificNameWithoutAuthor": parent,
+            "scientificNameAuthorship": "",
+            "scientificName": parent,
+        }
+        for level, parent in (("genus", "Quercus"), ("family", "Fagaceae"))
     }
     example = {
         "query": {
@@ -216,8 +232,8 @@ def plantnet_answer() -> dict[str, Any]:
         "predictedOrgans": [],
         "language": "en",
         "preferedReferential": "trees",
-        "bestMatch": "Quercus robur",
-        "results": [{"score": 0.81, "species": {**name, "genus": name, "family": name, "commonNames": []}}],
+        "bestMatch": "Quercus robur L.",
+        "results": [{"score": 0.81, "species": {**name, **parents, "commonNames": []}}],
         "version": "3f9c1d2e4a5b",
         "remainingIdentificationRequests": 499,
     }

@@ -3,25 +3,33 @@
 import asyncio
 import hashlib
 import logging
-import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Shown
 from shortlist.feedback.drift import find_drift
-from shortlist.feedback.store import FullError, SameRequestError, is_store, read_events, stats_of
+from shortlist.feedback.store import (
+    Erased,
+    FullError,
+    SameRequestError,
+    is_store,
+    read_events,
+    read_manifest,
+    stats_of,
+)
 from shortlist.serve import examples, schemas
 from shortlist.serve.forms import read_body, read_form
-from shortlist.serve.limits import MAX_IMAGES, Held
+from shortlist.serve.keys import key_of
+from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
 from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.shared import SharedStore
@@ -29,9 +37,8 @@ from shortlist.serve.shared import SharedStore
 __all__ = ["FeedbackDesk", "feedback_routes"]
 
 _LOG = logging.getLogger("shortlist.serve")
-_BODY_BYTES = 256 << 10
 _LAST = 5000  # events that tell about drift
-_SHA256 = re.compile("[0-9a-f]{64}")
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class FeedbackDesk:
@@ -46,7 +53,7 @@ class FeedbackDesk:
         self, folder: str | Path, *, open_store: Callable[[Path], FeedbackStore | SharedStore] = FeedbackStore
     ) -> None:
         self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
-        self._open_store = open_store
+        self._open_store, self._secret = open_store, None
 
     @property
     def store(self) -> FeedbackStore | SharedStore:
@@ -65,6 +72,20 @@ class FeedbackDesk:
                         507, "log_failed", "Answers cannot be kept: see the server's log."
                     ) from None
             return self._store
+
+    @property
+    def secret(self) -> bytes | None:
+        """What signs receipts, or ``None`` if there is no store: a list never fails because of the store.
+
+        A process that cannot write to the store, since another one does, reads what signs there.
+        """
+        if self._secret is None:
+            try:
+                self._secret = self.store.secret
+            except Refusal:
+                with suppress(FeedbackError):
+                    self._secret = bytes.fromhex(read_manifest(self.folder)["secret"])
+        return self._secret
 
     def drift(self, model: str) -> dict[str, Any] | None:
         """Say what the last answers tell about a model; nothing if there are none."""
@@ -102,16 +123,17 @@ def _add_post(router: APIRouter, service: Any) -> None:
         "/v1/feedback",
         response_model=schemas.FeedbackKept,
         status_code=201,
-        responses=examples.responses("feedback", 400, 401, 408, 409, 413, 415, 422, 429, 503, 507),
+        responses=examples.responses("feedback", 400, 401, 403, 408, 409, 413, 415, 422, 429, 503, 507),
         openapi_extra=examples.feedback_body(schemas.Feedback),
         summary="What a person says about a list",
     )
     async def feedback(request: Request) -> Response:
         """Record an answer of a person: it is on disk when this returns. Sent again, it is recorded once."""
-        service.rate.take(service.client(request))
-        with service.replies.request() as held:
+        client = service.client(request)
+        service.rate.take(client)
+        with service.replies.request(client) as held:
             body, copies = await _read(request, service, held)
-            said = _parsed(body)
+            said = _parsed(schemas.Feedback, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
             event = _event(said, [hashlib.sha256(copy).hexdigest() for copy in copies], store.secret, service)
             kept = await _recorded(store, event, copies)
@@ -156,66 +178,78 @@ def _add_others(router: APIRouter, service: Any) -> None:
         """Count the answers by verb, the people, the photos, and what was deleted."""
         service.rate.take(service.client(request))
         with _failing_in_words():
-            return JSONResponse(stats_of(service.feedback.store.folder))
+            if not is_store(service.feedback.folder):
+                service.feedback.store  # noqa: B018 - it is made now
+            return JSONResponse(stats_of(service.feedback.folder))
 
-    @router.delete(
-        "/v1/feedback/people/{person}",
+    @router.post(
+        "/v1/feedback/deletions",
         response_model=schemas.FeedbackErased,
-        responses=examples.responses("feedback_erased", 401, 403, 422, 429, 507),
-        summary="Delete all that is known of a person",
+        responses=examples.responses("feedback_erased", 400, 401, 403, 408, 413, 415, 422, 429, 503, 507),
+        openapi_extra=examples.deletion_body(schemas.Deletion),
+        summary="Delete all that is known of a person or a photo",
     )
-    def erase_person(request: Request, person: str) -> Response:
-        """Delete the answers of a person, and copies of photos that nobody else gave; it is recorded."""
-        _check_admin(request, service)
-        with _failing_in_words():
-            return JSONResponse(service.feedback.store.erase_person(person)._asdict())
+    async def delete(request: Request) -> Response:
+        """Delete the answers of a person or about a photo, and copies that nobody else gave; it is recorded.
 
-    @router.delete(
-        "/v1/feedback/images/{image}",
-        response_model=schemas.FeedbackErased,
-        responses=examples.responses("feedback_erased", 401, 403, 422, 429, 507),
-        summary="Delete all that is known of a photo",
-    )
-    def erase_image(request: Request, image: str) -> Response:
-        """Delete the copy of a photo, by its SHA-256, and all answers about it; it is recorded."""
+        Names are in the body: an address cannot carry each of them, and is written to logs.
+        """
         _check_admin(request, service)
-        if not _SHA256.fullmatch(image):
-            raise Refusal(422, "bad_parameter", "image must be a SHA-256 in 64 hexadecimal digits.")
+        with service.replies.request(service.address(request)) as held:
+            body = await _read_json(request, service, held)
+        wanted = _parsed(schemas.Deletion, body)
+        if (wanted.person is None) == (wanted.image is None):
+            raise _bad("either person or image must be given.")
         with _failing_in_words():
-            return JSONResponse(service.feedback.store.erase_image(image)._asdict())
+            erased = await asyncio.to_thread(_erase, service.feedback, wanted)
+        return JSONResponse(erased._asdict())
+
+
+def _erase(desk: FeedbackDesk, wanted: schemas.Deletion) -> Erased:
+    if wanted.person is not None:
+        return desk.store.erase_person(wanted.person)
+    assert wanted.image is not None  # by the route
+    return desk.store.erase_image(wanted.image)
 
 
 def _check_admin(request: Request, service: Any) -> None:
     """Let only those in who have a key of the administrators."""
-    service.rate.take(request.client.host if request.client else "unknown")
+    service.rate.take(service.address(request))
     if not service.admin_keys.needed:
         words = "Nothing can be deleted over HTTP: the server was started without --admin-keys."
         raise Refusal(403, "no_admin_keys", words)
-    service.admin_keys.client(request.headers.get("x-api-key"))
+    service.admin_keys.client(key_of(request))
+
+
+async def _read_json(request: Request, service: Any, held: Held) -> bytes:
+    if _kind(request) != "application/json":
+        raise Refusal(415, "not_json", "The body must be application/json.")
+    return await read_body(request, service.limits, held, most=FEEDBACK_BYTES)
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 async def _read(request: Request, service: Any, held: Held) -> tuple[bytes, list[bytes]]:
     """Read JSON, or a form with JSON as the file ``event`` and photos as ``images``."""
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind == "application/json":
-        return await read_body(request, service.limits, held, most=_BODY_BYTES), []
-    if kind != "multipart/form-data":
-        raise Refusal(415, "not_json", "The body must be application/json, or a form with event and images.")
+    if _kind(request) != "multipart/form-data":
+        return await _read_json(request, service, held), []
     form = await read_form(request, service.limits, held, max_files=MAX_IMAGES + 1)
     events, images = form.files.pop("event", []), form.files.pop("images", [])
     if len(events) != 1 or form.files or form.fields:
         raise Refusal(400, "bad_form", "The form must have one file 'event', files 'images', nothing else.")
-    if len(events[0].content) > _BODY_BYTES:
-        raise Refusal(413, "too_large", f"The event has more than {_BODY_BYTES:,} bytes.")
+    if len(events[0].content) > FEEDBACK_BYTES:
+        raise Refusal(413, "too_large", f"The event has more than {FEEDBACK_BYTES:,} bytes.")
     copies = [image.content for image in images]
     if copies:  # what is kept is an image that can be read
-        await service.decoder.object(copies)
+        await service.decoder.object(copies, held)
     return events[0].content, copies
 
 
-def _parsed(body: bytes) -> schemas.Feedback:
+def _parsed(form: type[Body], body: bytes) -> Body:
     try:
-        return schemas.Feedback.model_validate_json(body)
+        return form.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"

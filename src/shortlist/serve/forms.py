@@ -64,21 +64,24 @@ def _boundary(kind: str) -> bytes:
 
 
 async def read_body(request: Request, limits: Limits, held: Held, *, most: int) -> bytes:
-    """Read a body of at most so many bytes; what is said of its length is checked before it is read.
+    """Read a body of at most so many bytes; then its request counts as one that is worked on.
+
+    What is said of its length is checked before it is read. What a client holds is what has arrived: to
+    announce much costs it nothing, and must not cost others anything.
 
     Raises:
         Refusal: With 413 if it is too large, 408 if it takes too long, 503 if all requests together hold too
             much.
     """
     said = request.headers.get("content-length", "")
-    expected = int(said) if said.isdecimal() else 0
-    if expected > most:
+    if said.isdecimal() and int(said) > most:
         raise _too_large(most)
-    held.hold(expected)
     try:
-        return await in_time(_pieces(request, held, most, expected), limits.body_seconds)
+        body = await in_time(_pieces(request, held, most), limits.body_seconds)
     except TimeoutError:
         raise Refusal(408, "too_slow", f"The body was not there in {limits.body_seconds:g} s.") from None
+    held.begin()
+    return body
 
 
 async def in_time(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
@@ -104,7 +107,7 @@ async def in_time(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
         timer.cancel()
 
 
-async def _pieces(request: Request, held: Held, most: int, expected: int) -> bytes:
+async def _pieces(request: Request, held: Held, most: int) -> bytes:
     pieces, size, more = [], 0, True
     while more:
         message = await request.receive()
@@ -115,9 +118,7 @@ async def _pieces(request: Request, held: Held, most: int, expected: int) -> byt
         more = message.get("more_body", False)
         if size > most:
             raise _too_large(most)
-        if size > expected:
-            held.hold(size - expected)
-            expected = size
+        held.take(held.admission.bytes, len(pieces[-1]))
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

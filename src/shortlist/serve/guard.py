@@ -1,9 +1,9 @@
-"""What surrounds every request: allowed hosts, security headers, counters, one line of log."""
+"""What surrounds every request: allowed hosts and pages, security headers, counters, one line of log."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from starlette.responses import JSONResponse
@@ -26,6 +26,9 @@ _HEADERS = {
     "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_WRONG_HOST = (421, "wrong_host", "The server is not called by this name.")
+_FOREIGN = (403, "foreign_page", "A page of another site must not send this. Allow its origin with --cors.")
 _DRAIN_BYTES, _DRAIN_SECONDS = 64 << 20, 2.0
 
 
@@ -37,14 +40,15 @@ class Guard:
         metrics: Counters.
         hosts: Names by which the server may be called, without port; any if ``None``. A page of somebody else
             could otherwise reach a server on this machine through a name of its own.
-        other_origins: Whether pages of other origins are allowed to use the server.
+        origins: Origins of other pages that may use the server; ``*`` for any.
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, hosts: Collection[str] | None, other_origins: bool
+        self, app: ASGIApp, *, metrics: Metrics, hosts: Collection[str] | None, origins: Collection[str]
     ) -> None:
         self._app, self._metrics, self._hosts = app, metrics, hosts
-        policy = "cross-origin" if other_origins else "same-origin"
+        self._origins = frozenset(origin.encode() for origin in origins)
+        policy = "cross-origin" if origins else "same-origin"
         headers = {**_HEADERS, "Cross-Origin-Resource-Policy": policy}
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
@@ -56,11 +60,11 @@ class Guard:
         exchange = _Exchange(scope, receive, send, self._headers)
         start = time.perf_counter()
         try:
-            if self._hosts is not None and _host(scope) not in self._hosts:
-                refused = {
-                    "error": {"code": "wrong_host", "message": "The server is not called by this name."}
-                }
-                await JSONResponse(refused, status_code=421)(scope, exchange.receive, exchange.send)
+            refused = self._refusal(scope)
+            if refused is not None:
+                status, code, message = refused
+                response = JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+                await response(scope, exchange.receive, exchange.send)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         finally:
@@ -69,6 +73,30 @@ class Guard:
             self._metrics.request(route, exchange.status, seconds)
             # neither what was sent nor the rest of the address, which may hold a key
             _LOG.info("%s %s %d %.1f ms", scope["method"], route, exchange.status, 1e3 * seconds)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        """Return status, code and words if a request must not reach the application."""
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").lower()
+        if self._hosts is not None and _without_port(host.decode("latin-1")) not in self._hosts:
+            return _WRONG_HOST
+        if scope["method"] not in _READING and self._is_foreign(headers, host):
+            return _FOREIGN
+        return None
+
+    def _is_foreign(self, headers: Mapping[bytes, bytes], host: bytes) -> bool:
+        """Whether a page of another origin sends this; programs name no origin, and are let in.
+
+        Browsers say it in ``Sec-Fetch-Site``, which no page can set. Old ones, and all at addresses that are
+        neither encrypted nor of this machine, leave it out: then ``Origin`` must be the server's own address.
+        """
+        origin = headers.get(b"origin")
+        if origin in self._origins or b"*" in self._origins:
+            return False
+        site = headers.get(b"sec-fetch-site")
+        if site is not None:
+            return site not in (b"same-origin", b"none")
+        return origin is not None and origin.partition(b"://")[2].lower() != host
 
 
 class _Exchange:
@@ -107,11 +135,8 @@ class _Exchange:
                 size += len(message.get("body", b""))
 
 
-def _host(scope: Scope) -> str:
+def _without_port(host: str) -> str:
     """Return the name in the header Host, without the port."""
-    found = (
-        next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1").lower()
-    )
-    if found.startswith("["):
-        return found[1:].split("]")[0]
-    return found.rsplit(":", 1)[0] if ":" in found else found
+    if host.startswith("["):
+        return host[1:].split("]")[0]
+    return host.rsplit(":", 1)[0]

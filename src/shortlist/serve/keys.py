@@ -5,10 +5,12 @@ import hmac
 import secrets
 from pathlib import Path
 
+from starlette.requests import Request
+
 from shortlist._files import read_text
 from shortlist.serve.refusals import Refusal
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "key_of"]
 
 _SHORTEST = 16
 
@@ -69,6 +71,12 @@ class Keys:
 
     def _signature(self, name: str) -> str:
         return hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def key_of(request: Request) -> str | None:
+    """Return the key that a request carries, as ``Authorization: Bearer KEY`` or ``X-API-Key: KEY``."""
+    bearer = request.headers.get("authorization", "")
+    return bearer[7:] if bearer[:7].lower() == "bearer " else request.headers.get("x-api-key")
 
 
 def _hash(key: str) -> bytes:

@@ -1,9 +1,10 @@
 """Limits of requests: sizes, numbers, rates. Each has a clear answer when it is reached."""
 
 import asyncio
+import ipaddress
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,30 @@ from typing import Any
 
 from shortlist.serve.refusals import Refusal
 
-__all__ = ["MAX_IMAGES", "Admission", "Limits", "RateLimit"]
+__all__ = [
+    "CONNECTIONS",
+    "FEEDBACK_BYTES",
+    "HEAD_BYTES",
+    "MAX_IMAGES",
+    "REPLIES",
+    "SHARE",
+    "SILENT_SECONDS",
+    "Admission",
+    "Held",
+    "Limits",
+    "Pool",
+    "RateLimit",
+    "busy",
+    "network_of",
+]
 
 MAX_IMAGES = 5  # photos of one object
+SHARE = 0.75  # of what all clients share, that one client may take: the others find the rest
+CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
+HEAD_BYTES = 64 << 10  # of a request, before its body
+SILENT_SECONDS = 15.0  # for the head of a request, and to take the rest of an answer
+REPLIES = 4096  # answers of people that are worked on at a time
+FEEDBACK_BYTES = 256 << 10  # of a person's answer, without photos
 
 
 @dataclass(frozen=True)
@@ -25,9 +47,11 @@ class Limits:
         request_bytes: Largest body of a request, in bytes.
         held_bytes: Bytes of the bodies of all requests together that are held at a time.
         pixels: Largest number of pixels of an image.
+        request_pixels: Largest number of pixels of all images of a request.
+        client_pixels: Largest number of pixels of all requests of one client that are worked on.
         decode_seconds: Time that the decoding of one image may take.
         decoders: Number of images that are decoded at a time.
-        requests: Number of requests that are worked on at a time.
+        requests: Number of requests that are worked on at a time. One client may send as many bodies at once.
         queue: Number of images that wait for the network at most.
         batch: Number of images that go through the network together at most.
         wait: Seconds that the first image of a batch waits for others at most, while nothing else is done.
@@ -40,6 +64,8 @@ class Limits:
     request_bytes: int = 50 << 20
     held_bytes: int = 256 << 20
     pixels: int = 50_000_000
+    request_pixels: int = 1_000_000_000
+    client_pixels: int = 2_000_000_000
     decode_seconds: float = 10.0
     decoders: int = 2
     requests: int = 128
@@ -58,38 +84,102 @@ class Limits:
             low = 0 if name in ("rate", "wait") else 1 if isinstance(value, int) else 1e-3
             if value < low:
                 raise ValueError(f"{name} must be >= {low:g}, got {value:g}")
-        if self.batch_images > self.queue:
-            raise ValueError(f"batch_images must be <= queue ({self.queue}), got {self.batch_images}")
+        pairs = (("batch_images", "queue"), ("pixels", "request_pixels"), ("request_pixels", "client_pixels"))
+        for name, bound in pairs:
+            value, most = getattr(self, name), getattr(self, bound)
+            if value > most:
+                raise ValueError(f"{name} must be <= {bound} ({most}), got {value}")
+
+
+class Pool:
+    """A number of things that requests take and give back, of which each client may have a part.
+
+    Args:
+        reason: What is said to those who find too few.
+        each: Number that one client may have.
+        most: Number that all clients together may have; any if ``None``.
+    """
+
+    def __init__(self, reason: str, *, each: int, most: int | None = None) -> None:
+        self.used, self._reason, self._each = 0, reason, each
+        self._most = math.inf if most is None else most
+        self._of_clients: Counter[str] = Counter()
+
+    @classmethod
+    def shared(cls, reason: str, most: int, *, largest: int = 1) -> "Pool":
+        """Return a pool of which one client may have three quarters, and always enough for one request."""
+        return cls(reason, each=max(int(SHARE * most), largest), most=most)
+
+    def check(self, client: str, number: int = 1) -> None:
+        """Refuse with 503 who cannot have so many more."""
+        if self.used + number > self._most or self._of_clients[client] + number > self._each:
+            raise busy(self._reason)
+
+    def take(self, client: str, number: int = 1) -> None:
+        """Take so many, or refuse with 503."""
+        self.check(client, number)
+        self.used += number
+        self._of_clients[client] += number
+
+    def give_back(self, client: str, number: int = 1) -> None:
+        """Give so many back."""
+        self.used -= number
+        self._of_clients[client] -= number
+        if not self._of_clients[client]:
+            del self._of_clients[client]
 
 
 class Admission:
-    """The requests that are worked on, and the bytes that they hold; used from the event loop alone."""
+    """The requests that are worked on, and what they hold; used from the event loop alone."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.requests = self.arriving = self.held = 0
+        self.arriving = 0  # being read or decoded
+        self.bodies = Pool("too many bodies of this client are on their way", each=limits.requests)
+        self.requests = Pool.shared("too many requests are being worked on", limits.requests)
+        self.bytes = Pool.shared(
+            "too many bytes of requests are being worked on", limits.held_bytes, largest=limits.request_bytes
+        )
+        images = max(int(SHARE * limits.queue), limits.batch_images)
+        self.images = Pool("too many images of this client are being worked on", each=images)
+        self.pixels = Pool("too many pixels of this client are being worked on", each=limits.client_pixels)
 
     @contextmanager
-    def request(self) -> Iterator["Held"]:
-        """Let a request in, or refuse it with 503."""
-        if self.requests >= self.limits.requests:
-            raise busy("too many requests are being worked on")
-        self.requests += 1
+    def request(self, client: str) -> Iterator["Held"]:
+        """Let a request in whose body is still to come, or refuse it with 503.
+
+        It counts as one of the requests that are worked on when its body is there: see :meth:`Held.begin`.
+        """
+        self.requests.check(client)  # a body is not read to be refused afterwards
         self.arriving += 1
-        held = Held(self)
+        held = Held(self, client)
         try:
+            held.take(self.bodies)
             yield held
         finally:
-            self.requests -= 1
             held.release()
 
 
 class Held:
-    """The bytes that one request holds, and whether it is still being read or decoded."""
+    """What one request of a client holds, and whether it is still being read or decoded."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission, self._bytes, self._arriving = admission, 0, True
+    def __init__(self, admission: Admission, client: str) -> None:
+        self.client, self.admission = client, admission
+        self._taken: Counter[Pool] = Counter()
+        self._arriving = True
         self._awaited: list[asyncio.Future[Any]] | None = []  # none once the client is gone
+
+    def take(self, pool: Pool, number: int = 1) -> None:
+        """Take so many until the request ends, or refuse it with 503."""
+        pool.take(self.client, number)
+        self._taken[pool] += number
+
+    def begin(self) -> None:
+        """Count the request among those that are worked on, or refuse it with 503: its body is there."""
+        self._give_back(self.admission.bodies)
+        self.take(self.admission.requests)
+
+    def _give_back(self, pool: Pool) -> None:
+        pool.give_back(self.client, self._taken.pop(pool))
 
     def awaits(self, futures: Sequence[asyncio.Future[Any]]) -> None:
         """Note what the client waits for."""
@@ -111,21 +201,14 @@ class Held:
 
     def arrived(self) -> None:
         """Note that nothing more is to be read or decoded: the request waits for the model, or is done."""
-        self._admission.arriving -= self._arriving
+        self.admission.arriving -= self._arriving
         self._arriving = False
 
-    def hold(self, number: int) -> None:
-        """Count more bytes, or refuse the request if all together would hold too many."""
-        if self._admission.held + number > self._admission.limits.held_bytes:
-            raise busy("too many bytes of other requests are being worked on")
-        self._admission.held += number
-        self._bytes += number
-
     def release(self) -> None:
-        """Let all bytes go."""
+        """Give everything back."""
         self.arrived()
-        self._admission.held -= self._bytes
-        self._bytes = 0
+        for pool in list(self._taken):
+            self._give_back(pool)
 
 
 def _gone() -> Refusal:
@@ -135,6 +218,17 @@ def _gone() -> Refusal:
 def busy(reason: str) -> Refusal:
     """The refusal of a server that has too much to do."""
     return Refusal(503, "busy", f"The server is busy: {reason}. Try again.", retry_after=1)
+
+
+def network_of(address: str) -> str:
+    """Return whom an address belongs to: of IPv6, one client has a network of 2**64 addresses."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
 class RateLimit:
@@ -157,10 +251,9 @@ class RateLimit:
         """
         if not self.per_minute:
             return None
-        now = self._clock()
-        tokens, before = self._buckets.pop(client, (float(self.per_minute), now))
-        tokens = min(float(self.per_minute), tokens + (now - before) * self.per_minute / 60)
+        tokens, now = self._level(client)
         allowed = tokens >= 1
+        self._buckets.pop(client, None)
         self._buckets[client] = (tokens - 1 if allowed else tokens, now)
         if len(self._buckets) > self._clients:
             self._buckets.popitem(last=False)
@@ -173,3 +266,12 @@ class RateLimit:
                 retry_after=wait,
             )
         return int(tokens - 1)
+
+    def left(self, client: str) -> int | None:
+        """Return how many tokens are left, and take none; ``None`` if there is no limit."""
+        return int(self._level(client)[0]) if self.per_minute else None
+
+    def _level(self, client: str) -> tuple[float, float]:
+        now = self._clock()
+        tokens, before = self._buckets.get(client, (float(self.per_minute), now))
+        return min(float(self.per_minute), tokens + (now - before) * self.per_minute / 60), now

@@ -4,26 +4,36 @@ The fields are those of its public documentation. Names of classes stand for tho
 ``family`` are filled from levels of these names in the class table. What the table does not know is empty.
 """
 
-from typing import Annotated, Any
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, Response
+from pydantic import BeforeValidator
 from starlette.requests import Request
 
+from shortlist._names import split_author
+from shortlist.class_table import ClassTable
 from shortlist.serve import examples
 from shortlist.serve.exchange import Answer, Choice
 from shortlist.serve.forms import Form, Upload, read_form
-from shortlist.serve.limits import MAX_IMAGES
+from shortlist.serve.limits import MAX_IMAGES, Held
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.service import Service
 
 __all__ = ["error_form", "plantnet_routes"]
 
+Part = TypeVar("Part")
 ORGANS = ("leaf", "flower", "fruit", "bark", "auto", "habit", "other")
 PROJECT = "all"
 UNLIMITED = 2**31 - 1
 _RELATED = 5
+_INDEX = re.compile(r"\[\d*\]$")  # some clients send images[0] or images[] for images
 _ERRORS = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -36,6 +46,41 @@ _ERRORS = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+
+
+def _or(default: Any) -> BeforeValidator:
+    """Take an empty option as if it was not there."""
+    return BeforeValidator(lambda value: default if value == "" else value)
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """Options in the address; no model of pydantic, since FastAPI 0.123 loses its fields with aliases."""
+
+    key: Annotated[str | None, Query(alias="api-key", max_length=200)] = None
+    lang: Annotated[str, Query(max_length=20), _or("en")] = "en"
+
+
+@dataclass(kw_only=True)
+class _Identify(_Asked):
+    related: Annotated[bool, Query(alias="include-related-images"), _or(False)] = False
+    results: Annotated[int, Query(alias="nb-results", ge=1), _or(20)] = 20
+    no_reject: Annotated[bool, Query(alias="no-reject"), _or(False)] = False
+
+
+@dataclass(kw_only=True)
+class _IdentifyAddresses(_Identify):
+    images: Annotated[
+        list[str], Query(min_length=1, max_length=MAX_IMAGES, description="Addresses of photos.")
+    ]
+    organs: Annotated[list[str] | None, Query()] = None
+
+
+@dataclass(kw_only=True)
+class _Page(_Asked):
+    prefix: Annotated[str, Query(max_length=200, description="How the name starts.")] = ""
+    size: Annotated[int | None, Query(alias="pageSize", ge=1), _or(None)] = None
+    page: Annotated[int | None, Query(ge=1, description="From 1; only with pageSize."), _or(None)] = None
 
 
 def error_form(error: Refusal) -> Response:
@@ -51,70 +96,135 @@ def plantnet_routes(service: Service) -> APIRouter:
     refusals: dict[int | str, Any] = {
         status: examples.plantnet_refusal(status, words) for status, words in _ERRORS.items() if status != 405
     }
-    _add_projects(router, service, refusals)
     _add_identify(router, service, refusals)
+    _add_lists(router, service, {status: refusals[status] for status in (400, 401, 404, 429)})
+    _add_state(router, service, {status: refusals[status] for status in (400, 401, 503)})
     return router
 
 
-def _add_projects(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
-    @router.get(
-        "/v2/projects", summary="The lists of classes, in Pl@ntNet's form", responses={401: refusals[401]}
-    )
-    def projects(
-        request: Request,
-        api_key: Annotated[str | None, Query(alias="api-key", max_length=200)] = None,
-        lang: Annotated[str, Query(max_length=20)] = "en",
-        type: Annotated[str | None, Query(max_length=50)] = None,
-    ) -> Response:
-        """List the projects: there is one, with all classes."""
-        service.rate.take(service.client(request, api_key))
-        project = {
-            "id": PROJECT,
-            "title": service.name,
-            "description": "All classes of the model",
-            "speciesCount": len(service.model.classes),
-        }
-        return JSONResponse([project])
-
-
 def _add_identify(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
+    described: dict[str, Any] = {"responses": {200: examples.plantnet_answer(), **refusals}}
+
     @router.post(
         "/v2/identify/{project}",
-        responses={200: examples.plantnet_answer(), **refusals},
+        **described,
         openapi_extra=examples.plantnet_body(MAX_IMAGES, ORGANS),
         summary="The short list of one object, in Pl@ntNet's form",
     )
-    async def identify(
-        request: Request,
-        project: str,
-        api_key: Annotated[str | None, Query(alias="api-key", max_length=200)] = None,
-        related: Annotated[bool, Query(alias="include-related-images")] = False,
-        results: Annotated[int, Query(alias="nb-results", ge=1, le=1000)] = 20,
-        lang: Annotated[str, Query(max_length=20)] = "en",
-        no_reject: Annotated[bool, Query(alias="no-reject")] = False,
-        type: Annotated[str | None, Query(max_length=50)] = None,
-        detailed: Annotated[bool, Query()] = False,
-    ) -> Response:
+    async def identify(request: Request, project: str, asked: Annotated[_Identify, Depends()]) -> Response:
         """Answer as Pl@ntNet's API does: the best classes with their scores."""
-        with service.entering(request, api_key) as (held, left):
-            if project != PROJECT:
-                raise Refusal(404, "unknown_project", "Project not found")
-            form = await read_form(request, service.limits, held, max_files=MAX_IMAGES)
-            uploads, organs = _checked(form)
-            options = BatchOptions(limit=min(results, 100), related_images=_RELATED if related else 0)
-            answer = await service.answer_object(uploads, options, held, choice=_choice(service, results))
-        if not no_reject and answer.status == "novel":
-            raise Refusal(404, "rejected", "Species not found")
-        asked = {
-            "project": project,
-            "images": [upload.name for upload in uploads],
-            "organs": organs,
-            "includeRelatedImages": related,
-            "noReject": no_reject,
-        }
-        shown = _results(answer, service, str(request.base_url).rstrip("/"), related)
-        body = {"query": asked, "language": lang, **_answer_form(answer, shown, service, left)}
-        return JSONResponse(body, headers=_rate_headers(service, left))
+
+        async def photos(held: Held) -> tuple[list[Upload], list[str]]:
+            return _checked(await read_form(request, service.limits, held, max_files=MAX_IMAGES))
+
+        return await _identified(service, request, project, asked, photos)
+
+    @router.get(
+        "/v2/identify/{project}",
+        **described,
+        summary="The short list of one object whose photos are at addresses, in Pl@ntNet's form",
+    )
+    async def identify_addresses(
+        request: Request, project: str, asked: Annotated[_IdentifyAddresses, Depends()]
+    ) -> Response:
+        """Fetch the photos, if their hosts are allowed, and answer as for photos that are sent."""
+
+        async def photos(held: Held) -> tuple[list[Upload], list[str]]:
+            organs = _organs(asked.organs or [], len(asked.images))
+            return await service.fetcher.photos(asked.images, held), organs
+
+        return await _identified(service, request, project, asked, photos)
+
+
+async def _identified(
+    service: Service,
+    request: Request,
+    project: str,
+    asked: _Identify,
+    photos: Callable[[Held], Awaitable[tuple[list[Upload], list[str]]]],
+) -> Response:
+    with service.entering(request, asked.key) as (held, left):
+        _check_project(service, project)
+        uploads, organs = await photos(held)
+        options = BatchOptions(limit=min(asked.results, 100), related_images=_RELATED if asked.related else 0)
+        choice = Choice(top=min(asked.results, len(service.model.classes)))
+        answer = await service.answer_object(uploads, options, held, choice=choice)
+    if not asked.no_reject and answer.status == "novel":
+        raise Refusal(404, "rejected", "Species not found")
+    query = {
+        "project": project,
+        "images": [upload.name for upload in uploads],
+        "organs": organs,
+        "includeRelatedImages": asked.related,
+        "noReject": asked.no_reject,
+    }
+    shown = _results(answer, service, str(request.base_url).rstrip("/"), asked.related)
+    body = {"query": query, "language": asked.lang, **_answer_form(answer, shown, service, left)}
+    return JSONResponse(body, headers=_rate_headers(service, left))
+
+
+def _add_lists(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
+    table = service.model.classes
+
+    @router.get("/v2/projects", summary="The lists of classes, in Pl@ntNet's form", responses=refusals)
+    def projects(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
+        """List the projects: there is one, with all classes."""
+        service.rate.take(service.client(request, asked.key))
+        about = {"title": service.name, "description": "All classes of the model"}
+        return JSONResponse([{"id": PROJECT, **about, "speciesCount": len(table)}])
+
+    @router.get("/v2/languages", summary="The languages of common names", responses=refusals)
+    def languages(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
+        """List the languages: any is taken, and no class has a common name yet."""
+        service.rate.take(service.client(request, asked.key))
+        return JSONResponse(["en"])
+
+    @router.get("/v2/species", summary="The classes, in Pl@ntNet's form", responses=refusals)
+    def species(request: Request, asked: Annotated[_Page, Depends()]) -> Response:
+        """List the classes, all of them or a page."""
+        return project_species(request, PROJECT, asked)
+
+    @router.get("/v2/projects/{project}/species", summary="The classes of a project", responses=refusals)
+    def project_species(request: Request, project: str, asked: Annotated[_Page, Depends()]) -> Response:
+        """List the classes of a project, all of them or a page."""
+        service.rate.take(service.client(request, asked.key))
+        _check_project(service, project)
+        names = [_name(text)["scientificNameWithoutAuthor"].casefold() for text in table.names]
+        listed = [index for index, name in enumerate(names) if name.startswith(asked.prefix.casefold())]
+        if asked.size and asked.page:
+            listed = listed[(asked.page - 1) * asked.size : asked.page * asked.size]
+        return JSONResponse([_species(table, index) for index in listed])
+
+
+def _add_state(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
+    @router.get("/v2/_status", summary="Whether requests are answered", responses={503: refusals[503]})
+    async def status() -> dict[str, str]:
+        """Answer with 503 while the server starts or shuts down."""
+        service.check_ready()
+        return {"status": "ok"}
+
+    def total() -> int:
+        return service.limits.rate or UNLIMITED
+
+    @router.get("/v2/quota", summary="The requests that a client has", responses=refusals)
+    async def quota(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
+        """Say how many requests a client has in a minute."""
+        service.client(request, asked.key)
+        return JSONResponse({"quota": {"identify": {"total": total()}}})
+
+    @router.get("/v2/quota/daily", summary="The requests that a client has left", responses=refusals)
+    async def daily_quota(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
+        """Say how many requests a client has left; this takes none of them."""
+        left = service.rate.left(service.client(request, asked.key))
+        left = total() if left is None else left
+        counts = {"count": total() - left, "total": total(), "remaining": left}
+        day = datetime.now(timezone.utc).date().isoformat()
+        return JSONResponse({"day": day, "quota": {"identify": counts}})
+
+
+def _check_project(service: Service, project: str) -> None:
+    if project != PROJECT and not service.any_project:
+        raise Refusal(404, "unknown_project", f"Project not found: this server has the project '{PROJECT}'")
 
 
 def _answer_form(
@@ -130,27 +240,36 @@ def _answer_form(
     }
 
 
-def _choice(service: Service, results: int) -> Choice:
-    return Choice(top=min(results, len(service.model.classes)))
-
-
 def _checked(form: Form) -> tuple[list[Upload], list[str]]:
-    """Return the images and as many organs."""
-    uploads, organs = form.files.get("images", []), form.fields.get("organs", [])
-    if set(form.files) - {"images"} or set(form.fields) - {"organs"}:
-        raise Refusal(400, "bad_form", "The form must have 'images' and 'organs' and nothing else")
-    if not uploads:
-        raise Refusal(400, "no_images", "At least one image must be given as 'images'")
-    organs = organs or ["auto"] * len(uploads)
-    if len(organs) != len(uploads):
+    """Return the images and as many organs; other fields, such as ``lang``, are not looked at."""
+    files, fields = _by_name(form.files), _by_name(form.fields)
+    if files.keys() - {"images"}:
+        raise Refusal(400, "bad_form", "The form must have no files but those of 'images'")
+    if not files:
+        raise Refusal(400, "no_images", "At least one image must be given as a file 'images'")
+    return files["images"], _organs(fields.get("organs", []), len(files["images"]))
+
+
+def _by_name(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Part]]:
+    """Return the parts of a form by name, without an index."""
+    named: dict[str, list[Part]] = {}
+    for name, values in parts.items():
+        named.setdefault(_INDEX.sub("", name), []).extend(values)
+    return named
+
+
+def _organs(organs: Sequence[str], images: int) -> list[str]:
+    """Return the organs of the images: as many, in small letters."""
+    small = [organ.strip().lower() or "auto" for organ in organs] or ["auto"] * images
+    if len(small) != images:
         raise Refusal(400, "bad_organs", "There must be as many 'organs' as 'images'")
-    if not set(organs) <= set(ORGANS):
+    if not set(small) <= set(ORGANS):
         raise Refusal(400, "bad_organs", f"Each of 'organs' must be one of {', '.join(ORGANS)}")
-    return uploads, organs
+    return small
 
 
 def _results(answer: Answer, service: Service, base: str, related: bool) -> list[dict[str, Any]]:
-    found = []
+    results = []
     for listed in answer.candidates:
         result: dict[str, Any] = {
             "score": round(listed.probability, 5),
@@ -163,12 +282,30 @@ def _results(answer: Answer, service: Service, base: str, related: bool) -> list
         }
         if related:
             result["images"] = [_image(image, service, base) for image in listed.related_images]
-        found.append(result)
-    return found
+        results.append(result)
+    return results
 
 
-def _name(name: str) -> dict[str, str]:
-    return {"scientificNameWithoutAuthor": name, "scientificNameAuthorship": "", "scientificName": name}
+@lru_cache(maxsize=200_000)
+def _name(text: str) -> dict[str, str]:
+    name, author = split_author(text)
+    return {"scientificNameWithoutAuthor": name, "scientificNameAuthorship": author, "scientificName": text}
+
+
+def _species(table: ClassTable, index: int) -> dict[str, Any]:
+    """Return a class in the form of the lists, where the parents are texts."""
+    name, without = _name(table.names[index]), "scientificNameWithoutAuthor"
+    parents = {level: table.parents[level][index] for level in ("genus", "family") if level in table.parents}
+    return {
+        "id": table.ids[index],
+        without: name[without],
+        "scientificNameAuthorship": name["scientificNameAuthorship"],
+        "gbifId": None,
+        "powoId": None,
+        "iucnCategory": None,
+        "commonNames": [],
+        **{level: _name(parents.get(level, ""))[without] for level in ("genus", "family")},
+    }
 
 
 def _image(image: Any, service: Service, base: str) -> dict[str, Any]:
@@ -186,17 +323,15 @@ def _image(image: Any, service: Service, base: str) -> dict[str, Any]:
 
 def _timestamp(date: str) -> int | None:
     """Return the milliseconds of a date such as 2024-05-01; ``None`` if it is another text."""
-    from datetime import datetime, timezone
-
     try:
-        found = datetime.fromisoformat(date)
+        moment = datetime.fromisoformat(date)
     except ValueError:
         return None
-    return int(found.replace(tzinfo=found.tzinfo or timezone.utc).timestamp() * 1000)
+    return int(moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp() * 1000)
 
 
 def _rate_headers(service: Service, left: int | None) -> dict[str, str]:
     if left is None:
         return {}
     most = service.limits.rate
-    return {"RateLimit": f"limit={most}, remaining={left}, reset=60", "RateLimit-Policy": f"{most};w=60"}
+    return {"RateLimit": f'"minute";r={left};t=60', "RateLimit-Policy": f'"minute";q={most};w=60'}

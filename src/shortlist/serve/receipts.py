@@ -14,13 +14,34 @@ from typing import Any
 
 from shortlist.serve.exchange import Answer
 
-__all__ = ["MAX_RECEIPT", "is_audited", "read_receipt", "receipt_of", "write_receipt"]
+__all__ = ["MAX_RECEIPT", "Signing", "read_receipt"]
 
 MAX_RECEIPT = 100_000  # characters; 100 classes with long names have fewer
 _SIGNATURE = 32
 
 
-def receipt_of(answer: Answer, images: Sequence[str], *, model: str, audit: bool = False) -> dict[str, Any]:
+class Signing:
+    """What the receipt of a list needs, and whether the list is drawn for the audit.
+
+    Args:
+        images: SHA-256 of the photos.
+        secret: What signs; without it there are lists, but neither receipts nor an audit.
+        share: Share of the requests that are drawn for the audit.
+    """
+
+    def __init__(self, images: Sequence[str], secret: bytes | None, share: float) -> None:
+        self._images, self._secret = images, secret
+        self.audit = secret is not None and _is_audited(images, secret, share)
+
+    def receipt(self, answer: Answer, *, model: str) -> dict[str, Any]:
+        """Return the receipt of a list as text, if there can be one, and whether the list is audited."""
+        if self._secret is None:
+            return {"receipt": None, "audit": False}
+        content = _content(answer, self._images, model=model, audit=self.audit)
+        return {"receipt": _written(content, self._secret), "audit": self.audit}
+
+
+def _content(answer: Answer, images: Sequence[str], *, model: str, audit: bool = False) -> dict[str, Any]:
     """Return what a receipt says: photos, list, choice, status and model.
 
     The choice has what was ``promised`` over all rows together, if the promise is about this list.
@@ -38,13 +59,13 @@ def receipt_of(answer: Answer, images: Sequence[str], *, model: str, audit: bool
     }
 
 
-def is_audited(images: Sequence[str], secret: bytes, share: float) -> bool:
+def _is_audited(images: Sequence[str], secret: bytes, share: float) -> bool:
     """Whether photos are drawn for the audit: at random, but the same each time that they are sent."""
     drawn = _signed("audit".join(sorted(images)).encode(), secret)
     return int.from_bytes(drawn[:8], "big") / 2**64 < share
 
 
-def write_receipt(content: dict[str, Any], secret: bytes) -> str:
+def _written(content: dict[str, Any], secret: bytes) -> str:
     """Return a receipt as text, which nobody without the secret can make."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(_signed(text, secret) + text).decode()

@@ -210,7 +210,9 @@ class IdentifyAnswer(AnswerForm):
     images: int = Field(description="Number of photos that were taken together.")
     model: ModelName
     seconds: float
-    receipt: str | None = Field(default=None, description="Only if it was asked for.")
+    receipt: str | None = Field(
+        default=None, description="Only if it was asked for; null if this process has no store of answers."
+    )
     audit: bool | None = Field(
         default=None,
         description="With a receipt: whether the request was drawn at random, so that somebody who knows "
@@ -347,6 +349,15 @@ class FeedbackStats(BaseModel):
     erased_events: int
     first: str | None
     last: str | None
+
+
+class Deletion(BaseModel):
+    """Of whom or of what all is deleted: either a person or a photo."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    person: str | None = Field(default=None, min_length=1, max_length=500, description="Name of the person.")
+    image: str | None = Field(default=None, pattern="^[0-9a-f]{64}$", description="SHA-256 of the photo.")
 
 
 class FeedbackErased(BaseModel):

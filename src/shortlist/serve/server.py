@@ -13,15 +13,15 @@ import uvicorn
 from PIL import Image
 
 from shortlist.serve.app import make_app
-from shortlist.serve.connection import HEAD_BYTES, connection_class
+from shortlist.serve.connection import connection_class
 from shortlist.serve.following import Following, Served
 from shortlist.serve.guard import LOOPBACK
+from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES
 from shortlist.serve.service import Service
 
 __all__ = ["LOG_FORMAT", "Follow", "make_config", "serve"]
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-_CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def make_config(app: Any, **where: Any) -> uvicorn.Config:
         proxy_headers=False,  # anybody could choose an address for the limit of rate
         http=connection_class(),
         ws="none",
-        limit_concurrency=_CONNECTIONS,
+        limit_concurrency=CONNECTIONS,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=HEAD_BYTES,

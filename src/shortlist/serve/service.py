@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +15,20 @@ from starlette.requests import Request
 
 from shortlist._checks import check_number
 from shortlist.index import ImageIndex
-from shortlist.model import Model
+from shortlist.model import Model, model_version
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher, Future
-from shortlist.serve.card import model_card, model_version, run_facts
+from shortlist.serve.card import model_card, run_facts
 from shortlist.serve.connection import GONE
 from shortlist.serve.decoding import Decoder
 from shortlist.serve.exchange import Answer, Choice, Query
 from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.fetching import Fetcher
 from shortlist.serve.forms import Upload
-from shortlist.serve.keys import Keys
-from shortlist.serve.limits import Admission, Held, Limits, RateLimit
+from shortlist.serve.keys import Keys, key_of
+from shortlist.serve.limits import REPLIES, Admission, Held, Limits, RateLimit, network_of
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.receipts import is_audited, receipt_of, write_receipt
+from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.writing import AnswerWriter, joined
@@ -36,7 +37,6 @@ __all__ = ["Service"]
 
 _LOG = logging.getLogger("shortlist.serve")
 _DRIFT_SECONDS = 60
-_REPLIES = 4096  # answers of people that are worked on at a time
 
 
 class Service:
@@ -52,6 +52,9 @@ class Service:
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests.
+        any_project: Whether clients of Pl@ntNet's API may ask for any project, which is taken as all classes.
+        allow_urls: Hosts from which photos may be fetched for such clients; see
+            :class:`~shortlist.serve.fetching.Fetcher`. None by default.
         counters: For one of several processes: function that takes its counters and gives those of all.
 
     Raises:
@@ -69,6 +72,8 @@ class Service:
         admin_keys: str | Path | Keys | None = None,
         audit: float = 0.0,
         limits: Limits | None = None,
+        any_project: bool = False,
+        allow_urls: Collection[str] = (),
         counters: Callable[[str], Mapping[int, str]] | None = None,
     ) -> None:
         if model.preprocessing is None:
@@ -83,11 +88,12 @@ class Service:
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
         self.metrics, self.admission = Metrics(counters), Admission(self.limits)
-        self.replies = Admission(replace(self.limits, requests=_REPLIES))  # small, and none may be lost
+        self.replies = Admission(replace(self.limits, requests=REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
+        self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
         self.decoder = Decoder(model, self.limits)
         self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
-        self.version = model_version(source)
+        self.version = "unsaved" if source is None else model_version(source)
         folder = Path(source).resolve().name if source is not None else "model"
         self.name = str(model.about.get("name") or folder)
         self.named = {"name": self.name, "version": self.version}
@@ -97,9 +103,9 @@ class Service:
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         self.metrics.about = self.named
         self.metrics.gauges = {
-            "requests_under_way": ("Requests that are worked on.", lambda: self.admission.requests),
+            "requests_under_way": ("Requests that are worked on.", lambda: self.admission.requests.used),
             "images_waiting": ("Images that wait for the model.", lambda: self.batcher.waiting),
-            "bytes_held": ("Bytes of requests that are held.", lambda: self.admission.held),
+            "bytes_held": ("Bytes of requests that are held.", lambda: self.admission.bytes.used),
         }
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
@@ -123,18 +129,20 @@ class Service:
     def client(self, request: Request, key: str | None = None) -> str:
         """Return who asks, by key or by address; without the key that is needed, the request is refused."""
         if not self.keys.needed:
-            address = request.scope["client"]
-            return address[0] if address else "unknown"
-        bearer = request.headers.get("authorization", "")
-        if bearer[:7].lower() == "bearer ":
-            key = key or bearer[7:]
-        return self.keys.client(key or request.headers.get("x-api-key")) or "unknown"
+            return self.address(request)
+        return self.keys.client(key or key_of(request)) or "unknown"
+
+    def address(self, request: Request) -> str:
+        """Return who asks, by address alone."""
+        address = request.scope["client"]
+        return network_of(address[0]) if address else "unknown"
 
     @contextmanager
     def entering(self, request: Request, key: str | None = None) -> Iterator[tuple[Held, int | None]]:
         """Let a request in by key, rate and number; give what it holds, and what is left of the rate."""
-        left = self.rate.take(self.client(request, key))
-        with self.admission.request() as held:
+        client = self.client(request, key)
+        left = self.rate.take(client)
+        with self.admission.request(client) as held:
             request.scope[GONE] = held.gone
             yield held, left
 
@@ -165,8 +173,9 @@ class Service:
         """Answer about one object, of which there are one or more photos."""
         choice = choice or self.choice_of(options, images=len(uploads))
         classes = self.classes_of(options)
+        held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
-            images = await self.decoder.object([upload.content for upload in uploads])
+            images = await self.decoder.object([upload.content for upload in uploads], held)
             query = Query(images, choice, classes, options.limit, options.related_images)
             (future,) = self._submit([query], held)
         return await future
@@ -174,7 +183,7 @@ class Service:
     def _submit(self, queries: Sequence[Query], held: Held) -> list[Future]:
         """Put queries into the queue, unless the client is gone."""
         held.check()
-        futures = self.batcher.submit(queries)
+        futures = self.batcher.submit(queries, held.client)
         held.awaits(futures)
         held.arrived()
         return futures
@@ -184,8 +193,9 @@ class Service:
     ) -> list[Answer | BadImage]:
         """Answer about each photo by itself; bad ones do not stop the others."""
         choice, classes = self.choice_of(options, images=1), self.classes_of(options)
+        held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
-            decoded = await self.decoder.each([upload.content for upload in uploads])
+            decoded = await self.decoder.each([upload.content for upload in uploads], held)
             queries = [
                 Query(images, choice, classes, options.limit, options.related_images)
                 for images in decoded
@@ -213,24 +223,14 @@ class Service:
         text = self.writer.text(answer)
         return joined(text, images=images, model=self.named, seconds=_since(start), **more)
 
-    async def hashes(self, uploads: Sequence[Upload]) -> list[str]:
-        """Return the SHA-256 of photos; the store of answers is there from now on."""
+    async def signing(self, uploads: Sequence[Upload]) -> Signing:
+        """Return what a receipt for these photos needs."""
 
-        def look() -> list[str]:
-            self.feedback.store  # noqa: B018 - its secret signs receipts
-            return [hashlib.sha256(upload.content).hexdigest() for upload in uploads]
+        def look() -> Signing:
+            images = [hashlib.sha256(upload.content).hexdigest() for upload in uploads]
+            return Signing(images, self.feedback.secret, self.audit)
 
         return await asyncio.to_thread(look)
-
-    def is_audited(self, images: Sequence[str]) -> bool:
-        """Whether photos are drawn for the audit: somebody who knows should answer."""
-        return is_audited(images, self.feedback.store.secret, self.audit)
-
-    def receipt(self, answer: Answer, images: Sequence[str]) -> dict[str, Any]:
-        """Return the receipt of a list, and whether it is audited."""
-        audit = self.is_audited(images)
-        content = receipt_of(answer, images, model=self.version, audit=audit)
-        return {"receipt": write_receipt(content, self.feedback.store.secret), "audit": audit}
 
     def drift(self) -> dict[str, Any] | None:
         """Say what the last answers to this model's lists tell; looked up once a minute at most."""
@@ -251,6 +251,11 @@ class Service:
         """Start to answer; called in the event loop."""
         self.batcher.start()
         self.metrics.start()
+
+    def check_ready(self) -> None:
+        """Refuse with 503 while the server starts or shuts down."""
+        if not self.batcher.alive:
+            raise Refusal(503, "not_ready", "The server is starting or shutting down.", retry_after=1)
 
     def close(self) -> None:
         """Answer what waits, and end all threads."""

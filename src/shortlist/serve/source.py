@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.index import ImageIndex
-from shortlist.model import Model, network_by_name
+from shortlist.model import Model
 from shortlist.releases import Releases, is_releases
 from shortlist.serve.feedback import FeedbackDesk
 from shortlist.serve.keys import Keys
@@ -30,6 +30,8 @@ class ServiceSource:
         admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests, of each process.
+        any_project: Whether any project of Pl@ntNet's API is taken as all classes.
+        allow_urls: Hosts from which photos may be fetched.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
         secret: Signs addresses of images: what one process gives out, the others know.
@@ -42,6 +44,8 @@ class ServiceSource:
     admin_keys: str | None = None
     audit: float = 0.0
     limits: Limits = field(default_factory=Limits)
+    any_project: bool = False
+    allow_urls: tuple[str, ...] = ()
     device: str = "cpu"
     network: str | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -82,9 +86,9 @@ class ServiceSource:
         return {"keys": Keys(self.keys, secret=self.secret), "admin_keys": Keys(self.admin_keys)}
 
     def _opened(self, folder: Path, index: str | None, **parts: Any) -> Service:
-        own = None if self.network is None else network_by_name(folder, self.network)
-        model = Model.load(folder, network=own, device=self.device)
+        model = Model.load(folder, network=self.network, device=self.device)
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
-        return Service(model, source=folder, index=known, audit=self.audit, limits=self.limits, **parts)
+        options = {name: getattr(self, name) for name in ("audit", "limits", "any_project", "allow_urls")}
+        return Service(model, source=folder, index=known, **options, **parts)

@@ -49,11 +49,11 @@ def identify_shortcuts(service: Service) -> list[Shortcut]:
         with service.entering(request) as (held, _):
             form = await read_form(request, limits, held, max_files=MAX_IMAGES)
             uploads = images_of(form)
-            images = await service.hashes(uploads) if options.receipt else []
-            if options.receipt and service.is_audited(images):
+            signing = await service.signing(uploads) if options.receipt else None
+            if signing is not None and signing.audit:
                 options = options.model_copy(update={"limit": _WIDE})
             answer = await service.answer_object(uploads, options, held)
-            more = service.receipt(answer, images) if options.receipt else {}
+            more = {} if signing is None else signing.receipt(answer, model=service.version)
         return Response(service.written(answer, start=start, images=len(uploads), **more), media_type=_JSON)
 
     async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
@@ -72,7 +72,7 @@ def identify_shortcuts(service: Service) -> list[Shortcut]:
 
 def _describe(router: APIRouter, shortcut: Shortcut, limits: Limits) -> None:
     """Add a route that is called most to those that OpenAPI describes."""
-    refused = (400, 401, 408, 413, 415, 422, 429, 503)
+    refused = (400, 401, 403, 408, 413, 415, 422, 429, 503)
     if shortcut.options is schemas.IdentifyOptions:
         answer, name, summary = schemas.IdentifyAnswer, "identify", "The short list of one object"
         most, words = MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."
@@ -225,8 +225,7 @@ def _add_watching(router: APIRouter, service: Service) -> None:
     @router.get("/ready", summary="Whether requests are answered", responses=examples.responses(None, 503))
     async def ready() -> dict[str, str]:
         """Answer with 503 while the server starts or shuts down."""
-        if not service.batcher.alive:
-            raise Refusal(503, "not_ready", "The server is starting or shutting down.", retry_after=1)
+        service.check_ready()
         return {"status": "ready"}
 
     @router.get(

@@ -5,17 +5,17 @@ export function say(sentence, values = {}) {
   return sentence.replace(/\{(\w+)\}/g, (all, name) => (name in values ? String(values[name]) : all));
 }
 
-/** The steps of the control: coverages that are promised, or without calibration rows numbers of names. */
+/** The steps of the control: coverages that are promised, or numbers of names if there are none. */
 export function stepsOf(facts) {
-  if (facts.ladder) {
+  if (facts.ladder?.coverage.length) {
     return facts.ladder.coverage.map((step) => ({ coverage: step.coverage, size: step.average_size }));
   }
   return [1, 2, 3, 5, 10, 20].filter((k) => k <= facts.classes).map((k) => ({ top: k }));
 }
 
-/** The step to begin with: 90 of 100, or five names. */
+/** The step to begin with: 90 of 100 or the next surer one, or five names. */
 export function firstStep(steps) {
-  const at = steps.findIndex((step) => step.coverage === 0.9 || step.top === 5);
+  const at = steps.findIndex((step) => step.coverage >= 0.9 || step.top === 5);
   return at < 0 ? steps.length - 1 : at;
 }
 
@@ -63,7 +63,7 @@ export function names(count, words) {
 
 /** What the control promises at a step. */
 export function settingWords(step, words) {
-  if (step.top) return say(words.at_top, { count: step.top });
+  if (step.top) return say(words.at_top, { names: names(step.top, words) });
   const share = Math.round(1000 * step.coverage) / 10;
   return say(words.at_coverage, { share, size: names(step.size, words) });
 }
@@ -73,7 +73,7 @@ export function auditWords(found, words) {
   const share = (value) => Math.round(1000 * value) / 10;
   const said = found.audited
     ? [say(words.audit, { count: found.audited, share: share(found.coverage), low: share(found.low), high: share(found.high) })]
-    : [words.audit_none];
+    : [say(words.audit_none, { count: found.lists.toLocaleString(document.documentElement.lang) })];
   if (found.audited && found.promised !== null) said.push(say(words.audit_promised, { share: share(found.promised) }));
   if (found.is_below) said.push(words.audit_below);
   if (found.has_shifted) said.push(words.shifted);

@@ -10,9 +10,14 @@ const steps = stepsOf(facts);
 const control = at("slider");
 
 // what is shown now: the photos, the answer of the server, and the step at which it was asked
-let current = { photos: [], answer: null, asked: null, replied: false, open: false };
+let current = nothingYet();
 let request = 0; // answers to requests before the last one are not shown
 const earlier = [];
+
+// "said" is the person's answer: the class, if it names one, and the words
+function nothingYet() {
+  return { photos: [], answer: null, asked: null, said: null, open: false };
+}
 
 /** Make an element: with properties, attributes after "@", and children. */
 function make(tag, properties = {}, ...children) {
@@ -45,7 +50,7 @@ async function fetched(path, options = {}) {
 function addPhotos(files) {
   const images = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
   if (!images.length) return;
-  if (current.answer && current.replied) startAgain();
+  if (current.answer && current.said) startAgain();
   const room = facts.max_images - current.photos.length;
   const taken = images.slice(0, room).map((blob) => ({ blob, url: URL.createObjectURL(blob) }));
   current.photos.push(...taken);
@@ -76,8 +81,9 @@ function showPhotos() {
 
 function startAgain() {
   keepForLater();
+  clearTimeout(pause);
   request += 1;
-  current = { photos: [], answer: null, asked: null, replied: false, open: false };
+  current = nothingYet();
   at("status").textContent = words.nothing_yet;
   pad?.clear();
   showPhotos();
@@ -100,18 +106,28 @@ async function identify() {
     const path = `/v1/identify?${chosen}&limit=60&related_images=${related}&receipt=true`;
     const answer = await fetched(path, { method: "POST", body: form });
     if (number !== request) return;
-    Object.assign(current, { answer, asked, replied: false, open: false, reply: null });
+    Object.assign(current, { answer, asked, said: null, open: false, reply: null });
     showList();
-    const below = at("result").getBoundingClientRect().top > window.innerHeight - 120;
-    if (below && !current.photos[0].drawn) at("result").scrollIntoView({ block: "start" });
+    const show = () => bringIntoView(at("candidates").querySelector("h3") || at("status"));
+    if (current.photos[0].drawn) pause = setTimeout(show, 1500); // unless there is another stroke
+    else show();
   } catch (error) {
     if (number !== request) return;
     Object.assign(current, { answer: null, asked: null });
     showList();
     at("status").textContent = say(words.failed, { why: error.message });
+    bringIntoView(at("status"));
   } finally {
     if (number === request) at("result").removeAttribute("aria-busy");
   }
+}
+
+/** Scroll until an element of the result is on the screen, with the control above it if both fit. */
+function bringIntoView(element) {
+  const box = element.getBoundingClientRect();
+  if (box.top >= 0 && box.bottom <= window.innerHeight) return;
+  const fits = box.bottom - at("result").getBoundingClientRect().top <= window.innerHeight;
+  (fits ? at("result") : element).scrollIntoView({ block: "start" });
 }
 
 function message(text, kind) {
@@ -124,8 +140,9 @@ function showList() {
   control.setAttribute("aria-valuetext", at("setting").textContent);
   const answer = current.answer;
   at("messages").replaceChildren();
-  at("answer").hidden = !answer || current.replied;
-  if (!current.replied) at("thanks").textContent = "";
+  at("answer").hidden = !answer || current.said;
+  at("consent").hidden = !answer;
+  at("thanks").textContent = current.said ? `${words.thanks} ${say(words.you_said, { answer: current.said.words })}` : "";
   at("less-likely").hidden = true;
   at("promise").hidden = !answer;
   if (!answer) {
@@ -135,7 +152,7 @@ function showList() {
   const inside = answer.candidates.filter((candidate) => isIn(candidate, step));
   const others = answer.candidates.filter((candidate) => !isIn(candidate, step));
   const best = inside.length ? inside : others.slice(0, 1);
-  showWords(answer, step, inside);
+  showWords(answer, step, inside, best[0]);
   const shown = current.open ? [...best, ...others.filter((other) => !best.includes(other))] : best;
   at("candidates").replaceChildren(...shown.map((one) => candidateItem(one, inside.includes(one))));
   at("candidates").className = shown.length > 6 ? "compact" : "";
@@ -144,15 +161,16 @@ function showList() {
   at("less-likely").textContent = say(words.less_likely, { count: left });
 }
 
-function showWords(answer, step, inside) {
+function showWords(answer, step, inside, first) {
   const count = inside.length;
   at("promise-words").textContent = answer.promise.words;
   const found = count === 0 ? words.found_none : count === 1 ? words.found_one : words.found_many;
-  at("status").textContent = say(found, { count });
+  const best = first ? { name: first.name, value: percent(first.probability, words) } : {};
+  at("status").textContent = say(found, { count, ...best });
   if (answer.status === "novel") message(words.novel, "warning");
   if (answer.status === "not_confident" && step === current.asked) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
-  if (parent) message(say(words.all_share, parent), "sure");
+  if (parent) message(say(words.all_share, { count, ...parent }), "sure");
   const sure = nodesWords(answer.nodes, words);
   if (sure) message(sure, "sure");
   if (step !== current.asked && !step.top) message(words.moved, "note");
@@ -172,9 +190,10 @@ function candidateItem(candidate, inSet) {
     type: "button", className: "confirm", textContent: words.confirm,
     "@aria-label": say(words.confirm_label, { name: candidate.name }),
   });
-  confirm.addEventListener("click", () => reply("confirm", candidate.id));
+  confirm.addEventListener("click", () => reply("confirm", candidate.name, candidate.id));
+  const isChosen = current.said?.id === candidate.id;
   return make(
-    "li", { className: inSet ? "candidate" : "candidate outside" },
+    "li", { className: `candidate${inSet ? "" : " outside"}${isChosen ? " chosen" : ""}`, tabIndex: -1 },
     make("div", { className: "head" }, make("h3", { dir: "auto", textContent: candidate.name }),
       candidate.rare ? make("span", { className: "badge", textContent: words.rare }) : null),
     unlike.length ? make("p", { className: "parents", dir: "auto", textContent: unlike.join(" · ") }) : null,
@@ -182,7 +201,8 @@ function candidateItem(candidate, inSet) {
       make("span", { className: "hidden-words", textContent: say(words.probability, { value }) }),
       make("span", { "@aria-hidden": "true", textContent: value })),
     relatedImages(candidate),
-    current.replied ? null : make("p", {}, confirm),
+    isChosen ? make("p", { className: "mark", textContent: words.your_answer }) : null,
+    current.said ? null : make("p", {}, confirm),
   );
 }
 
@@ -201,35 +221,37 @@ function relatedImages(candidate) {
 }
 
 function compareWith(image, alt) {
-  Object.assign(at("compare-own"), { src: current.photos[0].url, alt: say(words.your_photo, { number: 1 }) });
-  at("compare-own-words").textContent = say(words.your_photo, { number: "" }).trim();
-  Object.assign(at("compare-known"), { src: image.thumbnail, alt });
-  const about = [alt, image.organ, image.date, image.license].filter((text) => text);
-  at("compare-known-words").textContent = about.join(" · ");
+  const figure = (src, alt, caption) =>
+    make("figure", {}, make("img", { src, alt }), make("figcaption", { textContent: caption }));
+  const own = say(words.your_photo, { number: "" }).trim();
+  const about = [alt, image.organ, image.date, image.license].filter((text) => text).join(" · ");
+  at("pair").replaceChildren(figure(current.photos[0].url, own, own), figure(image.thumbnail, alt, about));
   at("compare").showModal();
 }
 
 // People's answers
 
-// a name that says nothing about the person, so that one person counts once
-function personName() {
+/** What the browser remembers under a name, after a new value is put there if one is given. */
+function remembered(name, value = null) {
   try {
-    const known = localStorage.getItem("shortlist-person") || `page-${randomName()}`;
-    localStorage.setItem("shortlist-person", known);
-    return known;
+    if (value !== null) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
   } catch {
     return null; // the browser keeps nothing
   }
 }
 
+// a name that says nothing about the person, so that one person counts once
+const personName = () => remembered("shortlist-person") || remembered("shortlist-person", `page-${randomName()}`);
+
 function randomName() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
 }
 
-async function reply(verb, classId = null) {
+async function reply(verb, said, classId = null) {
   const shown = current.answer.candidates.filter((one) => isIn(one, current.asked)).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
-  const consent = at("consent").checked;
+  const consent = at("consent-yes").checked;
   const content = { verb, class_id: classId, id: `${current.reply}-${verb}-${classId}`.slice(0, 500), person: personName(),
     receipt: current.answer.receipt, shown: shown.slice(0, 100), consent };
   const form = new FormData();
@@ -237,9 +259,9 @@ async function reply(verb, classId = null) {
   if (consent) current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
   try {
     await fetched("/v1/feedback", { method: "POST", body: form });
-    current.replied = true;
+    current.said = { id: classId, words: said };
     showList();
-    at("thanks").textContent = words.thanks;
+    document.querySelector("li.chosen")?.focus(); // which also brings it into view; the button is gone
   } catch (error) {
     at("thanks").textContent = say(words.not_kept, { why: error.message });
   }
@@ -260,7 +282,7 @@ async function search() {
     button.addEventListener("click", () => {
       at("search").value = "";
       at("found").replaceChildren();
-      reply("other_class", one.id);
+      reply("other_class", one.name, one.id);
     });
     return make("li", {}, button);
   });
@@ -305,11 +327,11 @@ async function showAudit() {
 // What people do
 
 const pad = at("canvas") && drawable(at("canvas"), drawn);
-let pause = null;
+let pause = null; // after a stroke
 function drawn() {
   clearTimeout(pause);
   pause = setTimeout(async () => {
-    if (current.replied || current.photos.some((photo) => !photo.drawn)) startLike();
+    if (current.said || current.photos.some((photo) => !photo.drawn)) startLike();
     const blob = await pad.picture();
     current.photos = [{ blob, url: URL.createObjectURL(blob), drawn: true }];
     identify();
@@ -319,9 +341,10 @@ function drawn() {
 /** Begin anew, with the drawing kept. */
 function startLike() {
   keepForLater();
-  current = { photos: [], answer: null, asked: null, replied: false, open: false };
+  current = nothingYet();
 }
 
+at("canvas")?.addEventListener("pointerdown", () => clearTimeout(pause));
 at("clear")?.addEventListener("click", startAgain);
 at("choose").addEventListener("click", () => at("files").click());
 at("camera").addEventListener("click", () => at("shot").click());
@@ -338,8 +361,19 @@ at("less-likely").addEventListener("click", () => {
 });
 at("search").addEventListener("input", search);
 for (const button of document.querySelectorAll("[data-verb]")) {
-  button.addEventListener("click", () => reply(button.dataset.verb));
+  button.addEventListener("click", () => reply(button.dataset.verb, button.textContent));
 }
+for (const choice of [at("consent-yes"), at("consent-no")]) {
+  choice.checked = choice.value === remembered("shortlist-consent");
+  choice.addEventListener("change", () => remembered("shortlist-consent", choice.value));
+}
+// words in the place of pictures that cannot be shown; pixels of small ones, which are enlarged, stay sharp
+document.addEventListener("error", ({ target }) => {
+  if (target.tagName === "IMG") target.replaceWith(make("span", { className: "no-picture", textContent: words.no_picture }));
+}, true);
+document.addEventListener("load", ({ target }) => {
+  if (target.tagName === "IMG") target.classList.toggle("small", target.naturalWidth <= 64);
+}, true);
 at("compare-close").addEventListener("click", () => at("compare").close());
 document.addEventListener("paste", (event) => addPhotos(event.clipboardData.files));
 for (const name of ["dragenter", "dragover"]) {
@@ -357,6 +391,7 @@ document.addEventListener("drop", (event) => {
 });
 
 control.max = String(steps.length - 1);
+at("track").hidden = steps.length < 2;
 control.value = String(firstStep(steps));
 control.addEventListener("input", showList);
 showList();
