@@ -109,9 +109,14 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def check_regular(path: str | Path) -> None:
-    """Refuse pipes, devices and sockets, which to open may wait for ever."""
-    mode = os.stat(path).st_mode
+def check_regular(path: str | Path, *, links: bool = True) -> None:
+    """Refuse pipes, devices and sockets, which to open may wait for ever; links too unless they are allowed.
+
+    A link in a folder that came from somebody else could lead to any file of this machine.
+    """
+    mode = os.stat(path, follow_symlinks=links).st_mode
+    if stat.S_ISLNK(mode):
+        raise ValueError(f"{path} is a link, which is not followed: put the file itself there")
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
     if not stat.S_ISREG(mode):

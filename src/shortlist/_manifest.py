@@ -8,16 +8,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shortlist._files import write_text
+from shortlist._files import check_regular, write_text
 from shortlist._json import read_json
 
 __all__ = [
     "RUN_FORMAT",
     "check_file",
-    "is_same_file",
+    "fault_of",
     "read_run_manifest",
     "read_sealed",
     "record_files",
@@ -54,9 +54,13 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
     """Read what :func:`write_sealed` wrote, without the checksum.
 
     Raises:
-        ValueError: If the file is no JSON, no mapping, or was changed since it was written.
+        ValueError: If the file is a link, no JSON, no mapping, or was changed since it was written.
     """
-    content = read_json(path)
+    check_regular(path, links=False)
+    return _unsealed(path, read_json(path))
+
+
+def _unsealed(path: str | Path, content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a mapping of keys to values, got {type(content).__name__}")
     if content.pop("checksum", None) != _checksum(content):
@@ -71,17 +75,16 @@ def read_run_manifest(folder: str | Path) -> dict[str, Any]:
         ValueError: If it is of another version, or not as it was written; the message names it.
     """
     path = Path(folder) / "run.json"
-    try:
-        found = read_json(path).get("format")
-    except (ValueError, AttributeError):
-        found = RUN_FORMAT  # what is wrong with the file is said below
-    if found in _OLDER_RUNS:  # which had no checksum
-        version = f"an earlier version ({found}), whose runs have no manifest of their files"
+    check_regular(path, links=False)
+    content = read_json(path)
+    form = content.get("format") if isinstance(content, dict) else RUN_FORMAT
+    if form in _OLDER_RUNS:  # which had no checksum
+        version = f"an earlier version ({form}), whose runs have no manifest of their files"
         raise ValueError(f"{folder} was written by {version}: train it again")
-    if found != RUN_FORMAT:
-        version = f"another version: its format is {found!r}, not {RUN_FORMAT!r}"
+    if form != RUN_FORMAT:
+        version = f"another version: its format is {form!r}, not {RUN_FORMAT!r}"
         raise ValueError(f"{folder} was written by {version}: train it again")
-    info = read_sealed(path)
+    info = _unsealed(path, content)
     if not isinstance(info.get("state"), str) or not isinstance(info.get("files"), dict):
         raise ValueError(f"{path} does not say how far the run is: it must have state and files")
     return info
@@ -114,23 +117,46 @@ def check_file(folder: str | Path, name: str, files: Mapping[str, Any]) -> Path:
         ValueError: If the file is missing, is not in the manifest, or is not the one that is.
     """
     path = Path(folder) / name
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    if name not in files:
+    if name not in files and path.is_file():
         raise ValueError(f"{path} is not a file that was written here: the manifest does not list it")
-    if not is_same_file(path, files[name]):
-        raise ValueError(f"{path} is damaged or was changed: it is not the file in the manifest")
+    if fault := fault_of(folder, name, files.get(name)):
+        raise ValueError(f"{path} {fault}")
     return path
 
 
-def is_same_file(path: Path, record: Any) -> bool:
+def fault_of(folder: str | Path, name: str, record: Any) -> str | None:
+    """Say what is wrong with a file of a manifest; ``None`` if it is as its record says.
+
+    The folder may come from somebody else: neither its names nor its links lead to another folder.
+
+    Args:
+        folder: The folder that the manifest is of.
+        name: The file, relative to the folder.
+        record: Size and SHA-256 of the file, as the manifest has them.
+    """
+    inside = PurePosixPath(name)
+    if not inside.parts or ".." in inside.parts or inside.is_absolute():
+        return "is no file of this folder"
+    path = Path(folder)
+    for part in inside.parts:
+        path /= part
+        if path.is_symlink():
+            return "is a link, which is not followed"
+    if not path.is_file():
+        return "is missing"
+    return None if _is_same_file(path, record) else "is damaged or was changed"
+
+
+def _is_same_file(path: Path, record: Any) -> bool:
     """Whether a file has the size and the hash of its record, or of its ``next`` one.
 
     A record has a ``next`` while the file is being replaced: a process that is killed leaves either.
     """
-    if path.stat().st_size == record["size"] and _hash(path) == record["sha256"]:
+    if not isinstance(record, dict):
+        return False
+    if path.stat().st_size == record.get("size") and _hash(path) == record.get("sha256"):
         return True
-    return "next" in record and is_same_file(path, record["next"])
+    return _is_same_file(path, record.get("next"))
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

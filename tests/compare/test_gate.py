@@ -22,7 +22,9 @@ COUNTS = (200,) * 8 + (5,) * 4
 PREPARE = Preprocessing(height=4, width=4, resize=4, mean=(0.0,), std=(1.0,), color="L")
 
 
-def make_model(*, wrong: tuple[int, ...] = (), shift: float = 0.0, names: str = "c") -> Model:
+def make_model(
+    *, wrong: tuple[int, ...] = (), shift: float = 0.0, names: str = "c", rows: int = 500
+) -> Model:
     """A model that reads the class from the first 12 pixels; some classes it never finds."""
     table = ClassTable(tuple(f"{names[i % len(names)]}{i:02d}" for i in range(C)), counts=COUNTS)
     spec = NetworkSpec(name="linear", num_classes=C, input_shape=(1, 4, 4))
@@ -34,9 +36,9 @@ def make_model(*, wrong: tuple[int, ...] = (), shift: float = 0.0, names: str = 
     parameters[C, 16].data, parameters[C,].data = weight, torch.zeros(C)
     score_map = ScoreMap(C, contains=PriorRecord.training(table.class_counts))
     generator = torch.Generator().manual_seed(5)
-    target = torch.randint(C, (500,), generator=generator)
-    scores = torch.randn(500, C, generator=generator)
-    scores[torch.arange(500), target] += 2 + shift
+    target = torch.randint(C, (rows,), generator=generator)
+    scores = torch.randn(rows, C, generator=generator)
+    scores[torch.arange(rows), target] += 2 + shift
     conformal = Conformal(coverage=0.9).calibrate(scores, target)
     return Model.from_parts(
         network, table, preprocessing=PREPARE, score_map=score_map, predictors={"c90": conformal}, spec=spec
@@ -70,7 +72,7 @@ def test_the_same_model_passes_and_a_worse_one_is_named(frozen):
     found = checks(verdict)
     assert not found["top1.micro"].passed and found["top5.rare"].passed
     images = read_frozen_images(frozen)
-    hits = [look_at(model, images).hits["top1"].double() for model in (worse, good)]
+    hits = [look_at(model, images).values["top1"] for model in (worse, good)]
     assert found["top1.micro"].new == pytest.approx(hits[0].mean().item())
     assert found["top1.micro"].high < 0 and judge_release(good, worse, frozen).passed
     # allowed to be worse by as much
@@ -86,7 +88,7 @@ def test_rare_classes_have_their_own_say(frozen):
     expected = []
     images = read_frozen_images(frozen)
     for model in (worse, good):
-        hits = look_at(model, images).hits["top1"]
+        hits = look_at(model, images).values["top1"]
         own = [
             [bool(h) for h, c in zip(hits, images.classes, strict=True) if c == f"c{i:02d}"]
             for i in range(8, 12)
@@ -98,8 +100,47 @@ def test_rare_classes_have_their_own_say(frozen):
 def test_a_broken_promise_stops_a_release(frozen):
     broken = make_model(shift=8.0)  # calibrated on rows that are far easier than the test images
     verdict = judge_release(broken, None, frozen)
-    assert [check.name for check in verdict.failed] == ["promise of c90"] and len(verdict.checks) == 1
+    assert [check.name for check in verdict.failed] == ["promise of c90"] and len(verdict.checks) == 2
     assert judge_release(make_model(), None, frozen).passed
+
+
+def sizes_of(model: Model, images: FrozenImages) -> list[int]:
+    """The sizes of the sets, image by image."""
+    return [int(model.sets(model.scores(model.prepare([path])), "c90").sum()) for path in images.paths]
+
+
+def test_sets_that_grew_stop_a_release(frozen):
+    """Their promise holds all the more; by default they may be larger by a quarter."""
+    old, larger, little = (make_model(shift=shift) for shift in (-0.8, -1.5, -0.85))
+    images = read_frozen_images(frozen)
+    before, after = sizes_of(old, images), sizes_of(larger, images)
+    assert sum(after) > 1.6 * sum(before) and 1 < sum(sizes_of(little, images)) / sum(before) < 1.2
+    found = checks(judge_release(larger, old, images))
+    check = found["sets.c90.size.micro"]
+    assert not check.passed and found["promise of c90"].passed and found["size of c90"].passed
+    assert [check.new, check.old] == pytest.approx([sum(after) / len(after), sum(before) / len(before)])
+    differences = torch.tensor([a - b for a, b in zip(after, before, strict=True)]).double()
+    spread = 1.96 * differences.std() / len(differences) ** 0.5
+    assert check.low == pytest.approx(float(differences.mean() - spread), abs=0.05)
+    assert check.high == pytest.approx(float(differences.mean() + spread), abs=0.05)
+    for new, ratio in ((old, 0.0), (little, 0.25), (larger, 3.0)):
+        assert checks(judge_release(new, old, images, size_tolerance=ratio))["sets.c90.size.micro"].passed
+    assert checks(judge_release(old, larger, images))["sets.c90.size.micro"].passed
+    assert not checks(judge_release(larger, old, images, metrics=["sets.c90.size.rare"]))[
+        "sets.c90.size.rare"
+    ].passed
+
+
+@pytest.mark.filterwarnings("ignore:coverage=0.9 needs at least 9")
+def test_sets_of_all_classes_keep_every_promise_and_are_not_released(frozen):
+    """Calibrated on five rows, sets that hold the class 90 times in 100 must hold everything."""
+    full = make_model(rows=5)
+    assert set(sizes_of(full, read_frozen_images(frozen))) == {C}
+    for old in (None, full):
+        verdict = judge_release(full, old, frozen)
+        assert [check.name for check in verdict.failed] == ["size of c90"]
+        assert "12.00 of 12 classes on average" in verdict.failed[0].words
+    assert not checks(judge_release(full, make_model(), frozen))["sets.c90.size.micro"].passed
 
 
 def test_release_list_and_roll_back_by_command(frozen, tmp_path):

@@ -180,7 +180,7 @@ def test_thumbnails_are_small_upright_and_without_metadata():
     wide = Image.open(io.BytesIO(jpeg(0, size=(640, 320), exif=exif, comment=b"a secret")))
     made = thumbnail(wide)
     opened = Image.open(io.BytesIO(made))
-    assert opened.size == (80, 160) and opened.format == "JPEG"
+    assert opened.size == (160, 320) and opened.format == "JPEG"
     assert not opened.getexif() and b"secret" not in made and b"camera" not in made
     assert Image.open(io.BytesIO(thumbnail(Image.new("L", (12, 20))))).size == (12, 20)
 

@@ -35,14 +35,13 @@ class FrozenRows:
     """What a model makes of each test image.
 
     Args:
-        hits: By name, such as ``top5``, whether each row has it right (n,).
-        sizes: By predictor, the size of each set (n,).
+        values: By name, such as ``top5``, ``sets.NAME.coverage`` or ``sets.NAME.size``, the value of each row
+            (n,), float64: 1 or 0 for right or wrong, or the size of its set.
         results: Results over the rows whose class the model knows.
         unknown: Number of rows whose class the model does not know: those are missed.
     """
 
-    hits: dict[str, Tensor]
-    sizes: dict[str, Tensor]
+    values: dict[str, Tensor]
     results: Results
     unknown: int
 
@@ -110,8 +109,10 @@ def look_at(model: Model, images: FrozenImages) -> FrozenRows:
     )
     top = topk_hits(rows.ranks, list(KS), ties="against")
     hits = {f"top{k}": top[:, i] & known for i, k in enumerate(KS) if k <= len(model.classes)}
-    hits |= {f"sets.{name}": found & known for name, found in rows.hits.items()}
-    return FrozenRows(hits, dict(rows.sizes), results, int((~known).sum()))
+    hits |= {f"sets.{name}.coverage": held & known for name, held in rows.hits.items()}
+    values = hits | {f"sets.{name}.size": sizes for name, sizes in rows.sizes.items()}
+    values = {name: column.double() for name, column in values.items()}
+    return FrozenRows(values, results, int((~known).sum()))
 
 
 def class_numbers(model: Model, classes: Sequence[str]) -> Tensor:

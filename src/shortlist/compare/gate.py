@@ -1,6 +1,6 @@
-"""The gate before a release: nothing worse beyond its interval on frozen test images, and promises kept."""
+"""The gate before a release: no metric worse beyond its interval on frozen test images, and promises kept."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Check:
     """One thing that must hold.
 
     Args:
-        name: What it is, such as ``top5.rare`` or ``promise of conformal90``.
+        name: What it is, such as ``top5.rare``, ``sets.c90.size.micro`` or ``promise of c90``.
         passed: Whether it holds.
         words: The numbers, in words.
         new: Value of the new model; ``None`` for promises.
@@ -69,28 +69,38 @@ def judge_release(
     *,
     metrics: Sequence[str] | None = None,
     tolerance: float = 0.0,
+    size_tolerance: float = 0.25,
 ) -> Verdict:
     """Judge whether a new model may take the place of an old one.
 
     A metric fails if it is worse beyond its interval: if the 95 % interval of the difference, by resampling
-    rows with both models' answers, lies below ``-tolerance`` as a whole. A promise fails if chance among
-    calibration and test rows does not explain that fewer sets hold the true class.
+    rows with both models' answers, lies below ``-tolerance`` as a whole. The mean size of sets fails if that
+    interval lies above a share ``size_tolerance`` of the old size. A promise fails if chance among
+    calibration and test rows does not explain that fewer sets hold the true class. A predictor whose sets
+    all hold every class fails.
 
     Args:
         new: New model.
-        old: Model that is served so far; ``None`` if there is none: then only the promises are checked.
+        old: Model that is served so far; ``None`` if there is none: then only promises and full sets are
+            checked.
         data: Frozen test images; see :func:`~shortlist.compare.frozen.read_frozen_images`.
-        metrics: What must not get worse: ``top1`` or ``top5``, or ``sets.NAME`` for the coverage of a
-            predictor that both have, each with ``.micro`` (rows), ``.macro`` (classes) or ``.rare`` (classes
-            with fewer than 20 training examples in the old model or, if there are none among the test
-            images, the quarter with the fewest). By default :data:`METRICS`, as far as both models have
-            that many classes.
+        metrics: What must not get worse: ``top1`` or ``top5``, or ``sets.NAME.coverage`` or
+            ``sets.NAME.size`` of a predictor that both have, each with ``.micro`` (rows), ``.macro``
+            (classes) or ``.rare`` (classes with fewer than 20 training examples in the old model or, if
+            there are none among the test images, the quarter with the fewest). By default :data:`METRICS`,
+            as far as both models have that many classes, and the size over rows of every predictor that
+            both have.
         tolerance: How much worse a metric may be, as a share.
+        size_tolerance: How much larger sets may be on average, as a share of the old size. The calibration
+            rows of two models are others, and with a few hundred of them chance alone makes sets larger or
+            smaller by a quarter.
     """
     check_number("tolerance", tolerance, low=0.0, below=1.0)
+    check_number("size_tolerance", size_tolerance, low=0.0)
     images = data if isinstance(data, FrozenImages) else read_frozen_images(data)
     rows = look_at(new, images)
     checks = [_promise(name, sets.promise) for name, sets in rows.results.sets.items() if sets.promise]
+    checks += [_not_full(name, rows, len(new.classes)) for name in new.predictors]
     if rows.unknown:
         words = f"the new model does not know the classes of {rows.unknown} of {len(images.paths)} images"
         checks.append(
@@ -98,7 +108,8 @@ def judge_release(
         )
     if old is not None:
         checks.append(_same_classes(new, old))
-        checks += _compare(rows, look_at(old, images), old, images, metrics, tolerance)
+        compared = _compare(rows, look_at(old, images), old, images, metrics)
+        checks += [_check(*one, tolerance=tolerance, size_tolerance=size_tolerance) for one in compared]
     return Verdict(tuple(check for check in checks if check is not None), len(images.paths))
 
 
@@ -124,16 +135,24 @@ def _promise(name: str, promise: object) -> Check | None:
     return Check(f"promise of {name}", not getattr(promise, "is_below", False), words)
 
 
+def _not_full(predictor: str, rows: FrozenRows, num_classes: int) -> Check:
+    """Check that a predictor leaves some class out of some set: sets of all classes hold the true one too."""
+    size = float(rows.values[f"sets.{predictor}.size"].mean())
+    words = f"{size:.2f} of {num_classes} classes on average"
+    return Check(f"size of {predictor}", size < num_classes, words)
+
+
 def _compare(
-    new: FrozenRows,
-    old: FrozenRows,
-    table_of: Model,
-    images: FrozenImages,
-    metrics: Sequence[str] | None,
-    tolerance: float,
-) -> list[Check]:
+    new: FrozenRows, old: FrozenRows, table_of: Model, images: FrozenImages, metrics: Sequence[str] | None
+) -> Iterator[tuple[str, list[float], Tensor]]:
+    """Yield each metric, its values of both models, and resampled differences of them."""
     if metrics is None:
-        metrics = [one for one in METRICS if all(one.split(".")[0] in side.hits for side in (new, old))]
+        sizes = [f"{name}.micro" for name in new.values if name.endswith(".size")]
+        metrics = [
+            metric
+            for metric in (*METRICS, *sizes)
+            if all(metric.rpartition(".")[0] in side.values for side in (new, old))
+        ]
     names = sorted(set(images.classes))
     number = {name: i for i, name in enumerate(names)}
     target = torch.tensor([number[name] for name in images.classes])
@@ -153,19 +172,22 @@ def _compare(
         num_resamples=_RESAMPLES,
         generator=torch.Generator().manual_seed(0),
     )
-    checks = []
     for metric, (first, second), group, means in zip(metrics, pairs, groups, drawn, strict=True):
         micro = metric.endswith(".micro")
         spread = means.micro[:, 0] if micro else means.groups[:, 0, 0]
         values = [_mean(side, target, None if micro else group == 0) for side in (first, second)]
-        checks.append(_check(metric, values, spread[~spread.isnan()], tolerance))
-    return checks
+        yield metric, values, spread[~spread.isnan()]
 
 
-def _check(metric: str, values: list[float], spread: Tensor, tolerance: float) -> Check:
+def _check(
+    metric: str, values: list[float], spread: Tensor, *, tolerance: float, size_tolerance: float
+) -> Check:
     tail = (1 - _LEVEL) / 2
     low, high = (float(torch.quantile(spread, share)) for share in (tail, 1 - tail))
     new, old = values
+    if metric.rpartition(".")[0].endswith(".size"):
+        words = f"{new:.2f} against {old:.2f} classes, {new - old:+.2f} ({low:+.2f} to {high:+.2f})"
+        return Check(metric, low <= size_tolerance * old, words, new, old, low, high)
     words = (
         f"{format_percent(new)} against {format_percent(old)}, difference {100 * (new - old):+.1f} "
         f"({100 * low:+.1f} to {100 * high:+.1f})"
@@ -178,10 +200,11 @@ def _pair(metric: str, new: FrozenRows, old: FrozenRows) -> tuple[Tensor, Tensor
     if average not in ("micro", "macro", "rare"):
         raise ValueError(f"metrics must end in .micro, .macro or .rare, got {metric!r}")
     for side in (new, old):
-        if name not in side.hits:
-            known = ", ".join(side.hits)
-            raise ValueError(f"metrics must be of what both models have ({known}), got {metric!r}")
-    return new.hits[name].double(), old.hits[name].double()
+        if name not in side.values:
+            raise ValueError(
+                f"metrics must be of what both models have ({', '.join(side.values)}), got {metric!r}"
+            )
+    return new.values[name], old.values[name]
 
 
 def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:

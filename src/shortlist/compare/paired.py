@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from shortlist.compare.rows import RowQuestion, RowReader, compare_over_rows
@@ -12,6 +11,7 @@ from shortlist.compare.significance import PairedTest, holm, paired_t_test
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.metrics.names import size_of, value_of
 from shortlist.runs.groups import Group
+from shortlist.runs.run import Run
 
 __all__ = ["LEVEL", "Difference", "Question", "differences_to", "tell_apart"]
 
@@ -56,7 +56,7 @@ def _test(pairs: Sequence[_Pairs], asked: Sequence[Question], read: RowReader) -
     over_rows = [question for one, question in zip(pairs, asked, strict=True) if one is None]
     shared = [_shared_seeds(question) for question in over_rows]
     rows = [
-        RowQuestion(question.name, *(_paths(group, seeds) for group in question[1:]))
+        RowQuestion(question.name, *(_runs(group, seeds) for group in question[1:]))
         for question, seeds in zip(over_rows, shared, strict=True)
     ]
     found = iter(zip(compare_over_rows(rows, read), shared, strict=True))
@@ -77,9 +77,9 @@ def _shared_seeds(question: Question) -> set[int]:
     return first & second
 
 
-def _paths(group: Group, seeds: set[int]) -> list[Path]:
+def _runs(group: Group, seeds: set[int]) -> list[Run]:
     """The runs of some seeds, or all if there are none of these."""
-    return [run.path for run in group.runs if not seeds or run.recipe.seed in seeds]
+    return [each.run for each in group.runs if not seeds or each.recipe.seed in seeds]
 
 
 def _pairs(name: str, first: Group, second: Group) -> _Pairs:

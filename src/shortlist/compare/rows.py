@@ -30,25 +30,25 @@ class RowReader:
     """A reader of test rows that reads each run only once, for any number of metrics."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[RowNumbers, RunClasses]] = {}
+        self._numbers: dict[Path, tuple[RowNumbers, RunClasses]] = {}
 
-    def __call__(self, path: Path) -> tuple[RowNumbers, RunClasses]:
+    def __call__(self, run: Run) -> tuple[RowNumbers, RunClasses]:
         """Return the numbers of a run's test rows, and its classes."""
-        if path not in self._known:
-            self._known[path] = _look(path)
-        return self._known[path]
+        if run.path not in self._numbers:
+            self._numbers[run.path] = _measure(run)
+        return self._numbers[run.path]
 
-    def last_time(self, path: Path) -> RowNumbers:
-        """Numbers of its test rows for somebody who is the last to ask: they are not kept."""
-        return (self._known.pop(path, None) or _look(path))[0]
+    def last_time(self, run: Run) -> RowNumbers:
+        """Return the numbers of a run's test rows, and forget them: nobody asks again."""
+        return (self._numbers.pop(run.path, None) or _measure(run))[0]
 
 
 class RowQuestion(NamedTuple):
     """A metric of two groups of runs."""
 
     name: str
-    first: Sequence[Path]
-    second: Sequence[Path]
+    first: Sequence[Run]
+    second: Sequence[Run]
 
 
 class _Bootstrap(NamedTuple):
@@ -75,7 +75,7 @@ def compare_over_rows(asked: Sequence[RowQuestion], read: RowReader) -> list[Pai
 def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _Bootstrap | str:
     name = question.name
     try:
-        sides = [[read(path) for path in paths] for paths in (question.first, question.second)]
+        sides = [[read(run) for run in runs] for runs in (question.first, question.second)]
         columns = [[_column(name, rows) for rows, _ in side] for side in sides]
     except Exception as error:  # any file of a run may be amiss, in any way
         return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
@@ -120,8 +120,7 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
     return first.num_classes == second.num_classes and torch.equal(first.target, second.target)
 
 
-def _look(path: Path) -> tuple[RowNumbers, RunClasses]:
-    run = Run(path)
+def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
     (scores, target), table = run.score_blocks("test"), run.class_table
     predictors: dict[str, Any] = dict(run.predictors())
     rows = measure_rows(

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from shortlist._manifest import is_same_file
+from shortlist._manifest import fault_of
 from shortlist.index.manifest import NAME, OWN_FILE, Manifest, read_manifest
 from shortlist.index.segment import ImageIndexError
 from shortlist.index.shards import PARTS
-from shortlist.runs.doctor import Finding, examine, leftovers
+from shortlist.runs.doctor import Finding, examine, with_leftovers
 
 __all__ = ["damaged_files", "examine_any", "examine_index"]
 
@@ -16,14 +16,8 @@ def damaged_files(folder: str | Path, manifest: Manifest) -> dict[str, str]:
     records = {segment.name: vars(segment) for segment in manifest.segments}
     if manifest.deleted is not None:
         records[manifest.deleted["name"]] = manifest.deleted
-    found = {}
-    for name, record in records.items():
-        path = Path(folder) / name
-        if not path.is_file():
-            found[name] = "is missing"
-        elif not is_same_file(path, record):
-            found[name] = "is damaged or was changed"
-    return found
+    faults = {name: fault_of(folder, name, record) for name, record in records.items()}
+    return {name: fault for name, fault in faults.items() if fault is not None}
 
 
 def examine_index(folder: str | Path) -> list[Finding]:
@@ -46,7 +40,7 @@ def examine_index(folder: str | Path) -> list[Finding]:
     if manifest.whole and (folder / PARTS).exists():
         what = "is of images that were to be added: shortlist index was stopped, or is still running"
         found.append(Finding(PARTS, what, "the next shortlist index takes it over, or away"))
-    return found + leftovers(folder)
+    return with_leftovers(folder, found)
 
 
 def examine_any(folder: str | Path) -> list[Finding]:

@@ -185,7 +185,7 @@ class ImageIndex:
         return 1 - (queries @ unit_vectors(known).T).amax(1)
 
     def thumbnail(self, image_id: str) -> bytes:
-        """Return the thumbnail of an image, a JPEG whose longest side is at most 160 pixels.
+        """Return the thumbnail of an image, a JPEG whose longest side is at most 320 pixels.
 
         Raises:
             KeyError: If there is no such image.

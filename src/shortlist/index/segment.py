@@ -196,7 +196,7 @@ class Segment:
         self.path, self.record, self.dimension = folder / record.name, record, dimension
         self._places = record.places(dimension)
         try:
-            check_regular(self.path)
+            check_regular(self.path, links=False)
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_SIDE", "thumbnail"]
 
-LONGEST_SIDE = 160
+LONGEST_SIDE = 320
 _SMALL = 64  # of such small pictures every pixel counts
 
 
 def thumbnail(image: "Image.Image") -> bytes:
-    """Return a JPEG whose longest side is at most 160 pixels, turned upright, without any metadata.
+    """Return a JPEG whose longest side is at most 320 pixels, turned upright, without any metadata.
 
     Smaller images keep their size.
     """

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shortlist.releases.releases import NAME, Releases, ReleasesError
-from shortlist.runs.doctor import Finding, examine, leftovers
+from shortlist.runs.doctor import Finding, examine, with_leftovers
 
 __all__ = ["examine_releases"]
 
@@ -27,6 +27,4 @@ def examine_releases(folder: str | Path) -> list[Finding]:
             found.append(Finding(f"{name}/model.json", str(error), back))
             continue
         found += [Finding(f"{name}/{one.file}", one.what, one.remedy) for one in examine(path)]
-    # what is left over inside a model is named there already
-    known = {one.file for one in found}
-    return found + [one for one in leftovers(place.folder) if one.file not in known]
+    return with_leftovers(place.folder, found)

@@ -4,7 +4,6 @@ The file is written under another name and renamed: whoever follows it sees one 
 """
 
 import getpass
-import hashlib
 import os
 import re
 import shutil
@@ -15,9 +14,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist._files import is_temporary, lock_folder, replacing_folder, sweep
-from shortlist._manifest import read_sealed, write_sealed
-from shortlist.model.files import model_folder
+from shortlist._files import lock_folder, replacing_folder, sweep
+from shortlist._manifest import fault_of, read_sealed, write_sealed
+from shortlist.model import model_version
+from shortlist.model.files import model_folder, read_manifest
 from shortlist.runs.doctor import examine
 
 __all__ = ["NAME", "Judged", "Release", "Releases", "ReleasesError", "is_releases"]
@@ -100,9 +100,11 @@ class Releases:
             ReleasesError: If another model is there, or none.
         """
         path = self.folder / _MODELS / release.version
-        if not (path / "model.json").is_file():
-            raise ReleasesError(f"{path / 'model.json'} is missing: put it back from a copy, or roll back")
-        if _version_of(path) != release.version:
+        try:
+            is_same = model_version(path) == release.version
+        except ValueError as error:
+            raise ReleasesError(f"{error}: put it back from a copy, or roll back") from error
+        if not is_same:
             raise ReleasesError(f"{path / 'model.json'} was changed: put it back from a copy, or roll back")
         return path
 
@@ -169,21 +171,24 @@ class Releases:
 
     def _copy(self, source: Path, judged: Judged | None) -> str:
         """Copy a model under its version, if it is not here yet; the copy is whole then."""
-        version = _version_of(source)
+        version = model_version(source)
         if judged is not None and version != judged.version:
             raise ReleasesError(f"{source} was changed after it was judged: judge it again")
         place = self.folder / _MODELS / version
         if place.exists():
             again = f"remove {place} and release the model again"
             _check_whole(place, again)
-            if _version_of(place) != version:
+            if model_version(place) != version:
                 raise ReleasesError(f"{place / 'model.json'} was changed: {again}")
             return version
+        files = read_manifest(source)
+        for name, record in files.items():
+            if fault := fault_of(source, name, record):
+                raise ReleasesError(f"{source / name} {fault}: put the file back in {source}")
         with replacing_folder(place) as temporary:
-            shutil.copytree(
-                source, temporary, dirs_exist_ok=True, copy_function=_copy_to_disk, ignore=_temporary_names
-            )
-            _check_whole(temporary, f"put the file back in {source}")
+            for name in ("model.json", *files):
+                _copy_to_disk(source / name, temporary / name)
+            _check_whole(temporary, "release the model again")
         return version
 
     def _make_current(self, content: dict[str, Any], number: int, who: str, what: str) -> None:
@@ -245,10 +250,6 @@ def _is_list_of_releases(content: Mapping[str, Any]) -> bool:
     return content.get("current") == next(reversed(_standing(history)), None)
 
 
-def _version_of(model: Path) -> str:
-    return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()[:12]
-
-
 def _standing(history: list[dict[str, Any]]) -> list[int]:
     """Return the releases that were not rolled back, the current one last."""
     found: list[int] = []
@@ -266,15 +267,12 @@ def _check_whole(folder: Path, remedy: str) -> None:
         raise ReleasesError(f"{folder / found.file} {found.what}: {remedy}")
 
 
-def _copy_to_disk(source: str, goal: str) -> None:
+def _copy_to_disk(source: Path, goal: Path) -> None:
     """Copy a file; it is on disk before the list names it."""
-    shutil.copyfile(source, goal)
-    with open(goal, "rb") as written:
+    goal.parent.mkdir(exist_ok=True)
+    shutil.copyfile(source, goal, follow_symlinks=False)
+    with goal.open("rb") as written:
         os.fsync(written.fileno())
-
-
-def _temporary_names(_: str, names: list[str]) -> list[str]:
-    return [name for name in names if is_temporary(name)]
 
 
 def _now() -> str:
