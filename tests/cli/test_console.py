@@ -1,14 +1,17 @@
 """What the verbs print."""
 
 import io
+import json
 import re
 from types import SimpleNamespace
 
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
-from shortlist.cli._console import metrics_table, progress_report
+from shortlist.cli import app
+from shortlist.cli._console import metrics_table, progress_report, promise_lines
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
 from shortlist.recipes.recipe import make_recipe
@@ -34,6 +37,36 @@ def test_numbers_are_never_cut_in_a_narrow_window():
     groups = [100 * group.value for group in coverage.groups.values()]
     wanted = [100 * coverage.micro.value, 100 * coverage.macro.value, *groups]
     assert numbers[:5] == [round(value, 1) for value in wanted]
+
+
+def results_of(coverage: float, wrong: int, **options):
+    """Results on 200 rows whose first guess is wrong for so many, of sets with a promised coverage."""
+    target = torch.arange(200) % 4
+    guess = target.clone()
+    guess[:wrong] = (guess[:wrong] + 1) % 4
+    scores = 4.0 * torch.nn.functional.one_hot(guess, 4) + torch.rand(200, 4) / 100
+    predictors = {"asked": Conformal(coverage=coverage, **options).calibrate(scores, target), "top2": TopK(2)}
+    return evaluate(scores, target, predictors, ClassTable(names="abcd", counts=[9, 9, 9, 9]))
+
+
+def test_a_promise_below_the_first_guess_is_told_with_what_to_do():
+    low = results_of(0.9, wrong=13)  # the first guess is right for 93.5 %
+    note = promise_lines(low)[-1]
+    assert note.startswith("asked: It promises 90.0 %, but the first guess alone is right for 93.5 %: ")
+    assert "coverage: 0.97." in note and len(promise_lines(low)) == 2
+    assert float(low.sets["asked"].size.micro.value) < 1  # there are empty sets, as it says
+    assert len(promise_lines(results_of(0.95, wrong=13))) == 1
+    assert "for 99.5 %" in promise_lines(results_of(0.99, wrong=1))[-1]
+    assert "coverage: 0.999." in promise_lines(results_of(0.99, wrong=1))[-1]
+
+
+def test_train_and_evaluate_print_it(tmp_path, monkeypatch):
+    changes = {"epochs": 1, "predictors": {"lac": {"name": "conformal", "coverage": 0.05}}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(RECIPE | changes))
+    command = ["train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
+    for words in (command, ["evaluate", str(tmp_path / "run")]):
+        said = CliRunner().invoke(app, words).stdout
+        assert "lac: It promises 5.0 %, but the first guess alone is right for " in said
 
 
 def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypatch, capsys):

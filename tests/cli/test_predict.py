@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.cli import app
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import AverageK, Conformal, TopK
+from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TopK
 from shortlist.scores import PriorRecord, ScoreMap
 
 NAMES = ("oak", "beech", "birch", "ash")
@@ -63,8 +64,10 @@ def test_people_read_names_probabilities_and_the_promise(of_embeddings, tmp_path
     for number, candidates in enumerate(model.short_lists(rows, "top2")):
         expected.append(f"rows.npy:{number}: 2 classes")
         expected += [f"  {100 * c.probability:5.1f} %  {c.name}" for c in candidates]
-    expected += ["", "2 items, 2.00 classes in a set on average", f"top2: {model.promises['top2'].words()}"]
-    assert said.splitlines() == expected
+    expected += ["", "2 items, 2.00 classes in a set on average"]
+    assert said.splitlines() == [*expected, "top2: Such lists have 2 classes. (-v says more)"]
+    more = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "-v").stdout
+    assert more.splitlines() == [*expected, f"top2: {model.promises['top2'].words()}"]
     longer = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "--top", 3).stdout
     assert [line.endswith("(not in the set)") for line in longer.splitlines()[1:4]] == [False, False, True]
 
@@ -225,8 +228,8 @@ def test_without_a_name_the_predictor_with_a_promise_is_used_and_named(tmp_path)
         parts = {"spec": spec, "score_map": score_map, "predictors": predictors}
         model = Model.from_parts(network, table, **parts)
         model.save(tmp_path / name)
-        said = predict(tmp_path / name, tmp_path / "rows.npy").stdout
-        named = predict(tmp_path / name, tmp_path / "rows.npy", "--predictor", name).stdout
+        said = predict(tmp_path / name, tmp_path / "rows.npy", "-v").stdout
+        named = predict(tmp_path / name, tmp_path / "rows.npy", "--predictor", name, "-v").stdout
         others = ", ".join(other for other in predictors if other != name)
         last = said.splitlines()[-1]
         assert last.startswith(f"{name} was used: ") and why in last
@@ -236,6 +239,56 @@ def test_without_a_name_the_predictor_with_a_promise_is_used_and_named(tmp_path)
         assert model.short_lists(rows) == model.short_lists(rows, name)
         lines = predict(tmp_path / name, tmp_path / "rows.npy", "--json").stdout.splitlines()
         assert [json.loads(line)["promise"]["predictor"] for line in lines] == [name] * 3
+
+
+@pytest.mark.parametrize("strangeness", ["energy", "distance"])
+def test_strangers_are_told_in_every_form(tmp_path, strangeness):
+    """The oracle counts calibration rows that are as strange, one by one."""
+    import pyarrow.parquet as pq
+
+    table, spec = ClassTable(names=NAMES), NetworkSpec(name="linear", num_classes=4, input_shape=(4,))
+    network = build_network(spec)
+    with torch.no_grad():
+        next(network.parameters()).copy_(torch.eye(4))
+    generator = torch.Generator().manual_seed(0)
+    known = 6 * torch.eye(4).repeat(25, 1) + torch.rand(100, 4, generator=generator)
+    rows = torch.cat([known[:5], torch.zeros(2, 4), known[5:6], torch.full((1, 4), torch.nan)])
+    means = 6 * torch.eye(4) if strangeness == "distance" else None
+    detector = NoveltyDetector(strangeness=strangeness, level=0.05, means=means)
+    detector.calibrate(**{"features" if means is not None else "scores": known})
+    parts = {"spec": spec, "predictors": {"top1": TopK(1)}, "novelty": detector}
+    Model.from_parts(network, table, **parts).save(tmp_path / "model")
+    np.save(tmp_path / "rows.npy", rows.numpy())
+
+    def strange(row):
+        distance = min(float((row - 6 * mean).norm()) for mean in torch.eye(4))
+        return distance if strangeness == "distance" else -math.log(sum(map(math.exp, row.tolist())))
+
+    below = [sum(strange(one) >= strange(row) - 1e-6 for one in known) for row in rows[:8]]
+    wanted = [(1 + count) / 101 <= 0.05 for count in below]
+    assert sum(wanted) == 2 and wanted[5:7] == [True, True]
+    command = ["predict", str(tmp_path / "model"), str(tmp_path / "rows.npy")]
+    for suffix in ("csv", "jsonl", "parquet"):
+        done = CliRunner().invoke(app, [*command, "-o", str(tmp_path / f"lists.{suffix}"), "--top", "1"])
+        assert isinstance(done.exception, SystemExit), done.exception  # since a row is not read
+    lines = list(csv.DictReader((tmp_path / "lists.csv").read_text().splitlines()))
+    assert [line["novel"] for line in lines] == [*(str(int(one)) for one in wanted), ""]
+    objects = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
+    assert [one.get("novel") for one in objects] == [*wanted, None]
+    assert pq.read_table(tmp_path / "lists.parquet")["novel"].to_pylist() == [*wanted, None]
+    said = CliRunner().invoke(app, command).stdout.splitlines()
+    flagged = [line for line in said if line.endswith("; stranger: it looks like none of the known classes")]
+    assert [line.partition(": ")[0] for line in flagged] == ["rows.npy:5", "rows.npy:6"]
+    assert "9 items, 1.00 classes in a set on average; 2 flagged as strangers; 1 could not be read" in said
+    np.savez(tmp_path / "scores.npz", scores=rows[:8].numpy())
+    CliRunner().invoke(app, [*command[:2], str(tmp_path / "scores.npz"), "-o", str(tmp_path / "lists.csv")])
+    ranks = [
+        line
+        for line in csv.DictReader((tmp_path / "lists.csv").read_text().splitlines())
+        if line["rank"] == "1"
+    ]
+    of_scores = [str(int(one)) for one in wanted] if strangeness == "energy" else [""] * 8
+    assert [line["novel"] for line in ranks] == of_scores  # features are not in a file of scores
 
 
 def test_a_file_that_is_replaced_is_named(of_embeddings, tmp_path):

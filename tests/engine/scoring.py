@@ -51,7 +51,7 @@ def make_model(folder: Path, *, adjusted: bool = False) -> Model:
         "top5": TopK(5),
         "average3": AverageK(3).calibrate(scores),
         "conformal": Conformal(coverage=0.7).calibrate(scores, target),
-        "aps": Conformal(coverage=0.7, score="aps").calibrate(scores, target),
+        "aps": Conformal(coverage=0.9, score="aps").calibrate(scores, target),
         "macro": AverageK(3, priors=priors).calibrate(scores),
     }
     model = Model.from_parts(network, table, score_map=score_map, predictors=predictors, spec=spec)

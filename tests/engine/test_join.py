@@ -32,6 +32,12 @@ def two_names():
     return nn.Sequential(Backbone(), nn.Linear(6, 2))
 
 
+def make_whole():
+    """A network of one's own with a classifier of other classes."""
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 6), nn.Linear(6, 5))
+
+
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     root = tmp_path_factory.mktemp("photos")
@@ -85,13 +91,37 @@ def test_the_command(of_own_code, photos, tmp_path, monkeypatch):
     code, _, err = run("join", of_own_code, "-o", tmp_path / "model")
     assert code == 2 and "--allow-code" in err and not (tmp_path / "model").exists()
     code, said, err = run("join", of_own_code, "-o", tmp_path / "model", "--allow-code")
-    assert code == 0 and "Model(Sequential, 2 classes, predictors: top1, half)" in said, err
+    assert code == 0 and f"Model({BACKBONE}, 2 classes, predictors: top1, half)" in said, err
+    assert said.endswith(f"photo.jpg --network {BACKBONE}\n")
     photo = photos / "test" / "oak" / "0.png"
-    own = ("--network", "tests.engine.test_join:two_names")
-    code, said, err = run("predict", tmp_path / "model", photo, "--predictor", "top1", *own)
-    assert code == 0 and ("oak" in said or "ash" in said), err
+    code, said, err = run("predict", tmp_path / "model", photo, "--predictor", "top1", "--network", BACKBONE)
+    [wanted] = join_head(of_own_code, allow_code=True).short_lists([photo], "top1")
+    assert code == 0 and wanted[0].name in said and f"{100 * wanted[0].probability:.1f} %" in said, err
     code, _, err = run("join", of_own_code, "-o", tmp_path / "model", "--allow-code")
     assert code == 2 and "--out must not exist yet" in err
+
+
+@pytest.mark.parametrize("head", [{}, {"name": "cosine", "scale": 8.0}])
+def test_the_function_that_embed_took_opens_the_joined_model(photos, tmp_path, head):
+    """Of a function of features, and of a function of a whole network whose classifier is replaced."""
+    table = ClassTable(names=[f"class {c}" for c in range(5)])
+    Model.from_parts(make_whole(), table, preprocessing=SMALL, classifier="2").save(tmp_path / "whole")
+    whole = "tests.engine.test_join:make_whole"
+    sources = {
+        "features": (EmbedderSource(BACKBONE, SMALL, allow_code=True), BACKBONE),
+        "whole": (EmbedderSource(str(tmp_path / "whole"), network=whole), whole),
+    }
+    files = sorted((photos / "test").rglob("*.png"))
+    for name, (source, function) in sources.items():
+        embed_images(source, photos, tmp_path / f"{name}-features", workers=1)
+        trained = Model.load(train_on(tmp_path / f"{name}-features", tmp_path / f"{name}-run", head=head))
+        network = None if name == "features" else function
+        join_head(tmp_path / f"{name}-run", network=network, allow_code=True).save(tmp_path / f"{name}-model")
+        joined = Model.load(tmp_path / f"{name}-model", network=function)
+        wanted = trained.scores(source.open().features(joined.prepare(files)))
+        torch.testing.assert_close(joined.scores(joined.prepare(files)), wanted, rtol=1e-4, atol=1e-4)
+        with pytest.raises(ValueError, match=f"made by '{function}'.*--network"):
+            Model.load(tmp_path / f"{name}-model")
 
 
 def test_features_of_a_saved_model_need_no_code(photos, tmp_path):

@@ -381,7 +381,7 @@ def test_the_folder_has_what_it_should(saved):
     tables = {"class_table.json", "score_map.json"}
     assert names == {"model.json", "MODEL_CARD.md", "network.safetensors", *tables}
     content = json.loads((saved / "model.json").read_text())
-    assert content["format"] == "shortlist model 4" and content["predictors"] == ["average2", "top2", "lac"]
+    assert content["format"] == "shortlist model 5" and content["predictors"] == ["average2", "top2", "lac"]
     assert content["about"] == {"name": "trees", "version": 3}
 
 
@@ -468,7 +468,7 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
     smaller.save(tmp_path / "smaller")
     changes = {
         "model.json": [
-            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 4'"),
+            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 5'"),
             ({"predictors": ["../../x"]}, r"got '../../x'"),
             ({"predictors": "average2"}, "predictors must be a list, got str"),
             ({"extra": 1}, "it must have about, classifier"),
@@ -487,7 +487,7 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
         shutil.copy(tmp_path / "smaller" / name, copy / name)
         with pytest.raises(ModelError, match=rf"{name} is damaged or was changed"):
             Model.load(copy)
-        write_description(copy, read_description(copy))
+        write_description(copy, read_description(copy)[0])
         with pytest.raises(ModelError, match=r"parts that do not go together: .* must be for the table's"):
             Model.load(copy)
 
@@ -517,7 +517,7 @@ def test_parts_are_written_again_alone(saved, tmp_path):
     predictors = {"average3": AverageK(3).calibrate(torch.randn(50, 6)), "top2": TopK(1)}
     write_calibration(copy, "set", plain, predictors)
     again = Model.load(copy)
-    assert list(again.predictors) == ["average3", "top2"] == read_description(copy)["predictors"]
+    assert list(again.predictors) == ["average3", "top2"] == read_description(copy)[0]["predictors"]
     raw = model.score_map.invert(model.scores(batch))
     torch.testing.assert_close(again.scores(batch), 3 * raw, rtol=1e-3, atol=1e-4)
     assert again.sets(again.scores(batch), "top2").sum(1).tolist() == [1] * 8

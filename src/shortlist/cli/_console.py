@@ -1,4 +1,4 @@
-"""Printing for the verbs (progress to stderr, tables to stdout), and code from the current folder."""
+"""Printing for the verbs: progress to stderr, tables to stdout."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,15 +17,11 @@ from shortlist._json import strict_json
 from shortlist._messages import one_line
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
-
-if TYPE_CHECKING:
-    from torch import nn
+from shortlist.predictors import Promise
 
 __all__ = [
-    "look_here_for_code",
     "metrics_table",
     "node_lines",
-    "own_network",
     "print_json",
     "progress_report",
     "promise_lines",
@@ -35,21 +31,6 @@ __all__ = [
 ]
 
 _FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
-
-
-def look_here_for_code() -> None:
-    """Have the user's own modules looked for in the current folder first: only where they asked for code."""
-    sys.path.insert(0, str(Path.cwd()))
-
-
-def own_network(model: Path, name: str | None) -> "nn.Module | None":
-    """Return the network that a user's own function makes for a model; ``None`` if none is named."""
-    from shortlist.model import network_by_name
-
-    if name is None:
-        return None
-    look_here_for_code()
-    return network_by_name(model, name)
 
 
 @contextmanager
@@ -210,11 +191,25 @@ def metrics_table(
 
 def promise_lines(results: Results) -> list[str]:
     """Say what each predictor with a coverage promises, from how many rows, and what came of it."""
-    promises = {name: sets.promise for name, sets in results.sets.items()}
+    lines = []
+    for name, sets in results.sets.items():
+        if sets.promise is not None and sets.promise.asked is not None:
+            lines += [f"{name}: {sets.promise.words()}", *_low_promise(name, sets.promise, results)]
+    return lines
+
+
+def _low_promise(name: str, promise: Promise, results: Results) -> list[str]:
+    """Say so if less is promised than the first guess alone gives, and what to do."""
+    topk = results.scores.topk.get(1)
+    kinds = {} if topk is None else {"rows": topk.micro.value, "average class": topk.macro.value}
+    first = kinds.get(promise.about)
+    if first is None or promise.level is None or promise.level >= first:
+        return []
+    better = next((share for share in (0.95, 0.97, 0.98, 0.99, 0.995) if share >= (1 + first) / 2), 0.999)
     return [
-        f"{name}: {promise.words()}"
-        for name, promise in promises.items()
-        if promise is not None and promise.asked is not None
+        f"{name}: It promises {format_percent(promise.level)} %, but the first guess alone is right for "
+        f"{format_percent(first)} %: some lists are empty. Ask for more in the recipe, such as coverage: "
+        f"{better}. (shortlist calibrate --set does it without a new training.)"
     ]
 
 

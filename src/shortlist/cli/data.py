@@ -1,9 +1,8 @@
 """``shortlist data``: build, check and describe data sets, and find labels by vote."""
 
 import json
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -14,13 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from shortlist._messages import one_line
+from shortlist.cli._options import AsJson
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 class LinkKind(str, Enum):
@@ -58,16 +55,11 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def _waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
+    from shortlist.cli._console import warnings_as_lines
+
     console = Console(stderr=True)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if console.is_terminal:
-            with console.status(what):
-                yield
-        else:
-            yield
-    for warning in caught:
-        typer.echo(f"shortlist: warning: {one_line(str(warning.message))}", err=True)
+    with warnings_as_lines(), console.status(what) if console.is_terminal else nullcontext():
+        yield
 
 
 def _print_table(title: str, rows: dict[str, Any]) -> None:
@@ -119,15 +111,16 @@ def build(
     ] = Splitting.share,
     keep_split: Annotated[
         Path | None,
-        typer.Option(help="Earlier benchmark (its folder or metadata.json) whose test images stay the same."),
+        typer.Option(
+            help="Earlier benchmark (its folder or metadata.json) that grows: all its images are in the new "
+            "one, in the same splits, and no new image is a test image."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
         bool,
-        typer.Option(
-            "--apply", "--yes", help="Make the benchmark. Without this option the plan is only shown."
-        ),
+        typer.Option("--apply", "--yes", help="Make the benchmark. Without it the plan is only shown."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -156,13 +149,14 @@ def build(
     if apply:
         with _waiting("linking"):
             apply_plan(plan, dest, link=link.value)
-    genera = len(set(plan.class_table.parents["genus"]))
+    genera = len(set(plan.class_table.parents.get("genus", ())) - {""})
     if as_json:
         content = {"dest": str(dest), "applied": apply, "classes": len(plan.class_table), "genera": genera}
-        _print_json(content | {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options})
+        content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
+        _print_json(content | ({"taken_over": plan.taken_over} if plan.taken_over else {}))
         return
     rows = {"genera": genera, "classes": len(plan.class_table)}
-    rows |= {f"{part} images": size for part, size in plan.sizes().items()}
+    rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
     rows |= {f"left out: {what}": number for what, number in plan.left_out.items()}
     _print_table(f"{'Made' if apply else 'Plan for'} {dest}", rows)
     if not apply:
@@ -172,6 +166,7 @@ def build(
 class VoteRule(str, Enum):
     """Rule by which users get their weights."""
 
+    confirmed = "confirmed"
     adaptive = "adaptive"
     majority = "majority"
     agreement = "agreement"
@@ -193,7 +188,13 @@ def votes(
     users: Annotated[
         Path | None, typer.Option(help="File to write the users' weights to (.csv or .parquet).")
     ] = None,
-    rule: Annotated[VoteRule, typer.Option(help="Rule by which users get weights.")] = VoteRule.adaptive,
+    rule: Annotated[
+        VoteRule,
+        typer.Option(
+            help="Rule by which users get weights: confirmed counts the species that others confirmed, "
+            "adaptive is the published rule."
+        ),
+    ] = VoteRule.confirmed,
     theta: Annotated[
         float | None,
         typer.Option(
@@ -202,10 +203,14 @@ def votes(
         ),
     ] = None,
     min_agreement: Annotated[
-        float, typer.Option(help="A label is valid if its share of the weight of all votes is above this.")
-    ] = 0.0,
-    alpha: Annotated[float, typer.Option(help="First exponent of the adaptive rule.")] = 0.5,
-    beta: Annotated[float, typer.Option(help="Second exponent of the adaptive rule.")] = 0.2,
+        float | None,
+        typer.Option(
+            help="A label is valid if its share of the weight of all who looked is above this.",
+            show_default="0.5; 0 for adaptive",
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="First exponent of confirmed and adaptive weights.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Second exponent of confirmed and adaptive weights.")] = 0.2,
     b0: Annotated[
         float | None,
         typer.Option(help="Weight of a newcomer, who knows at most one species.", show_default="log 2.1"),
@@ -226,7 +231,9 @@ def votes(
 
     The weights of the users depend on which labels are valid, and the labels depend on the weights. The
     command computes both in turn until nothing changes. The column author says who made the item; it may be
-    missing or have gaps.
+    missing or have gaps. Rows without item, user or label are left out and counted.
+
+    The label !none_of_these is a vote against all others: it counts in the agreement, and never wins.
     """
     from shortlist.cli._console import replacing_words
     from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
@@ -239,8 +246,8 @@ def votes(
     places = [f"{path}{replacing_words(path)}" for path in (out, users) if path is not None]
     with _waiting("reading votes"):
         columns = read_votes(file)
-    options: dict[str, Any] = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement}
-    options |= {"alpha": alpha, "beta": beta, "machine": machine, "machine_weight": machine_weight}
+    options = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement, "alpha": alpha}
+    options |= {"beta": beta, "machine": machine, "machine_weight": machine_weight}
     options |= {} if b0 is None else {"b0": b0}
     with _waiting("weighing votes"):
         found = aggregate_votes(**columns, max_iterations=max_iterations, **options)
@@ -263,6 +270,8 @@ def _print_votes(title: str, number: int, found: Any, as_json: bool) -> None:
     }
     if found.machine_votes:
         rows["votes of the machine, left out"] = found.machine_votes
+    if found.empty_votes:
+        rows["rows without item, user or label, left out"] = found.empty_votes
     if as_json:
         _print_json(rows)
     else:

@@ -20,6 +20,7 @@ def doctor(
     """
     from dataclasses import asdict
 
+    from shortlist._messages import one_line
     from shortlist.cli._console import print_json
     from shortlist.feedback.doctor import examine_store
     from shortlist.feedback.store import is_store
@@ -39,7 +40,7 @@ def doctor(
     else:
         for folder, findings in found.items():
             for one in findings:
-                typer.echo(f"{folder}: {one.file}: {one.what}. To do: {one.remedy}")
+                typer.echo(one_line(f"{folder}: {one.file}: {one.what}. To do: {one.remedy}"))
             if not findings:
                 typer.echo(f"{folder}: all files are as they were written")
     if any(found.values()):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli._engine import Address, EngineName, engine_of
-from shortlist.cli.train import AsJson, OwnNetwork
+from shortlist.cli._options import AllowCode, AsJson, OwnNetwork
 
 if TYPE_CHECKING:
     from shortlist.preprocessing import Preprocessing
@@ -71,9 +71,7 @@ def embed(
     address: Address = None,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
-    allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Run the function that MODEL names, also from this folder.")
-    ] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute the features of images with a network, and write them as embeddings to train on.
@@ -85,14 +83,12 @@ def embed(
     """
     from dataclasses import asdict
 
-    from shortlist.cli._console import look_here_for_code, print_json, progress_report, warnings_as_lines
+    from shortlist.cli._console import print_json, progress_report, warnings_as_lines
     from shortlist.engine.embed import embed_images
     from shortlist.engine.embedder import EmbedderSource
     from shortlist.engine.local import keep_memory
 
     keep_memory()
-    if allow_code or network is not None:
-        look_here_for_code()
     prepare = None if size is None else _preprocessing(size, resize, mean, std, pixels, interpolation)
     source = EmbedderSource(model, prepare, network, device, allow_code)
     with progress_report() as report, warnings_as_lines():

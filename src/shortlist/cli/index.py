@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shortlist.cli._engine import Address, EngineName, Workers, engine_of
-from shortlist.cli.train import AsJson, DataPlace, OwnNetwork
+from shortlist.cli._options import AsJson, DataPlace, OwnNetwork
 
 __all__ = ["index"]
 
@@ -115,14 +115,12 @@ def _build(
 
     import torch
 
-    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.engine.local import keep_memory
     from shortlist.engine.score import ModelSource
     from shortlist.index import FileSource, build_index, source_of_images, source_of_run
 
     keep_memory()
-    if network is not None:
-        look_here_for_code()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     engine, opened = (
         engine_of(place.engine, place.address, device),

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shortlist.cli._options import OwnNetwork
+
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from shortlist.model import Model
-    from shortlist.runs.list_writers import Batch, Counts, Form
+    from shortlist.predictors import Candidate
+    from shortlist.runs.list_writers import Batch, Counts, Form, Item
 
 __all__ = ["predict", "predict_files"]
 
@@ -58,27 +63,30 @@ def predict(
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Number of items that are scored at a time.")] = 256,
     path_column: Annotated[str, typer.Option(help="Column of a list that has the paths.")] = "path",
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Function that makes the network. Needed if the network of the model is your own code.",
-        ),
-    ] = None,
+    network: OwnNetwork = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write JSON lines to a pipe, one for each item, for scripts.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Say all about the promise of the lists, and which other predictors there are.",
+        ),
     ] = False,
 ) -> None:
     """Make the short list of each item: classes with names, probabilities, and whether they are in the set.
 
-    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set. An item
-    that cannot be read, or whose scores are not numbers, has one line with empty columns (in JSON lines: its
-    item and an error), is named on stderr with the reason, and makes the exit code 1.
+    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set, and novel
+    if the model has a detector of strangers. An item that cannot be read, or whose scores are not numbers,
+    has one line with empty columns (in JSON lines: its item and an error), is named on stderr with the
+    reason, and makes the exit code 1.
 
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.cli._console import own_network, progress_report, replacing_words, warnings_as_lines
+    from shortlist.cli._console import progress_report, replacing_words, warnings_as_lines
     from shortlist.model import Model
 
     piped = out == Path("-")
@@ -88,7 +96,7 @@ def predict(
     where = "" if to_file is None else f": {to_file}{replacing_words(to_file)}"
     # lists that are printed as they come are progress enough
     with nullcontext(None) if to_file is None else progress_report() as report, warnings_as_lines():
-        loaded = Model.load(model, network=own_network(model, network))
+        loaded = Model.load(model, network=network)
         counts = predict_files(
             loaded,
             inputs,
@@ -105,30 +113,33 @@ def predict(
         typer.echo("")
     unreadable = f"; {counts.unreadable} could not be read" if counts.unreadable else ""
     items = f"{counts.items} item{'' if counts.items == 1 else 's'}"
-    words = f"{items}, {counts.average_size:.2f} classes in a set on average{unreadable}{where}"
-    typer.echo(words, err=not for_people)
-    for line in _words_of_sets(loaded, predictor):
+    strangers = "" if loaded.novelty is None else f"; {counts.novel} flagged as strangers"
+    words = f"{items}, {counts.average_size:.2f} classes in a set on average{strangers}{unreadable}{where}"
+    for line in [words, *_words_of_sets(loaded, predictor, verbose)]:
         typer.echo(line, err=not for_people)
     if counts.unreadable:
         _name_unreadable(counts)
         raise typer.Exit(1)
 
 
-def _words_of_sets(model: "Model", predictor: str | None) -> list[str]:
-    """Say what the lists promise, and if nobody named their predictor, which it is and why."""
+def _words_of_sets(model: "Model", predictor: str | None, verbose: bool) -> list[str]:
+    """Say in a sentence what the lists promise; or all of it, and why their predictor was chosen."""
     from shortlist.predictors import default_predictor
 
     name = default_predictor(model.promises) if predictor is None else predictor
-    lines = [f"{name}: {model.promises[name].words()}"]
+    promise = model.promises[name]
+    if not verbose:
+        return [f"{name}: {promise.in_short()} (-v says more)"]
+    lines = [f"{name}: {promise.words()}"]
     others = [other for other in model.predictors if other != name]
     if predictor is None and others:
         why = (
             "it is the first one, and no predictor has a useful promise about the true class"
-            if model.promises[name].level is None or model.promises[name].has_too_few_rows
+            if promise.level is None or promise.has_too_few_rows
             else "it is the first one that promises something about the true class"
         )
         lines.append(f"{name} was used: {why}. The others (--predictor NAME): {', '.join(others)}.")
-    return lines
+    return lines if model.novelty is None else [*lines, f"strangers: {model.novelty.promise}"]
 
 
 def _name_unreadable(counts: "Counts") -> None:
@@ -160,7 +171,14 @@ def predict_files(
     """
     from shortlist._checks import check_count
     from shortlist.predictors import default_predictor
-    from shortlist.runs.list_writers import check_suffix, print_lists, write_lists
+    from shortlist.runs.list_writers import (
+        COLUMNS,
+        NODE_COLUMNS,
+        NOVEL,
+        check_suffix,
+        print_lists,
+        write_lists,
+    )
 
     if top is not None:
         check_count("top", top)
@@ -176,17 +194,18 @@ def predict_files(
     at_least = (0 if out is None and form == "text" else 5) if top is None else top
     lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
     chosen = default_predictor(model.promises) if predictor is None else predictor
-    with_nodes = model.predictors[chosen].takes_taxonomy
+    columns = COLUMNS + NOVEL * (model.novelty is not None)
+    columns += NODE_COLUMNS * model.predictors[chosen].takes_taxonomy
     promise = {"predictor": chosen, **model.promises[chosen].numbers()}
     if out is None:
-        return print_lists(sys.stdout, lists, form, with_nodes=with_nodes, promise=promise)
-    return write_lists(out, lists, with_nodes=with_nodes, promise=promise, progress=progress)
+        return print_lists(sys.stdout, lists, form, columns=columns, promise=promise)
+    return write_lists(out, lists, columns=columns, promise=promise, progress=progress)
 
 
 def _listed(
     model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
 ) -> "Iterator[Batch]":
-    """Yield names of items, the list of each or why it has none, and the number of all, batch by batch."""
+    """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
 
     from shortlist.datasets.inputs import are_arrays, image_files, saved_rows
@@ -195,17 +214,14 @@ def _listed(
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     if are_arrays(inputs):
         shape = None if model.spec is None else model.spec.input_shape
-        found = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size)
-        for names, rows, are_scores, total in found:
-            scores = model.score_map(rows.to(model.device)) if are_scores else model.scores(rows)
-            lists = model.lists_of_scores(scores, predictor, at_least=top)
-            good = rows.isfinite().flatten(1).all(1).tolist()
-            reasons = [_NO_NUMBERS if ok else "it holds NaN or infinity" for ok in good]
-            yield (
-                names,
-                [why if found is None else found for found, why in zip(lists, reasons, strict=True)],
-                total,
-            )
+        batches = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size)
+        for names, rows, are_scores, total in batches:
+            finite = rows.isfinite().flatten(1).all(1).tolist()
+            reasons = [_NO_NUMBERS if is_finite else "it holds NaN or infinity" for is_finite in finite]
+            scored = (model.score_map(rows.to(model.device)), None) if are_scores else _scored(model, rows)
+            lists = _lists(model, *scored, predictor, top)
+            pairs = zip(names, lists, reasons, strict=True)
+            yield [_item(name, listed, reason) for name, listed, reason in pairs], total
         return
     files = image_files(inputs, path_column)
     if model.preprocessing is None:
@@ -213,8 +229,34 @@ def _listed(
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
         prepared, reasons = inputs_or_reasons(names, model.preprocessing)
-        lists = (
-            model.lists_of_scores(model.scores(prepared), predictor, at_least=top) if len(prepared) else []
-        )
-        known = iter(_NO_NUMBERS if found is None else found for found in lists)
-        yield names, [next(known) if why is None else why for why in reasons], len(files)
+        lists = iter(_lists(model, *_scored(model, prepared), predictor, top) if len(prepared) else [])
+        pairs = zip(names, reasons, strict=True)
+        yield [_item(name, next(lists) if why is None else None, why) for name, why in pairs], len(files)
+
+
+def _scored(model: "Model", rows: "Tensor") -> "tuple[Tensor, Tensor | None]":
+    """Return the scores of prepared rows, and the features too where the detector of strangers needs them."""
+    if model.novelty is None or model.novelty.needs == "scores":
+        return model.scores(rows), None
+    return model.scores_and_features(rows)
+
+
+def _lists(
+    model: "Model", scores: "Tensor", features: "Tensor | None", predictor: str | None, top: int
+) -> "list[tuple[Sequence[Candidate] | None, bool | None]]":
+    """Return the list of each row, and whether the row is flagged as a stranger, if that can be told."""
+    lists = model.lists_of_scores(scores, predictor, at_least=top)
+    detector, rows = model.novelty, [row for row, listed in enumerate(lists) if listed is not None]
+    if detector is None or not rows or (features is None and detector.needs != "scores"):
+        return [(listed, None) for listed in lists]
+    flags = iter(detector.flag(scores=scores[rows], features=None if features is None else features[rows]))
+    return [(listed, None if listed is None else bool(next(flags))) for listed in lists]
+
+
+def _item(
+    name: str, listed: "tuple[Sequence[Candidate] | None, bool | None] | None", reason: str | None
+) -> "Item":
+    from shortlist.runs.list_writers import Item
+
+    candidates, novel = listed or (None, None)
+    return Item(name, reason or _NO_NUMBERS, None) if candidates is None else Item(name, candidates, novel)

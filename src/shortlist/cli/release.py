@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["release", "releases"]
+from shortlist.cli._options import AsJson, OwnNetwork
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+__all__ = ["release", "releases"]
 
 
 def release(
@@ -32,35 +32,52 @@ def release(
         list[str] | None,
         typer.Option(
             help="Metric that must not get worse, such as top5.micro, top5.macro, top5.rare or "
-            "sets.NAME.micro. May be given several times.",
-            show_default="top1.micro, top5.micro, top5.macro, top5.rare",
+            "sets.NAME.coverage.micro. May be given several times.",
+            show_default="top1.micro, top5.micro, top5.macro, top5.rare, sets.NAME.size.micro",
         ),
     ] = None,
     tolerance: Annotated[float, typer.Option(help="How much worse a metric may be, as a share.")] = 0.0,
+    size_tolerance: Annotated[
+        float, typer.Option(help="How much larger sets may be on average, as a share of the old size.")
+    ] = 0.25,
     trained_on: Annotated[str, typer.Option(help="Data that the model was trained on, for the list.")] = "",
     who: Annotated[str | None, typer.Option(help="Who releases it; by default your user name.")] = None,
+    network: OwnNetwork = None,
+    old_network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that makes the network of the old model, if it is your own code too. By default "
+            "that of --network.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Promote a model if no metric got worse by more than chance explains, and its promises hold.
 
+    Sets must not be more than a quarter larger on average.
+
     Otherwise the command says what failed, changes nothing, and ends with exit code 1. The first release is
-    only checked for its promises.
+    only checked for its promises and for sets of all classes.
     """
     from dataclasses import asdict
 
     from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.compare.gate import judge_release
-    from shortlist.model import Model
+    from shortlist.model import Model, model_version, needs_code
     from shortlist.releases import Judged, Releases
-    from shortlist.serve.card import model_version
 
     place = Releases(to)
     current = place.current()
     old = against if against is not None else None if current is None else place.model_path(current)
     judged = Judged(model_version(new), None if current is None else current.number)
     with warnings_as_lines():
-        before = None if old is None else Model.load(old)
-        verdict = judge_release(Model.load(new), before, data, metrics=metric or None, tolerance=tolerance)
+        usual = network if old is not None and needs_code(old) else None
+        before = None if old is None else Model.load(old, network=old_network or usual)
+        allowed = {"tolerance": tolerance, "size_tolerance": size_tolerance}
+        after = Model.load(new, network=network)
+        verdict = judge_release(after, before, data, metrics=metric or None, **allowed)
     released = None
     if verdict.passed:
         released = place.add(
@@ -83,8 +100,10 @@ def release(
 
 
 def _print_verdict(verdict: Any, released: Any, to: Path) -> None:
-    for check in verdict.checks:
-        typer.echo(f"{'kept  ' if check.passed else 'FAILED'}  {check.name}: {check.words}")
+    from shortlist._messages import one_line
+
+    for check in verdict.checks:  # whose words may name classes of a stranger's model
+        typer.echo(f"{'kept  ' if check.passed else 'FAILED'}  {one_line(f'{check.name}: {check.words}')}")
     if released is None:
         failed = ", ".join(check.name for check in verdict.failed)
         typer.echo(f"Not released, by {verdict.rows:,} frozen test images: {failed}.")
@@ -103,6 +122,7 @@ def releases(
     """List releases with who, when and from which data; or roll back."""
     from dataclasses import asdict
 
+    from shortlist._messages import one_line
     from shortlist.cli._console import print_json
     from shortlist.releases import Releases, is_releases
 
@@ -121,6 +141,5 @@ def releases(
         return
     for one in every:
         mark = "current" if one == current else ""
-        typer.echo(
-            f"{one.number}  {one.version}  {one.time}  {one.who}  {one.data or '-'}  {one.source}  {mark}"
-        )
+        words = (one.number, one.version, one.time, one.who, one.data or "-", one.source, mark)
+        typer.echo("  ".join(one_line(str(word)) if word else "" for word in words))

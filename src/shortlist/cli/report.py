@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shortlist._files import check_place
-from shortlist.cli.train import DataPlace
+from shortlist.cli._options import DataPlace
 
 __all__ = ["report"]
 

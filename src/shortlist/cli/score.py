@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from shortlist.cli._engine import Address, EngineName, Workers, engine_of
-from shortlist.cli.train import AsJson, OwnNetwork, print_calibration
+from shortlist.cli._options import AsJson, OwnNetwork
+from shortlist.cli.train import print_calibration
 
 __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
 
@@ -52,18 +53,17 @@ def score(
     """
     from dataclasses import asdict
 
-    from shortlist.cli._console import look_here_for_code, print_json, progress_report, warnings_as_lines
+    from shortlist.cli._console import print_json, progress_report, warnings_as_lines
     from shortlist.engine.inputs import find_shards
     from shortlist.engine.local import keep_memory
     from shortlist.engine.score import ModelSource, score_shards
-    from shortlist.model.files import model_folder, read_class_table
+    from shortlist.model.files import model_folder
+    from shortlist.model.saved import SavedModel
 
     keep_memory()
-    if network is not None:
-        look_here_for_code()
     source = ModelSource(str(model.absolute()), network, device)
     with progress_report() as report, warnings_as_lines():
-        ids = read_class_table(model_folder(model)).ids
+        ids = SavedModel(model_folder(model)).class_table.ids
         counts = score_shards(
             source,
             find_shards(rows, ids, shard_rows=shard_rows, part=split),
@@ -82,27 +82,19 @@ def score(
     typer.echo(f"{out}: {', '.join(words)}")
 
 
-def _open(folder: Path, network: str | None) -> Any:
-    from shortlist.cli._console import look_here_for_code
-    from shortlist.engine.score import ModelSource
-
-    if network is not None:
-        look_here_for_code()
-    return ModelSource(str(folder), network).open()
-
-
 def calibrate_on_scores(
     folder: Path, scores: Path, out: Path | None, changes: Sequence[str], network: str | None, as_json: bool
 ) -> None:
     """Calibrate the predictors of a model on scored rows, and save the model to a new folder."""
     from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.engine.reading import recalibrated
+    from shortlist.model import Model
 
     if out is None:
         raise ValueError("--scores needs --out, the folder of the new model")
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
-    model = _open(folder, network)
+    model = Model.load(folder, network=network)
     with warnings_as_lines():
         made, predictors = recalibrated(model, scores, _changes(changes))
     made.save(out)
@@ -141,9 +133,10 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
     from shortlist.engine.parts import model_key
     from shortlist.engine.reading import evaluate_scores
+    from shortlist.model import Model
 
     use_one_thread()
-    model = _open(folder, network)
+    model = Model.load(folder, network=network)
     with warnings_as_lines():
         results = evaluate_scores(scores, model.predictors, model.classes, model=model_key(model))
     if as_json:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shortlist.cli._options import OwnNetwork
+
 if TYPE_CHECKING:
     from shortlist.serve.source import ServiceSource
 
@@ -74,14 +76,22 @@ def serve(
     rate: Annotated[
         int, typer.Option(help="Requests per minute of one client, by key or address; 0 for any number.")
     ] = 0,
-    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
-    network: Annotated[
-        str | None,
+    any_project: Annotated[
+        bool,
         typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Function that makes the network. Needed if the network of the model is your own code.",
+            "--any-project", help="Take any project that clients of Pl@ntNet's API ask for as all classes."
+        ),
+    ] = False,
+    allow_urls: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="Host from which the server may fetch photos for clients of Pl@ntNet's API that send "
+            "addresses. May be given several times. Without this option, nothing is fetched.",
         ),
     ] = None,
+    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    network: OwnNetwork = None,
     engine: Annotated[
         str, typer.Option("--engine", help="local for this machine, or ray for replicas on Ray Serve.")
     ] = "local",
@@ -107,7 +117,6 @@ def serve(
     Stop it with Ctrl-C or SIGTERM: requests that have already begun are answered first.
     """
     from shortlist._checks import check_choice
-    from shortlist.cli._console import look_here_for_code
     from shortlist.serve.limits import Limits
     from shortlist.serve.source import ServiceSource
 
@@ -131,9 +140,8 @@ def serve(
         files = {name: path and path.absolute() for name, path in files.items()}
     places = {name: path and str(path) for name, path in files.items()}
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
+    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
     source = ServiceSource(**places, **parts)  # type: ignore[arg-type]
-    if network is not None:
-        look_here_for_code()
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
         _serve_on_ray(source, where | {"replicas": replicas, "address": address})

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._json import strict_json
-from shortlist.cli.train import AllowCode
+from shortlist.cli._options import AllowCode, AsJson
 
 __all__ = ["suite_app"]
 
@@ -30,7 +30,6 @@ Set = Annotated[
     ),
 ]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables in Markdown.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 @suite_app.command()
@@ -49,7 +48,6 @@ def run(
     line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
     is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """
-    from shortlist.cli._console import look_here_for_code
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite
 
@@ -57,8 +55,6 @@ def run(
         _run_label_sets(file, out, jobs)
         return
     suite = load_suite(file, override or [])
-    if allow_code:
-        look_here_for_code()
     with _watching(suite.name) as watch:
         state = run_suite(suite, out, jobs=jobs, watch=watch, allow_code=allow_code)
     _print_suite(state, as_json)

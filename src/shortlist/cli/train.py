@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,29 +24,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="Change an entry of the recipe, as in loss.k=3. May be repeated."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-AllowCode = Annotated[
-    bool,
-    typer.Option(
-        "--allow-code",
-        help="Run code that the recipe names (package.module:function), also from the current folder.",
-    ),
-]
-OwnNetwork = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:FUNCTION",
-        help="Function that makes the network, for a run whose network is your own code.",
-    ),
-]
-DataPlace = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="Where the data lie now, if they were moved: a folder, or a list of images.",
-        show_default=False,
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
@@ -94,7 +73,7 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.cli._console import look_here_for_code, progress_report, warnings_as_lines
+    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import resume as resume_run
@@ -116,8 +95,6 @@ def train(
         chosen = moved(chosen, data)
         folder = out or Path("runs") / f"{chosen.name}-{variant or chosen.loss.name}-seed{chosen.seed}"
         go = partial(train_run, chosen, folder)
-    if allow_code:
-        look_here_for_code()
     try:
         with progress_report() as report, warnings_as_lines():
             run = go(progress=report if is_first_process() else _silent, allow_code=allow_code)
@@ -139,7 +116,7 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
     from shortlist.cli._console import metrics_table, node_lines, print_json, promise_lines
     from shortlist.runs.kept_epoch import kept_epoch_of
 
-    results, words, kept = run.results(), run.score_map.words(), kept_epoch_of(run.info())
+    results, words, kept = run.results(), run.score_map.words(), kept_epoch_of(run.info)
     if as_json:
         content = {"run": str(run.path), "kept_epoch": None if kept is None else kept.to_dict()}
         print_json(content | {"scores": words, "results": json.loads(results.to_json())})
@@ -205,8 +182,8 @@ def calibrate(
         return
     if out is not None:
         raise ValueError("--out is for --scores: without it, a run is calibrated in its own folder")
-    from shortlist.cli._console import own_network, print_json, warnings_as_lines
-    from shortlist.model.files import read_novelty
+    from shortlist.cli._console import print_json, warnings_as_lines
+    from shortlist.model import network_by_name
     from shortlist.recipes.content import CALIBRATED_KEYS
     from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import make_recipe
@@ -222,8 +199,7 @@ def calibrate(
         raise ValueError(
             "--set may change adjust, predictors, novelty and evaluation only: the rest needs a new run"
         )
-    own = own_network(run.model_path, network)
-    own = None if own is None else load_network(run, network=own)
+    own = None if network is None else load_network(run, network=network_by_name(run.model_path, network))
     with warnings_as_lines():
         predictors = calibrate_again(run, recipe, network=own)
     reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
@@ -233,7 +209,7 @@ def calibrate(
     console = Console()
     console.print(run.score_map.words(), soft_wrap=True)
     print_calibration(predictors)
-    if (detector := read_novelty(run.model_path)) is not None:
+    if (detector := run.saved.novelty) is not None:
         console.print(f"novelty: {detector.promise}", soft_wrap=True)
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._checks import promote
-from shortlist._named_code import code_error, find_code, is_trusted
+from shortlist._named_code import code_error, is_trusted
 from shortlist.engine.files import absolute
-from shortlist.model import Model, model_hash, network_by_name, network_hash
-from shortlist.models.spec import in_channels_last
+from shortlist.model import Model, model_hash, network_hash
+from shortlist.models.spec import in_channels_last, own_network
 from shortlist.preprocessing import Preprocessing
 
 __all__ = ["Embedder", "EmbedderSource"]
@@ -88,16 +88,12 @@ class EmbedderSource:
         """
         if not self.allow_code and not is_trusted(self.model):
             raise code_error("MODEL", self.model)
-        network = find_code("MODEL", self.model)()
-        if not isinstance(network, nn.Module):
-            raise ValueError(f"{self.model} must make a network, an nn.Module, got {type(network).__name__}")
-        return network
+        return own_network("MODEL", self.model)
 
     def _of_model(self) -> Embedder:
         if self.preprocessing is not None:
             raise ValueError("a saved model prepares images in its own way: give no --size, --mean or --std")
-        own = None if self.network is None else network_by_name(self.model, self.network)
-        model = Model.load(self.model, network=own, device=self.device)
+        model = Model.load(self.model, network=self.network, device=self.device)
         if model.preprocessing is None:
             raise ValueError(f"{self.model} does not say how a picture becomes an input: it takes no images")
         return Embedder(model.features, model.preprocessing, model_hash(model))

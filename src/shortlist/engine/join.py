@@ -9,7 +9,7 @@ from torch import nn
 
 from shortlist.datasets.embeddings import MANIFEST, read_manifest
 from shortlist.engine.embedder import Embedder, EmbedderSource
-from shortlist.model import Model, network_by_name
+from shortlist.model import Model
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.preprocessing import Preprocessing
@@ -100,23 +100,27 @@ def _source_of(manifest: dict[str, Any], network: str | None, allow_code: bool) 
 
 def _joined(
     source: EmbedderSource, preprocessing: Preprocessing, trained: Model
-) -> tuple[nn.Module, NetworkSpec | None, str | None]:
+) -> tuple[nn.Module, NetworkSpec, str | None]:
     """Return the network with the trained head, how to build it again, and the name of its classifier."""
     assert trained.spec is not None
     layer = trained.network.get_submodule(classifier_name(trained.network, trained.classifier))
-    of_head: dict[str, Any] = {name: getattr(trained.spec, name) for name in _OF_HEAD}
+    parts: dict[str, Any] = {name: getattr(trained.spec, name) for name in _OF_HEAD}
+    of_images: dict[str, Any] = parts | {"input_shape": preprocessing.shape}
     if Path(source.model).is_dir():
-        own = None if source.network is None else network_by_name(source.model, source.network)
-        base = Model.load(source.model, network=own)
+        base = Model.load(source.model, network=source.network)
         joined = replace_classifier(base.network, layer, name=base.classifier)
-        return joined, None if base.spec is None else replace(base.spec, **of_head), base.classifier
+        if base.spec is not None:
+            return joined, replace(base.spec, **parts), base.classifier
+        of_images |= {"classifier": base.classifier, "takes_classes": False}
+        return joined, NetworkSpec(name=source.network or "", **of_images), base.classifier
     if source.model.startswith("timm:"):
-        options = {"pretrained": True}
-        spec = NetworkSpec(name=source.model, input_shape=preprocessing.shape, options=options, **of_head)
+        spec = NetworkSpec(name=source.model, options={"pretrained": True}, **of_images)
         joined = build_network(spec)
         joined.get_submodule(classifier_name(joined)).load_state_dict(layer.state_dict())
         return joined, spec, None
-    return nn.Sequential(source.own_network(), layer), None, "1"
+    of_images |= {"classifier": "1", "takes_classes": False, "features": trained.spec.input_shape[0]}
+    spec = NetworkSpec(name=source.model, **of_images)
+    return nn.Sequential(source.own_network(), layer), spec, "1"
 
 
 def _check_features(model: Model, embedder: Embedder, folder: Path) -> None:

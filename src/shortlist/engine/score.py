@@ -26,7 +26,7 @@ from shortlist.engine.parts import (
     write_scores,
 )
 from shortlist.engine.shards import Shard, ShardRows
-from shortlist.model import Model, network_by_name
+from shortlist.model import Model
 
 __all__ = ["ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
 
@@ -52,8 +52,7 @@ class ModelSource:
 
     def open(self) -> Model:
         """Load the model."""
-        own = None if self.network is None else network_by_name(self.path, self.network)
-        return Model.load(self.path, network=own, device=self.device)
+        return Model.load(self.path, network=self.network, device=self.device)
 
 
 @dataclass(frozen=True)

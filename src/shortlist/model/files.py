@@ -26,17 +26,13 @@ from shortlist._manifest import (
     record_text,
     sealed_text,
 )
-from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.model.card import card_text
-from shortlist.model.misfit import misfit
 from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
     NoveltyDetector,
     Promise,
     SetPredictor,
-    load,
-    load_novelty,
     save,
     save_novelty,
 )
@@ -44,19 +40,14 @@ from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
 
 __all__ = [
+    "SUMMARY",
     "ModelError",
     "check_predictor_names",
     "model_folder",
     "new_folder",
-    "read_class_table",
+    "predictor_path",
     "read_description",
     "read_manifest",
-    "read_network",
-    "read_novelty",
-    "read_predictors",
-    "read_promises",
-    "read_score_map",
-    "read_summary",
     "reading",
     "write_calibration",
     "write_class_table",
@@ -65,12 +56,12 @@ __all__ = [
     "write_promises",
 ]
 
-FORMAT = "shortlist model 4"
+FORMAT = "shortlist model 5"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
-_SUMMARY = "summary.safetensors"
+SUMMARY = "summary.safetensors"
 _CARD = "MODEL_CARD.md"
-_PARTS = (*_TRAINED, "score_map.json", _SUMMARY, _CARD)
+_PARTS = (*_TRAINED, "score_map.json", SUMMARY, _CARD)
 
 
 class ModelError(ValueError):
@@ -156,7 +147,7 @@ def write_description(
 
 def _description_text(folder: Path, content: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     names = {name for name in _PARTS if (folder / name).is_file()}
-    pairs = [_predictor_path(folder, name) for name in content["predictors"]]
+    pairs = [predictor_path(folder, name) for name in content["predictors"]]
     for path in [*pairs, folder / "novelty.json"] if content["novelty"] else pairs:
         state = state_path(path)
         names |= {str(found.relative_to(folder)) for found in (path, state) if found is not None}
@@ -164,12 +155,17 @@ def _description_text(folder: Path, content: Mapping[str, Any], known: Mapping[s
     return sealed_text({"format": FORMAT, **content, "files": files})
 
 
-def read_description(folder: str | Path) -> dict[str, Any]:
-    """Read ``model.json``: network, preprocessing, head, classifier, predictors, promises, novelty, about."""
+def read_description(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read ``model.json``, once.
+
+    Returns:
+        What it says of the model (network, preprocessing, head, classifier, predictors, promises, novelty,
+        about), and the manifest: size and hash of each file, by name.
+    """
     path = Path(folder) / "model.json"
     with reading(path):
         content = _read_content(path)
-        del content["files"]
+        manifest = content.pop("files")
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
         for key, kind in (("predictors", list), ("promises", dict), ("novelty", bool), ("about", dict)):
@@ -181,7 +177,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
                 f"promises must be of its predictors ({', '.join(content['predictors'])}), got those of "
                 f"{', '.join(content['promises']) or 'none'}"
             )
-    return content
+    return content, manifest
 
 
 def write_network(folder: str | Path, network: nn.Module) -> None:
@@ -198,37 +194,9 @@ def write_network(folder: str | Path, network: nn.Module) -> None:
         save_file(state, temporary)
 
 
-def read_network(folder: str | Path, network: nn.Module) -> None:
-    """Fill a network with the weights of ``network.safetensors``, all of them and no others."""
-    from safetensors.torch import load_file
-
-    path = Path(folder) / "network.safetensors"
-    with reading(path):
-        weights = load_file(_checked(path))
-    try:
-        network.load_state_dict(weights)
-    except Exception as error:  # a network of one's own may fail in any way
-        why = misfit(network, weights) or one_line(error)
-        raise ModelError(f"the network does not fit the weights in {path}: {why}") from error
-
-
 def write_class_table(folder: str | Path, class_table: ClassTable) -> None:
     """Write ``class_table.json``."""
     class_table.save(Path(folder) / "class_table.json")
-
-
-def read_class_table(folder: str | Path) -> ClassTable:
-    """Read ``class_table.json``."""
-    path = Path(folder) / "class_table.json"
-    with reading(path):
-        return ClassTable.load(_checked(path))
-
-
-def read_score_map(folder: str | Path) -> ScoreMap:
-    """Read ``score_map.json``."""
-    path = Path(folder) / "score_map.json"
-    with reading(path):
-        return ScoreMap.from_dict(read_json(_checked(path)))
 
 
 def write_calibration(
@@ -257,11 +225,11 @@ def write_calibration(
     check_predictor_names(predictors)
     folder, known = Path(folder), {}
     if description is None:
-        description = read_description(folder)
-        known = {name: record for name, record in read_manifest(folder).items() if name in _TRAINED}
+        description, manifest = read_description(folder)
+        known = {name: record for name, record in manifest.items() if name in _TRAINED}
     write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
-        save(predictor, _predictor_path(folder, name))
+        save(predictor, predictor_path(folder, name))
     if novelty is not None:
         save_novelty(novelty, folder / "novelty.json")
     _write_summary(folder, summary)
@@ -291,12 +259,12 @@ def write_promises(
         announce: Function that is called with size and hash of the new ``model.json`` before it is written.
     """
     folder = Path(folder)
-    description = read_description(folder)
+    description, known = read_description(folder)
     told = {**description["promises"], **_plain_promises(promises)}
     news = {**description, "promises": told}
     card = _card_of(folder, news)
     if told != description["promises"]:
-        known, new = read_manifest(folder), record_text(card)
+        new = record_text(card)
         last = known.get(_CARD, new)
         known[_CARD] = last.get("next", last) | {"next": new}
         text = _description_text(folder, news, known)
@@ -306,13 +274,6 @@ def write_promises(
         write_text(folder / _CARD, card)
 
 
-def read_promises(folder: str | Path) -> dict[str, Promise]:
-    """Read what each predictor promises, with what was measured."""
-    content = read_description(folder)["promises"]
-    with reading(Path(folder) / "model.json"):
-        return {name: Promise.from_dict(found) for name, found in content.items()}
-
-
 def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
     return {name: promise.to_dict() for name, promise in promises.items()}
 
@@ -320,47 +281,17 @@ def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
 def _card_of(folder: Path, description: Mapping[str, Any]) -> str:
     promises = {name: Promise.from_dict(found) for name, found in description["promises"].items()}
     words = ScoreMap.from_dict(read_json(folder / "score_map.json")).words()
-    return card_text(description, promises, read_class_table(folder), words)
+    return card_text(description, promises, ClassTable.load(folder / "class_table.json"), words)
 
 
 def _write_summary(folder: Path, summary: CalibrationSummary | None) -> None:
     from safetensors.torch import save_file
 
     if summary is None:
-        (folder / _SUMMARY).unlink(missing_ok=True)
+        (folder / SUMMARY).unlink(missing_ok=True)
         return
-    with replacing(folder / _SUMMARY) as temporary:
+    with replacing(folder / SUMMARY) as temporary:
         save_file(summary.to_tensors(), temporary)
-
-
-def read_summary(folder: str | Path) -> CalibrationSummary | None:
-    """Read ``summary.safetensors``; ``None`` if the model has none."""
-    from safetensors.torch import load_file
-
-    path = Path(folder) / _SUMMARY
-    if not path.is_file() and _SUMMARY not in read_manifest(Path(folder)):
-        return None
-    with reading(path):
-        return CalibrationSummary.from_tensors(load_file(_checked(path)))
-
-
-def read_predictors(folder: str | Path, names: Iterable[str]) -> dict[str, SetPredictor]:
-    """Read the predictors of these names, in this order."""
-    predictors = {}
-    for name in names:
-        path = _predictor_path(Path(folder), name)
-        with reading(path):
-            predictors[name] = load(_checked(path))
-    return predictors
-
-
-def read_novelty(folder: str | Path) -> NoveltyDetector | None:
-    """Read the detector of strangers; ``None`` if the model has none."""
-    if not read_description(folder)["novelty"]:
-        return None
-    path = Path(folder) / "novelty.json"
-    with reading(path):
-        return load_novelty(_checked(path))
 
 
 def _read_content(path: Path) -> dict[str, Any]:
@@ -374,18 +305,11 @@ def _read_content(path: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read from ``model.json`` the size and hash of each file of a model, by name."""
+    """Read from ``model.json`` the size and hash of each file of a model, by name, whatever else it says."""
     with reading(folder / "model.json"):
         return _read_content(folder / "model.json")["files"]
 
 
-def _checked(path: Path) -> Path:
-    """A file of a model, which must be the one in its manifest; of a model in the making, any."""
-    folder = path.parent.parent if path.parent.name == "predictors" else path.parent
-    if not (folder / "model.json").is_file():
-        return path
-    return check_file(folder, str(path.relative_to(folder)), read_manifest(folder))
-
-
-def _predictor_path(folder: Path, name: str) -> Path:
+def predictor_path(folder: Path, name: str) -> Path:
+    """Return the path of the file of a predictor."""
     return folder / "predictors" / f"{name}.json"

@@ -1,15 +1,18 @@
-"""The hash of a model, as far as its features depend on it: what was made with it knows that model by it."""
+"""Hashes of a model: of what its features depend on, and of its manifest."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from shortlist._files import check_regular
+from shortlist.model.files import model_folder, reading
 from shortlist.model.model import Model
 
-__all__ = ["model_hash", "network_hash"]
+__all__ = ["model_hash", "model_version", "network_hash"]
 
 
 def model_hash(model: Model) -> str:
@@ -19,6 +22,14 @@ def model_hash(model: Model) -> str:
     """
     prepared = None if model.preprocessing is None else model.preprocessing.to_dict()
     return network_hash(model.network, [prepared, model.classifier, model.classes.ids])
+
+
+def model_version(path: str | Path) -> str:
+    """Return a name for this very model: the start of the hash of ``model.json``, which is its manifest."""
+    path = model_folder(path) / "model.json"
+    with reading(path):
+        check_regular(path, links=False)
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def network_hash(network: nn.Module, about: Any) -> str:

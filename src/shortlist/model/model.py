@@ -20,8 +20,7 @@ from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
 from shortlist.model.images import in_parts, prepare_images, prepare_readable
 from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tensor_on
-from shortlist.model.network import network_by_name
-from shortlist.model.saved import read_parts
+from shortlist.model.saved import SavedModel
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import classifier_input, output_and_features
 from shortlist.models.heads import head_scores
@@ -38,7 +37,7 @@ from shortlist.predictors import (
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap
 
-__all__ = ["Model", "ModelError", "network_by_name"]
+__all__ = ["Model", "ModelError"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -320,21 +319,21 @@ class Model:
 
     @staticmethod
     def load(
-        path: str | Path, *, network: nn.Module | None = None, device: str | torch.device = "cpu"
+        path: str | Path, *, network: nn.Module | str | None = None, device: str | torch.device = "cpu"
     ) -> "Model":
         """Load a saved model. Code that is named in it is never run.
 
         Args:
             path: Folder that :meth:`save` wrote, or a run folder with a model in it.
-            network: Network to load the weights into, instead of one that is built from the folder. It must
-                be given if the folder does not say how to build it, or names a user's own function.
+            network: Network to load the weights into, or the name ``"package.module:function"`` of your own
+                function that makes it (its code is run). It must be given if the network is your own code.
             device: Device to load the model to.
 
         Raises:
             ModelError: If a file is missing, damaged or of another format, or the network does not fit.
         """
         folder = files.model_folder(path)
-        parts = read_parts(folder, network)
+        parts = SavedModel(folder).parts(network)
         try:
             model = Model.from_parts(**parts)
         except ValueError as error:

@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shortlist._named_code import find_code
 from shortlist.model.files import model_folder, read_description
-from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.models.bounds import build_within
+from shortlist.models.spec import NetworkSpec, build_network, own_network
 
-__all__ = ["network_by_name", "network_of"]
+__all__ = ["needs_code", "network_by_name", "network_of"]
 
 
-def network_of(spec: NetworkSpec | None) -> nn.Module:
+def network_of(spec: NetworkSpec | None, weights: Path) -> nn.Module:
     """Return the network before its weights are loaded; the global random state does not change."""
     if spec is None:
         raise ValueError(
@@ -21,7 +21,7 @@ def network_of(spec: NetworkSpec | None) -> nn.Module:
             "Model.load(folder, network=...) or --network MODULE:FUNCTION"
         )
     with torch.random.fork_rng(devices=[]):
-        return build_network(spec, pretrained=False, allow_code=False)
+        return build_within(weights, lambda: build_network(spec, pretrained=False, allow_code=False))
 
 
 def network_by_name(path: str | Path, name: str) -> nn.Module:
@@ -32,11 +32,14 @@ def network_by_name(path: str | Path, name: str) -> nn.Module:
         name: Name ``"package.module:function"``. If the folder says how the network is built, this function
             replaces the one that it names; otherwise it is called without arguments.
     """
-    content = read_description(model_folder(path))["network"]
-    if content is not None:
-        spec = replace(NetworkSpec.from_dict(content), name=name)
-        return build_network(spec, pretrained=False, allow_code=True)
-    made = find_code("network", name)()
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"{name} must make a network, an nn.Module, got {type(made).__name__}")
-    return made
+    content = read_description(model_folder(path))[0]["network"]
+    if content is None:
+        return own_network("network", name)
+    spec = replace(NetworkSpec.from_dict(content), name=name)
+    return build_network(spec, pretrained=False, allow_code=True)
+
+
+def needs_code(path: str | Path) -> bool:
+    """Whether a saved model has a network that only code of its maker's own can make."""
+    content = read_description(model_folder(path))[0]["network"]
+    return content is None or NetworkSpec.from_dict(content).runs_code

@@ -1,53 +1,166 @@
-"""Read the parts of a saved model back, without any code that it names."""
+"""A saved model, read without any code that it names: each file is read and checked once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-import shortlist.model.files as files
+from shortlist._json import read_json
+from shortlist._manifest import check_file
 from shortlist._messages import one_line
-from shortlist.model.network import network_of
+from shortlist.class_table import ClassTable
+from shortlist.model.files import SUMMARY, ModelError, predictor_path, read_description, reading
+from shortlist.model.misfit import misfit
+from shortlist.model.network import network_by_name, network_of
+from shortlist.model.summary import CalibrationSummary
 from shortlist.models.spec import NetworkSpec
+from shortlist.predictors import NoveltyDetector, Promise, SetPredictor, load, load_novelty
 from shortlist.preprocessing import Preprocessing
+from shortlist.scores import ScoreMap
 
-__all__ = ["read_parts"]
+__all__ = ["SavedModel"]
 
 
-def read_parts(folder: Path, network: nn.Module | None) -> dict[str, Any]:
-    """Return the arguments of :meth:`shortlist.Model.from_parts` that a folder holds.
+class SavedModel:
+    """The folder of a model as it was when this object first looked at it.
+
+    Every file is checked against ``model.json``, the manifest; of a model in the making, which has none, the
+    files are taken as they are.
 
     Args:
         folder: Folder with ``model.json``.
-        network: Network to fill with the weights; the one that the folder describes if ``None``.
 
     Raises:
-        ModelError: If a file is missing, damaged or of another format, or the network does not fit; the
-            message names the file.
+        ModelError: From any part, if a file is missing, damaged or of another format; the message names it.
     """
-    content = files.read_description(folder)
-    with files.reading(folder / "model.json"):
-        spec = None if content["network"] is None else NetworkSpec.from_dict(content["network"])
-        prepared = content["preprocessing"]
-        preprocessing = None if prepared is None else Preprocessing.from_dict(prepared)
-    if network is None:
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @cached_property
+    def _content(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return read_description(self.folder)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What ``model.json`` says of the model."""
+        return self._content[0]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Size and hash of each file, by name."""
+        return self._content[1]
+
+    @contextmanager
+    def _checked(self, path: Path) -> Iterator[Path]:
+        """Give a file that is as the manifest says; what fails while it is read is an error of this file."""
+        with reading(path):
+            if (self.folder / "model.json").is_file():
+                check_file(self.folder, str(path.relative_to(self.folder)), self.manifest)
+            yield path
+
+    @cached_property
+    def class_table(self) -> ClassTable:
+        """The classes."""
+        with self._checked(self.folder / "class_table.json") as path:
+            return ClassTable.load(path)
+
+    @cached_property
+    def score_map(self) -> ScoreMap:
+        """The map from the network's scores to those from which sets are made."""
+        with self._checked(self.folder / "score_map.json") as path:
+            return ScoreMap.from_dict(read_json(path))
+
+    @cached_property
+    def predictors(self) -> dict[str, SetPredictor]:
+        """The calibrated predictors, by name."""
+        predictors = {}
+        for name in self.description["predictors"]:
+            with self._checked(predictor_path(self.folder, name)) as path:
+                predictors[name] = load(path)
+        return predictors
+
+    @cached_property
+    def promises(self) -> dict[str, Promise]:
+        """What each predictor promises, with what was measured."""
+        with reading(self.folder / "model.json"):
+            return {name: Promise.from_dict(each) for name, each in self.description["promises"].items()}
+
+    @cached_property
+    def novelty(self) -> NoveltyDetector | None:
+        """The detector of strangers; ``None`` if the model has none."""
+        if not self.description["novelty"]:
+            return None
+        with self._checked(self.folder / "novelty.json") as path:
+            return load_novelty(path)
+
+    @cached_property
+    def summary(self) -> CalibrationSummary | None:
+        """What is kept of the calibration rows; ``None`` if nothing is."""
+        from safetensors.torch import load_file
+
+        path = self.folder / SUMMARY
+        if not path.is_file() and SUMMARY not in self.manifest:
+            return None
+        with self._checked(path):
+            return CalibrationSummary.from_tensors(load_file(path))
+
+    @property
+    def spec(self) -> NetworkSpec | None:
+        """The specification of the network; ``None`` if only its owner can make it."""
+        with reading(self.folder / "model.json"):
+            network = self.description["network"]
+            return None if network is None else NetworkSpec.from_dict(network)
+
+    def fill(self, network: nn.Module) -> nn.Module:
+        """Fill a network with the weights of ``network.safetensors``, all of them and no others."""
+        from safetensors.torch import load_file
+
+        path = self.folder / "network.safetensors"
+        with self._checked(path):
+            weights = load_file(path)
         try:
-            network = network_of(spec)
-        except Exception as error:  # nothing is damaged: only the caller, or a package, can make it
-            why = one_line(error)
-            raise files.ModelError(f"{folder / 'model.json'} alone does not make a network: {why}") from error
-    files.read_network(folder, network)
-    return {
-        "network": network,
-        "class_table": files.read_class_table(folder),
-        "preprocessing": preprocessing,
-        "score_map": files.read_score_map(folder),
-        "predictors": files.read_predictors(folder, content["predictors"]),
-        "promises": files.read_promises(folder),
-        "novelty": files.read_novelty(folder),
-        "head": content["head"],
-        "classifier": content["classifier"],
-        "spec": spec,
-        "about": content["about"],
-        "summary": files.read_summary(folder),
-    }
+            network.load_state_dict(weights)
+        except Exception as error:  # a network of one's own may fail in any way
+            why = misfit(network, weights) or one_line(error)
+            raise ModelError(f"the network does not fit the weights in {path}: {why}") from error
+        return network
+
+    def parts(self, network: nn.Module | str | None) -> dict[str, Any]:
+        """Return the arguments of :meth:`shortlist.Model.from_parts`.
+
+        Args:
+            network: Network to fill with the weights, or the name of a function of the caller's own that
+                makes it; the one that the folder describes if ``None``.
+        """
+        description, spec = self.description, self.spec
+        with reading(self.folder / "model.json"):
+            prepared = description["preprocessing"]
+            preprocessing = None if prepared is None else Preprocessing.from_dict(prepared)
+        with self._checked(self.folder / "network.safetensors") as weights:
+            pass
+        if isinstance(network, str):
+            network = network_by_name(self.folder, network)
+        elif network is None:
+            try:
+                network = network_of(spec, weights)
+            except Exception as error:  # nothing is damaged: only the caller, or a package, can make it
+                place, why = self.folder / "model.json", one_line(error)
+                raise ModelError(f"{place} alone does not make a network: {why}") from error
+        return {
+            "network": self.fill(network),
+            "class_table": self.class_table,
+            "preprocessing": preprocessing,
+            "score_map": self.score_map,
+            "predictors": self.predictors,
+            "promises": self.promises,
+            "novelty": self.novelty,
+            "head": description["head"],
+            "classifier": description["classifier"],
+            "spec": spec,
+            "about": description["about"],
+            "summary": self.summary,
+        }

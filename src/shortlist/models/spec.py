@@ -16,7 +16,7 @@ from shortlist.models import MODELS, OF_FIXED_SIZE
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 
-__all__ = ["HeadName", "NetworkSpec", "build_network", "code_in_network", "in_channels_last"]
+__all__ = ["HeadName", "NetworkSpec", "build_network", "code_in_network", "in_channels_last", "own_network"]
 
 HeadName = Literal["linear", "cosine", "two_head"]
 
@@ -41,6 +41,10 @@ class NetworkSpec:
         classifier: Dotted name of the classifier; found as by
             :func:`~shortlist.models.classifiers.replace_classifier` if ``None``.
         scaled_head: Whether the head is inside a :class:`~shortlist.models.heads.ScaledHead`.
+        takes_classes: Whether a function of one's own gets the number of classes and the options. If not, it
+            is called without arguments.
+        features: Number of features that a function's network gives, if it has no classifier: the head is put
+            behind it, in an ``nn.Sequential``. ``None`` if it has one, which the head replaces.
         num_classes: Number c of classes.
         input_shape: Shape of one input, without the batch axis.
 
@@ -63,6 +67,8 @@ class NetworkSpec:
     learn_scale: bool = False
     classifier: str | None = None
     scaled_head: bool = False
+    takes_classes: bool = True
+    features: int | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("name", str), ("classifier", str | None)):
@@ -71,10 +77,12 @@ class NetworkSpec:
         if self.name not in MODELS and ":" not in self.name:
             known = f"{', '.join(MODELS)}, timm:NAME, torchvision:NAME or package.module:function"
             raise ValueError(f"name must be one of {known}, got {self.name!r}")
-        for name in ("small_stem", "bias", "learn_scale", "scaled_head"):
+        for name in ("small_stem", "bias", "learn_scale", "scaled_head", "takes_classes"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         check_count("num_classes", self.num_classes)
+        if self.features is not None:
+            check_count("features", self.features)
         check_choice("head", self.head, ("linear", "cosine", "two_head"))
         check_number("scale", self.scale, above=0.0)
         for length in self.input_shape:
@@ -210,9 +218,19 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
         if not pretrained:
             options |= _no_weights(models, model)
         return _with_linear_classifier(models.get_model(model, **options))  # which is replaced
-    made = find_code("model.name", name)(num_classes, **options)
+    made = own_network("model.name", name, *([num_classes] if spec.takes_classes else []), **options)
+    return made if spec.features is None else nn.Sequential(made, nn.Linear(spec.features, num_classes))
+
+
+def own_network(key: str, name: str, /, *arguments: Any, **options: Any) -> nn.Module:
+    """Call a user's own function ``package.module:function``, which makes a network.
+
+    Raises:
+        ValueError: If there is none, or it makes something else; the message names the key.
+    """
+    made = find_code(key, name)(*arguments, **options)
     if not isinstance(made, nn.Module):
-        raise ValueError(f"model.name: {name} must make a network, an nn.Module, got {type(made).__name__}")
+        raise ValueError(f"{key}: {name} must make a network, an nn.Module, got {type(made).__name__}")
     return made
 
 

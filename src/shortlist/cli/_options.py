@@ -1,0 +1,47 @@
+"""Options that several verbs share. Where a user names or allows code, the current folder is searched too."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["AllowCode", "AsJson", "DataPlace", "OwnNetwork"]
+
+
+def _look_here_for_code(value: Any) -> Any:
+    """Have the user's own modules looked for in the current folder first: only where they asked for code."""
+    if value:
+        sys.path.insert(0, str(Path.cwd()))
+    return value
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        help="Run code that the recipe or the features name (package.module:function), also from the current "
+        "folder.",
+        callback=_look_here_for_code,
+    ),
+]
+OwnNetwork = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="MODULE:FUNCTION",
+        help="Function that makes the network, also from the current folder. Needed if the network of the "
+        "model is your own code.",
+        callback=_look_here_for_code,
+        show_default=False,
+    ),
+]
+DataPlace = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Where the data lie now, if they were moved: a folder, or a list of images.",
+        show_default=False,
+    ),
+]
