@@ -44,8 +44,8 @@ def finished_run(
 def seal(run: Run) -> None:
     """Take the files as they are into the manifests, as if the run had written them so."""
     if (run.model_path / "model.json").is_file():
-        write_description(run.model_path, read_description(run.model_path))
-    run.set_state(run.state, rewriting=run.info()["files"])
+        write_description(run.model_path, read_description(run.model_path)[0])
+    run.set_state(run.state, rewriting=run.info["files"])
 
 
 def save_scores(

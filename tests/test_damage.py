@@ -25,6 +25,7 @@ from shortlist.index import ImageIndex, IndexWriter, add_images
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
 from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
+from tests.serve.parts import png
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
 
@@ -102,7 +103,7 @@ def make_index(folder: Path, *, seed: int) -> None:
         writer.delete([name_of(int(rows[0].classes[0]), bytes(rows[0].digests[0]))])
 
 
-PHOTO = b"a photo, of which a copy is kept"
+PHOTO = png(1)
 PHOTO_FILE = f"images/{hashlib.sha256(PHOTO).hexdigest()[:2]}/{hashlib.sha256(PHOTO).hexdigest()}"
 
 

@@ -34,6 +34,7 @@ from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
 from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
+from tests.serve.parts import png
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
 
@@ -181,7 +182,7 @@ def test_the_first_evaluation_of_test_rows(tmp_path):
         in_a_child(lambda run=run: final_results(Run(run.path)), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert (run.model_path / "model.json").read_bytes() == written, step
-        assert run.info()["files"] == whole.info()["files"], step
+        assert run.info["files"] == whole.info["files"], step
         assert files_of(run.path) == files_of(whole.path) and examine(run.path) == [], step
 
 
@@ -293,7 +294,7 @@ def test_index_compaction(tmp_path):
     check_changes_of_an_index(tmp_path, compact, 10)
 
 
-PHOTO = b"a photo"
+PHOTO = png(1)
 IMAGE = hashlib.sha256(PHOTO).hexdigest()
 
 

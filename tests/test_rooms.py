@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    *("_beta", "_checks", "_files", "_json", "_manifest", "_messages", "_named_code", "_precision"),
+    *("_beta", "_checks", "_files", "_json", "_manifest", "_messages", "_named_code", "_names", "_precision"),
     *("_text", "_yaml"),
     *("class_table", "palette", "priors", "preprocessing", "taxonomy"),
 )

@@ -140,3 +140,19 @@ def test_images_are_prepared_without_the_data_as_with_it(options, tmp_path):
     for row in range(len(test)):
         assert torch.equal(prepare(read_image(test.paths[row])), test[row][0])
     assert preprocessing_of(build_data(make_recipe(RECIPE)).test) is None
+
+
+def test_no_loss_is_built_to_read_a_recipe(monkeypatch):
+    from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
+
+    def refuse(module, *args, **kwargs):
+        raise AssertionError(f"a {type(module).__name__} was built")
+
+    monkeypatch.setattr(torch.nn.Module, "__init__", refuse)
+    for name in TRAINABLE_LOSSES:
+        if needs_of(name) & NOT_FROM_A_RECIPE.keys():
+            continue
+        recipe = {"loss": {"name": name}}
+        if name == "role":
+            recipe["optimizer"] = {"name": "sgd"}
+        assert make_recipe(recipe).loss.name == name

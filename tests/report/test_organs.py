@@ -21,7 +21,7 @@ def write_list(path, *, organs=ORGANS) -> list[dict[str, str]]:
     rows = []
     for index in range(4):
         for number in range(12 + len(organs)):
-            file = path.parent / f"{index}-{number}.png"
+            file = path.parent / f"{index}-{number}<i>.png"
             Image.new("RGB", (8, 8), (60 * index, 10 * number, 90)).save(file)
             part = "train" if number < 8 else "val" if number < 12 else "test"
             row = {"path": file.name, "label": f"class {index}", "split": part, "author": f"Ann <{number}>"}
@@ -59,6 +59,10 @@ def test_credits_and_numbers_by_organ(tmp_path):
         for row in test
     ]
     assert shown and shown <= {html.escape(one, quote=True) for one in credits}
+    files = re.findall(r"Test row (\d+), (.*?)\.(?: Set|</p>)", page)
+    assert files and all(html.unescape(file) == test[int(row)]["path"] for row, file in files)
+    mistaken = re.findall(r'<p class="soft files">(.*?)</p>', page)
+    assert mistaken and set(", ".join(mistaken).split(", ")) <= {html.escape(row["path"]) for row in test}
     assert "<b>flower" not in page and 'title="leaf, by Ann &lt;' in page
 
     scores, target = run.load_scores("test")

@@ -44,7 +44,7 @@ PREDICTORS = {
 HOSTILE = '<script>alert("1")</script> & <b>'
 COUNTS = [300, 200, 150, 120, *range(100, 20, -10), *range(19, 3, -2)]  # of 20 classes
 GLYPHS = {"name": "glyphs", "characters": "abcdefghijklmnopqrst", "train_images": 300}
-FIGURES = ("sizes", "frequency", "reliability", "confused", "lists")
+FIGURES = ("sizes", "frequency", "reliability", "classes", "confused", "lists")
 
 
 def make_run(
@@ -678,6 +678,10 @@ def browser():
         opened.close()
 
 
+CUT_CELLS = """[...document.querySelectorAll('th, td')]
+    .filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_in_a_browser(browser, page, tmp_path, width, scheme):
@@ -698,6 +702,13 @@ def test_in_a_browser(browser, page, tmp_path, width, scheme):
     )
     assert any(scrolled > 0 for scrolled, _ in heads) or width > 390
     assert all(abs(left) < 1 for _, left in heads)
+    # no text runs out of its cell, and on a wide screen no table is cut but those below half a drawing
+    assert view.evaluate(CUT_CELLS) == []
+    cut = view.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(part => !part.closest('.half') && "
+        "part.scrollWidth > part.clientWidth).map(part => part.getAttribute('aria-label'))"
+    )
+    assert cut == [] or width == 390
     metrics = view.locator("figure")
     assert metrics.count() == 3 + 2 * len(FIGURES)  # three are of all methods
     for i in range(metrics.count()):

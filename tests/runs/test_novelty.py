@@ -63,11 +63,11 @@ def test_it_is_calibrated_again_without_training(run):
 
 
 def test_too_few_rows_change_nothing_on_disk(run):
-    before = run.info()
+    before = run.info
     recipe = make_recipe(run.recipe.model_dump(), ["novelty={strangeness: energy, level: 0.0001}"])
     with pytest.raises(ValueError, match=r"can never flag anything: it needs at least 9999 calibration rows"):
         calibrate_again(run, recipe)
-    assert run.info() == before
+    assert run.info == before
 
 
 @pytest.mark.errors

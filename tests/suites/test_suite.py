@@ -166,7 +166,7 @@ def test_methods_of_other_scores_share_them(finished):
             name = f"scores/{part}.safetensors"
             assert os.path.samefile(source.path / name, run.path / name)
         assert not (run.path / "checkpoints").exists()
-        assert (run.path / run.info()["scores_from"]).resolve() == source.path.resolve()
+        assert (run.path / run.info["scores_from"]).resolve() == source.path.resolve()
         assert run.recipe.optimizer == source.recipe.optimizer
         assert Results.load(run.path / "results.json") != Results.load(source.path / "results.json")
 
@@ -246,7 +246,7 @@ def test_another_choice_of_the_source_makes_its_methods_again(finished, tmp_path
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(one))
     run_suite(load_suite(tmp_path / "a.yaml"), tmp_path)
     assert Run.open(path).recipe.optimizer.lr == 0.1
-    assert Run.open(path).info()["scores_from"] == "../../../ce/lr=0.1/seed-0"
+    assert Run.open(path).info["scores_from"] == "../../../ce/lr=0.1/seed-0"
 
 
 @pytest.mark.errors
@@ -307,9 +307,9 @@ def test_a_started_run_is_resumed(tmp_path):
         train(make_recipe(recipe), stopped.folder, progress=stop)
     run = Run.open(tmp_path / "stopped")
     assert run.state == "started"
-    started = run.info()["created"], (run.path / "recipe.yaml").stat().st_ino
+    started = run.info["created"], (run.path / "recipe.yaml").stat().st_ino
     assert do_task(stopped).failure is None
-    assert (run.info()["created"], (run.path / "recipe.yaml").stat().st_ino) == started
+    assert (run.info["created"], (run.path / "recipe.yaml").stat().st_ino) == started
     torch.testing.assert_close(run.load_scores("test"), Run.open(tmp_path / "whole").load_scores("test"))
 
 

@@ -115,7 +115,7 @@ def test_a_strangers_run_never_runs_its_code(attack, package, tmp_path, monkeypa
         assert not mark.exists(), words
     said = capsys.readouterr().err
     assert said.count("opening a model never runs code that is named in it") == 3, said
-    info = run.info()
+    info = run.info
     for state in ("started", "trained"):
         changed = {key: value for key, value in info.items() if key != "training"} | {"state": state}
         write_sealed(run.path / "run.json", changed)

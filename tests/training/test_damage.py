@@ -16,6 +16,7 @@ from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, calibrate_run, evaluate_run
 from shortlist.training.fit import resume, train
+from tests.run_factory import seal
 from tests.training.small import RECIPE
 from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
 
@@ -28,6 +29,16 @@ def finished(tmp_path_factory) -> Run:
 @pytest.fixture
 def copied(finished, tmp_path) -> Run:
     return Run(shutil.copytree(finished.path, tmp_path / "copy"))
+
+
+@pytest.mark.errors
+def test_a_recipe_of_a_larger_network_than_the_weights_takes_no_memory(copied):
+    recipe = yaml.safe_load((copied.path / "recipe.yaml").read_text())
+    recipe["model"]["hidden"] = [10**6, 10**6]
+    (copied.path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    seal(copied)
+    with pytest.raises(ValueError, match="too large for its weights"):
+        load_network(copied)
 
 
 @pytest.mark.slow
@@ -127,7 +138,7 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
             lambda run: run.state,
             "its checksum is of other content",
         ),
-        ("run.json", "\xff", lambda run: run.info(), "run.json is no text"),
+        ("run.json", "\xff", lambda run: run.info, "run.json is no text"),
         (
             "model/score_map.json",
             "{}",
@@ -241,7 +252,7 @@ def findings(run: Run) -> dict[str, str]:
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_the_doctor_says_restores_every_number(file, command, gone, copied):
     """The commands are those of the shell, on a run whose file is gone or has one bit flipped."""
-    whole = {name: (copied.path / name).read_bytes() for name in copied.info()["files"]}
+    whole = {name: (copied.path / name).read_bytes() for name in copied.info["files"]}
     assert findings(copied) == {}
     path = copied.path / file
     content = bytearray(path.read_bytes())

@@ -89,7 +89,7 @@ def test_validation_every_n_epochs_and_after_the_last(every_third):
     assert all(not line["val_macro_top5"] for i, line in enumerate(lines) if i not in validated)
     best = max(validated, key=lambda i: float(lines[i]["val_top1"]))
     assert epoch_of(every_third, "best") == best and epoch_of(every_third, "last") == 7
-    kept = kept_epoch_of(every_third.info())
+    kept = kept_epoch_of(every_third.info)
     assert kept == KeptEpoch(best + 1, 8, "top1", float(lines[best]["val_top1"]))
     share = f"{100 * float(lines[best]['val_top1']):.1f} %"
     assert kept.words() == (
@@ -119,7 +119,7 @@ def test_only_validated_epochs_are_chosen(metric, tmp_path):
     assert epoch_of(run, "best") == (4 if metric == "last" else by_loss)
     loss = float(lines[by_loss]["train_loss"])
     want = (5, None) if metric == "last" else (by_loss + 1, loss)
-    kept = kept_epoch_of(run.info())
+    kept = kept_epoch_of(run.info)
     assert (kept.epoch, kept.value) == want and kept.epochs == 5
     reason = "the last one" if metric == "last" else f"the lowest training loss, {loss:.4g}"
     assert kept.words().endswith(f"{reason}.")
@@ -134,7 +134,7 @@ def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, 
     values = [float(line["val_top1"]) for line in lines if line["val_top1"]]
     assert len(values) == len(lines) // every and len(lines) < 12
     assert values.index(max(values)) == len(values) - 3  # two without a better one
-    kept = kept_epoch_of(run.info())
+    kept = kept_epoch_of(run.info)
     assert kept.second_stage and kept.epochs == 2 and " of the second stage was kept" in kept.words()
     assert kept.epoch == epoch_of(run, "best", "second_stage") + 1
     assert kept.value == run.epochs()[len(lines) + kept.epoch - 1]["val_top1"]

@@ -55,7 +55,8 @@ def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
 
 
 def test_verbs_say_the_promise(shared, tmp_path):
-    words = Model.load(shared.path).promises["conformal"].words()
+    promise = Model.load(shared.path).promises["conformal"]
+    words = promise.words()
     assert f"conformal: {words}" in invoke("evaluate", shared.path)
     before = (shared.path / "model" / "model.json").read_bytes()
     on_validation = invoke("evaluate", shared.path, "--split", "val")
@@ -71,7 +72,7 @@ def test_verbs_say_the_promise(shared, tmp_path):
         "--predictor",
         "conformal",
     )
-    assert said.endswith(f"conformal: {words}")
+    assert said.endswith(f"conformal: {promise.in_short()} (-v says more)")
     assert "conformal: A list made like this" in invoke("compare", shared.path)
     again = shutil.copytree(shared.path, tmp_path / "again")
     assert "80 times in 100, over all rows together. It was calibrated on 200" in invoke("calibrate", again)
@@ -111,13 +112,11 @@ def test_a_calibration_anew_forgets_what_was_measured_before(separate, tmp_path)
 
 def test_what_else_the_rows_did_is_read_from_the_recipe(tmp_path):
     from shortlist.recipes.score_rules import also_used_for
-    from shortlist.scores import PriorRecord, ScoreMap
 
-    known = ScoreMap(3, contains=PriorRecord.training(torch.tensor([3, 2, 1])))
     plain = {"loss": {"name": "cross_entropy"}, "epochs": 5}
 
     def said(*changes):
-        return also_used_for(make_recipe(plain, list(changes)), known)
+        return also_used_for(make_recipe(plain, list(changes)), "set")
 
     assert said() == "chose the epoch"
     assert said("selection.metric=last") == said("selection.metric=loss") == said("epochs=1") == ""

@@ -47,7 +47,7 @@ def test_a_run_leaves_everything_behind(finished):
     assert results.rows == 300 and set(results.sets) == set(RECIPE["predictors"])
     assert Run.open(finished.path).recipe == small()
     # the package's version may leave out what build it is
-    assert finished.info()["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert finished.info["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert {p.name for p in (finished.path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert not list(finished.path.rglob(".*[0-9a-f]-*"))  # no temporary file is left
 

@@ -1,5 +1,6 @@
 """Make the loss of a recipe, with what it declares that it needs."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -9,14 +10,17 @@ from torch import Tensor, nn
 
 from shortlist import losses
 from shortlist.class_table import ClassTable
-from shortlist.losses import LOSSES, LabelEstimates, distribution_by_class
+from shortlist.losses import LOSSES, LabelEstimates, ScoreMeaning, distribution_by_class
+from shortlist.scores import declared_meaning
 
 __all__ = [
     "NOT_FROM_A_RECIPE",
     "TRAINABLE_LOSSES",
+    "check_loss_options",
     "make_loss",
     "needed_head",
     "needs_of",
+    "score_meaning",
     "takes_class_weights",
 ]
 
@@ -52,6 +56,21 @@ def needed_head(name: str) -> str | None:
     return "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
 
 
+def check_loss_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse values of a loss's options that are out of their range."""
+    if name in LOSSES:
+        kind: Any = LOSSES[name]
+        parameters = inspect.signature(kind).parameters.values()
+        defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+        kind.check_options(defaults | _with_distribution(options, None))
+
+
+def score_meaning(name: str, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    """Return what the loss of this name declares about the scores of a head, with these options."""
+    kind = nn.CrossEntropyLoss if name == "cross_entropy" else LOSSES[name]
+    return declared_meaning(kind, options, head)
+
+
 def make_loss(
     name: str,
     options: Mapping[str, Any],
@@ -66,13 +85,7 @@ def make_loss(
 
     Without a class table, a loss with a distribution over k for each class gets the default one.
     """
-    given: dict[str, Any] = dict(options)
-    if isinstance(by_class := given.get("distribution"), Mapping):
-        given |= {"per": "class", "distribution": by_class["default"]}
-        if class_table is None:
-            given["per"] = "batch"
-        else:
-            given["distribution"] = distribution_by_class(class_table, **by_class)
+    given = _with_distribution(options, class_table)
     if "sample_ids" in needs_of(name):
         targets = torch.zeros(1, dtype=torch.int64) if train_targets is None else train_targets
         generator = torch.Generator().manual_seed(seed)
@@ -80,3 +93,13 @@ def make_loss(
     if name not in LOSSES:
         return TRAINABLE_LOSSES[name](**given, weight=weight)
     return losses.create(name, class_counts=class_counts, weight=weight, **given)
+
+
+def _with_distribution(options: Mapping[str, Any], class_table: ClassTable | None) -> dict[str, Any]:
+    """Turn distributions over k by names of classes into one for each class, or into the default one."""
+    by_name = options.get("distribution")
+    if not isinstance(by_name, Mapping):
+        return dict(options)
+    if class_table is None:
+        return {**options, "per": "batch", "distribution": by_name["default"]}
+    return {**options, "per": "class", "distribution": distribution_by_class(class_table, **by_name)}

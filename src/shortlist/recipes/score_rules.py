@@ -1,16 +1,16 @@
 """Check which combinations of loss, adjustment, sets and data are valid, and refuse the others by name."""
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
+from shortlist.losses import ScoreMeaning
 from shortlist.predictors import PREDICTORS
-from shortlist.priors import class_balanced_weights
-from shortlist.recipes.loss_use import make_loss, needed_head
+from shortlist.recipes.loss_use import check_loss_options, needed_head, score_meaning
 from shortlist.recipes.sections import PredictorSection
-from shortlist.scores import HEADS, PriorRecord, ScoreMap, maps_of_loss, meaning_of_loss
+from shortlist.scores import HEADS, ScoreMap, maps_of_loss
 
 if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
@@ -25,8 +25,6 @@ __all__ = [
     "trains_balanced",
     "validation_is_test",
 ]
-
-_COUNTS = torch.tensor([4, 2, 1])  # of some classes: what a loss declares does not depend on how many
 
 
 def validation_is_test(recipe: "Recipe") -> bool:
@@ -50,43 +48,42 @@ def declared_maps(recipe: "Recipe", loss: nn.Module, class_counts: Tensor) -> di
     return maps_of_loss(loss, class_counts, balanced_rows=trains_balanced(recipe), free_scores=free)
 
 
-def is_fitted(recipe: "Recipe", declared: ScoreMap) -> bool:
-    """Return whether temperature and prior exponent of the scores are not known and must be fitted."""
+def _declares_posteriors(recipe: "Recipe", head: str | None = None) -> bool:
+    """Return whether the loss declares which priors the scores contain, and nothing changes them after it."""
+    posterior = _meaning(recipe, head).without_priors is not None and not scales_weights(recipe)
+    return posterior and recipe.adjust.weight_normalization is None
+
+
+def is_fitted(recipe: "Recipe", head: str | None = None) -> bool:
+    """Return whether temperature and prior exponent of a head's scores are not known and must be fitted."""
     if recipe.adjust.tau == "cross_fit":
         return True
     by_hand = recipe.adjust.temperature not in (None, "fit")
-    known = declared.contains is not None and recipe.adjust.weight_normalization is None
-    return not known and not by_hand and not validation_is_test(recipe)
+    return not _declares_posteriors(recipe, head) and not by_hand and not validation_is_test(recipe)
 
 
 def fits_class_shifts(recipe: "Recipe") -> bool:
     """Return whether a shift for each class is fitted too, if temperature and prior exponent are."""
     if recipe.adjust.class_shifts is not None:
         return recipe.adjust.class_shifts
-    head = "set" if needed_head(recipe.loss.name) == "two_head" else None
-    return meaning_of_loss(_loss(recipe), head).free_levels
+    return _meaning(recipe, "set").free_levels
 
 
-def also_used_for(recipe: "Recipe", declared: ScoreMap) -> str:
-    """Say what the rows that calibrate the predictors served for before, as in "chose the epoch".
-
-    Args:
-        recipe: The recipe.
-        declared: Map that the loss declares for the head to predict from.
-    """
+def also_used_for(recipe: "Recipe", head: str) -> str:
+    """Say what the rows that calibrate predictors of this head served for before, as in "chose the epoch"."""
     if recipe.calibration.rows == "separate":
         return ""
     adjust, several = recipe.adjust, recipe.epochs > 1 or recipe.steps is not None
     chosen = recipe.selection.metric not in ("loss", "last") and several
     numbers = (adjust.temperature, adjust.tau, adjust.weight_normalization)
-    fitted = is_fitted(recipe, declared) or "fit" in numbers
+    fitted = is_fitted(recipe, head) or "fit" in numbers
     uses = {
         "chose the epoch": chosen,
         "chose the head": adjust.predict_from == "choose",
         "fitted the score map": fitted and adjust.tau != "cross_fit",
     }
-    said = [words for words, used in uses.items() if used]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    named = [words for words, used in uses.items() if used]
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
 def check_score_rules(recipe: "Recipe") -> None:
@@ -96,35 +93,43 @@ def check_score_rules(recipe: "Recipe") -> None:
 
 
 def _faults(recipe: "Recipe") -> Iterator[str]:
+    check_loss_options(recipe.loss.name, _loss_options(recipe))
     yield from _head_faults(recipe)
     yield from _twice_faults(recipe)
     if validation_is_test(recipe):
         yield from _test_row_faults(recipe)
-    declared = _declared(recipe)
-    known = declared.contains is not None and recipe.adjust.weight_normalization is None
-    fitted = is_fitted(recipe, declared)
+    known, fitted = _declares_posteriors(recipe), is_fitted(recipe)
     yield from _tau_faults(recipe, known)
     if recipe.adjust.class_shifts and not fitted:
         yield _shift_fault(recipe, known)
     if not known and not fitted:
         yield from _unknown_prior_faults(recipe)
-    yield from _predictor_faults(recipe, declared, known=known, fitted=fitted)
+    yield from _predictor_faults(recipe, known=known, fitted=fitted)
 
 
-def _loss(recipe: "Recipe", *, reweighted: bool = False) -> nn.Module:
-    """Return the loss for classes of some counts, with the class weights that it starts or ends with."""
-    options = recipe.loss.model_dump(exclude={"name", "class_balanced"})
+def _loss_options(recipe: "Recipe") -> dict[str, Any]:
+    return recipe.loss.model_dump(exclude={"name", "class_balanced"})
+
+
+def _meaning(recipe: "Recipe", head: str | None = None) -> ScoreMeaning:
+    """Return what the loss declares about the scores of a head, by default of the head to predict from."""
+    if head is None:
+        head = "proposal" if recipe.adjust.predict_from == "proposal" else "set"
+    return score_meaning(recipe.loss.name, _loss_options(recipe), head)
+
+
+def _contained_power(recipe: "Recipe", *, reweighted: bool = False) -> float | None:
+    """Return the power of the training priors in the scores; ``None`` if they contain other priors.
+
+    ``reweighted``: with the class weights that the training ends with, not those that it starts with.
+    """
+    meaning = _meaning(recipe)
     beta = getattr(recipe.loss, "class_balanced", None)
     if reweighted and recipe.reweighting is not None:
         beta = recipe.reweighting.beta
-    weight = None if beta is None else class_balanced_weights(_COUNTS, beta=beta)
-    return make_loss(recipe.loss.name, options, class_counts=_COUNTS, weight=weight)
-
-
-def _declared(recipe: "Recipe", *, reweighted: bool = False) -> ScoreMap:
-    """Return the map that the loss declares for the head to predict from, for classes of some counts."""
-    maps = declared_maps(recipe, _loss(recipe, reweighted=reweighted), _COUNTS)
-    return maps.get(recipe.adjust.predict_from, maps["set"])
+    if meaning.without_priors is None or (beta and meaning.with_weights):  # beta 0 weighs all classes alike
+        return None
+    return (0.0 if trains_balanced(recipe) else 1.0) - meaning.without_priors
 
 
 def _twice_faults(recipe: "Recipe") -> Iterator[str]:
@@ -135,9 +140,7 @@ def _twice_faults(recipe: "Recipe") -> Iterator[str]:
     weighted = getattr(recipe.loss, "class_balanced", None) is not None or (
         recipe.reweighting is not None and recipe.second_stage is None
     )
-    on_plain_rows = maps_of_loss(_loss(recipe), _COUNTS, balanced_rows=False)["set"].contains
-    leaves_out = on_plain_rows is not None and not on_plain_rows.same_as(PriorRecord.training(_COUNTS))
-    if weighted or leaves_out:
+    if weighted or _meaning(recipe, "set").without_priors:
         what = "class weights" if weighted else f"the loss {recipe.loss.name}"
         yield (
             f"{where} and {what} must not come together: class-balanced batches leave the class priors out "
@@ -206,9 +209,8 @@ def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
         )
     if not isinstance(tau, float) or not tau or not known:
         return
-    wanted = PriorRecord.training(_COUNTS).to_power(1 - tau)
-    phases = [_declared(recipe, reweighted=later).contains for later in (False, True)]
-    if all(contains is not None and contains.same_as(wanted) for contains in phases):
+    powers = [_contained_power(recipe, reweighted=later) for later in (False, True)]
+    if all(power is not None and math.isclose(power, 1 - tau, abs_tol=1e-9) for power in powers):
         yield (
             f"adjust.tau must not be {tau:g}: the scores of {_trained(recipe)} leave out {tau:g} times the "
             f"log class priors already. Leave adjust.tau out, or write 0 to put the priors back"
@@ -247,12 +249,10 @@ def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
             yield f"predictors.{key}.macro must be false: {why}, and this recipe does not fit them; {remedy}"
 
 
-def _predictor_faults(recipe: "Recipe", declared: ScoreMap, *, known: bool, fitted: bool) -> Iterator[str]:
+def _predictor_faults(recipe: "Recipe", *, known: bool, fitted: bool) -> Iterator[str]:
     heads = HEADS if recipe.adjust.predict_from == "choose" else (recipe.adjust.predict_from,)
-    two = needed_head(recipe.loss.name) == "two_head"
-    sigmoid = all(meaning_of_loss(_loss(recipe), head if two else None).sigmoid for head in heads)
-    training = PriorRecord.training(_COUNTS)
-    as_training = (known and declared.contains is not None and declared.contains.same_as(training)) or fitted
+    sigmoid = all(_meaning(recipe, head).sigmoid for head in heads)
+    as_training = (known and _contained_power(recipe) == 1.0) or fitted
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0
     for key, section in recipe.named_predictors.items():

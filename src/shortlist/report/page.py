@@ -34,6 +34,7 @@ from shortlist.report.render import page_style, render
 from shortlist.report.rows import measure_method
 from shortlist.report.sections.accuracy import measure_accuracy
 from shortlist.report.sections.beside_published import measure_beside_published
+from shortlist.report.sections.classes import measure_classes
 from shortlist.report.sections.confused import measure_confused
 from shortlist.report.sections.frequency import measure_frequency
 from shortlist.report.sections.organs import measure_organs
@@ -69,6 +70,7 @@ METHOD_SECTIONS: Mapping[str, Callable[[MethodView], Any]] = {
     "frequency": measure_frequency,
     "organs": measure_organs,
     "reliability": measure_reliability,
+    "classes": measure_classes,
     "confused": measure_confused,
     "short_lists": measure_short_lists,
 }

@@ -17,7 +17,7 @@ class Cell:
     Args:
         text: Text of the cell.
         interval: Interval in small print below the text.
-        style: A class of the page's style: ``best``, ``long`` or ``nowrap``.
+        style: A class of the page's style: ``best`` or ``long``.
     """
 
     text: str

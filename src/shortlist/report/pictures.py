@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from shortlist._messages import one_line
 from shortlist.datasets import Split, Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
 from shortlist.index.about import About, about_of_data
@@ -66,6 +67,7 @@ class Picture:
         side: Length of its sides on the page, in pixels.
         is_small: Whether it has so few pixels that each should be visible.
         about: Organ or view, author, license and date, as far as they are known, in a line.
+        file: Name of the file, if the picture is of one.
     """
 
     source: str
@@ -73,6 +75,7 @@ class Picture:
     side: int
     is_small: bool
     about: str = ""
+    file: str = ""
 
 
 class Pictures:
@@ -123,7 +126,9 @@ class Pictures:
             self.refused += 1
             return None
         self.left -= len(made[0])
-        return Picture(made[0], alt, side, made[1], _credit(self.about(part, row)))
+        split = getattr(self.data, part)
+        file = one_line(Path(split.paths[row]).name) if isinstance(split, ImageFiles) else ""
+        return Picture(made[0], alt, side, made[1], _credit(self.about(part, row)), file)
 
 
 def open_pictures(

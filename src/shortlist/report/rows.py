@@ -87,7 +87,7 @@ class MethodRows:
 def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
     """Go once through the test scores of all runs of a method that were not looked at before."""
     read = read or RowReader()
-    passes = [read.last_time(run.path) for run in method.runs]
+    passes = [read.last_time(each.run) for each in method.runs]
     run, table, first = method.runs[0].run, method.runs[0].class_table, passes[0]
     scores, every = run.score_blocks("test")
     rows = (every != -100).nonzero().flatten()  # those that count

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._files import is_temporary
-from shortlist._manifest import is_same_file
+from shortlist._manifest import fault_of
 from shortlist.model.files import read_manifest
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["Finding", "damaged_files", "examine", "leftovers"]
+__all__ = ["Finding", "damaged_files", "examine", "with_leftovers"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def examine(folder: str | Path) -> list[Finding]:
     """
     folder = Path(folder)
     if (folder / "run.json").is_file():
-        return _examine_run(Run(folder)) + leftovers(folder)
+        return with_leftovers(folder, _examine_run(Run(folder)))
     if (folder / "model.json").is_file():
-        return _examine_model(folder) + leftovers(folder)
+        return with_leftovers(folder, _examine_model(folder))
     what = "it has no run.json and no model.json" if folder.is_dir() else "there is no such folder"
     raise ValueError(f"{folder} must be a run folder or a saved model: {what}")
 
@@ -57,7 +57,7 @@ def damaged_files(run: Run) -> list[str]:
 
 def _lost(run: Run) -> dict[str, str]:
     """Return what is wrong with files of a finished run, by name."""
-    lost = _differing(run.path, run.info()["files"])
+    lost = _differing(run.path, run.info["files"])
     if "model/model.json" in lost:  # nobody knows what the model was made of
         return lost
     inside = _differing(run.model_path, read_manifest(run.model_path))
@@ -65,19 +65,13 @@ def _lost(run: Run) -> dict[str, str]:
 
 
 def _differing(folder: Path, files: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
-    for name, record in files.items():
-        path = folder / name
-        if not path.is_file():
-            found[name] = "is missing"
-        elif not is_same_file(path, record):
-            found[name] = "is damaged or was changed"
-    return found
+    faults = {name: fault_of(folder, name, record) for name, record in files.items()}
+    return {name: fault for name, fault in faults.items() if fault is not None}
 
 
 def _examine_run(run: Run) -> list[Finding]:
     try:
-        info = run.info()
+        info = run.info
     except (RunError, OSError) as error:
         return [Finding("run.json", str(error), "put it back from a copy, or train the run again")]
     if info["state"] == "calibrating":
@@ -109,7 +103,7 @@ def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
     is_calibrated = [other in calibration or other.startswith(folders) for other in lost]
     if all(is_calibrated):
         return f"shortlist calibrate {run.path}"
-    if "scores_from" in run.info():
+    if "scores_from" in run.info:
         return "remove the folder, and run its suite again"
     if any(other == "recipe.yaml" or other.endswith(".ckpt") for other in lost):
         return copy
@@ -125,13 +119,22 @@ def _examine_model(folder: Path) -> list[Finding]:
     return [Finding(name, what, copy) for name, what in sorted(_differing(folder, files).items())]
 
 
-def leftovers(folder: Path) -> list[Finding]:
-    """Return what killed processes left behind; whoever works in the folder next takes it away."""
-    found = []
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            if is_temporary(name):
-                path = str((Path(place) / name).relative_to(folder))
-                found.append(Finding(path, "is being written, or a killed process left it", "remove it"))
+def with_leftovers(folder: Path, findings: list[Finding]) -> list[Finding]:
+    """Add what else does not belong into a folder: links, and what killed processes left behind.
+
+    Whoever works in the folder next takes away what a killed process left.
+    """
+    findings, named = list(findings), {finding.file for finding in findings}
+    for place, folders, files in os.walk(folder):
+        for name in sorted(folders + files):
+            path = Path(place) / name
+            if path.is_symlink() and path != folder / "index":  # an index may be on another disk
+                what = "is a link, which is not followed"
+            elif name in folders and is_temporary(name):
+                what = "is being written, or a killed process left it"
+            else:
+                continue
+            if (file := str(path.relative_to(folder))) not in named:
+                findings.append(Finding(file, what, "remove it"))
         folders[:] = [name for name in folders if not is_temporary(name)]
-    return found
+    return findings

@@ -80,7 +80,7 @@ def read_finished(path: str | Path) -> FinishedRun:
         raise RunError(
             f"{path}: results.json is not of the predictors that are there: evaluate the run again"
         )
-    return FinishedRun(run, recipe, run.info(), table, results, run.epochs())
+    return FinishedRun(run, recipe, run.info, table, results, run.epochs())
 
 
 def why(path: str | Path, error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from shortlist._files import is_temporary, lock_folder, remove_folder, sweep, sweep_below
+from shortlist._files import check_regular, is_temporary, lock_folder, remove_folder, sweep, sweep_below
 from shortlist._manifest import RUN_FORMAT, check_file, read_run_manifest, record_files, write_sealed
 
 __all__ = ["RunError", "RunFolder", "versions"]
@@ -34,6 +34,8 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._info: dict[str, Any] = {}
+        self._info_file: tuple[int, ...] | None = None  # the file that it was read from or written to
 
     def discard_if_untrained(self) -> None:
         """Remove the folder if no epoch of the run is in it, and no other process works in it."""
@@ -41,12 +43,26 @@ class RunFolder:
             if not any((self.path / "checkpoints").glob("*.ckpt")):
                 remove_folder(self.path)
 
-    def info(self) -> dict[str, Any]:
-        """Read ``run.json``."""
-        try:
-            return read_run_manifest(self.path)
-        except ValueError as error:
-            raise RunError(str(error)) from error
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The content of ``run.json``, which is read again only if another writer has replaced the file."""
+        if self._info_file is None or self._info_file != _identity(self.path / "run.json"):
+            self.refresh()
+            identity = _identity(self.path / "run.json")
+            try:
+                self._info = read_run_manifest(self.path)
+            except ValueError as error:
+                raise RunError(str(error)) from error
+            self._info_file = identity
+        return self._info
+
+    def refresh(self) -> None:
+        """Forget what was read, so that it is read again: other files are there now."""
+        self._info_file = None
+
+    def _write_info(self, info: dict[str, Any]) -> None:
+        write_sealed(self.path / "run.json", info)
+        self._info, self._info_file = info, _identity(self.path / "run.json")
 
     def set_state(self, state: str, *, rewriting: Collection[str] = (), **more: Any) -> None:
         """Write the state of the run: started, trained, finished, or calibrating if that is done again.
@@ -60,13 +76,13 @@ class RunFolder:
             more: What else to note.
         """
         known = (self.path / "run.json").is_file()
-        info: dict[str, Any] = self.info() if known else {"format": RUN_FORMAT, "created": _now()}
+        info: dict[str, Any] = {**self.info} if known else {"format": RUN_FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
         files = {name: record for name, record in info.get("files", {}).items() if name not in rewriting}
         if state in ("trained", "finished"):
             files |= record_files(self.path, [name for name in self.own_files() if name not in files])
         info["files"] = {} if state == "started" else files
-        write_sealed(self.path / "run.json", info)
+        self._write_info(info)
 
     def own_files(self) -> list[str]:
         """Return the names of the files of the run that are there, but for those of its model."""
@@ -80,12 +96,12 @@ class RunFolder:
         Raises:
             RunError: If it is missing, damaged, changed, or not of this run.
         """
-        info = self.info()
-        files = info["files"]
+        info, files = self.info, self.info["files"]
         try:
             if info["state"] != "finished" and name not in files:  # in the making
                 if not (self.path / name).is_file():
                     raise ValueError(f"{self.path / name} is missing")
+                check_regular(self.path / name, links=False)
                 return self.path / name
             return check_file(self.path, name, files)
         except ValueError as error:
@@ -93,28 +109,26 @@ class RunFolder:
 
     def record(self, name: str) -> None:
         """Put a file that was written anew into the manifest, if there is one yet."""
-        info = self.info()
-        if info["state"] == "finished" or name in info["files"]:
-            self._write_records(info, record_files(self.path, [name]))
+        if self.state == "finished" or name in self.info["files"]:
+            self._write_records(record_files(self.path, [name]))
 
     def announce(self, name: str, new: Mapping[str, Any]) -> None:
         """Let the manifest know a file as it is and as it will be, until :meth:`record` is called."""
-        info = self.info()
-        if name in info["files"]:
-            self._write_records(info, {name: info["files"][name] | {"next": new}})
+        files = self.info["files"]
+        if name in files:
+            self._write_records({name: files[name] | {"next": new}})
 
-    def _write_records(self, info: dict[str, Any], records: Mapping[str, Any]) -> None:
-        write_sealed(self.path / "run.json", info | {"files": info["files"] | records})
+    def _write_records(self, records: Mapping[str, Any]) -> None:
+        self._write_info({**self.info, "files": {**self.info["files"], **records}})
 
     def is_written(self, name: str) -> bool:
         """Return whether a file that is there was written to its end: then the manifest has it."""
-        info = self.info()
-        return name in info["files"] or info["state"] != "finished"
+        return name in self.info["files"] or self.state != "finished"
 
     @property
     def state(self) -> str:
         """State of the run: started, trained, finished or calibrating."""
-        return self.info()["state"]
+        return self.info["state"]
 
     def check_calibrated(self) -> None:
         """Refuse a run whose calibration was interrupted, since its predictors may not belong together."""
@@ -133,6 +147,15 @@ class RunFolder:
             sweep(self.path.parent)
             sweep_below(self.path)
             yield
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is replaced; ``None`` if there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def versions() -> dict[str, str]:

@@ -14,14 +14,44 @@ from shortlist._messages import one_line
 from shortlist.datasets.lists import safe_cell
 from shortlist.predictors import Candidate
 
-__all__ = ["Batch", "Counts", "Form", "check_suffix", "print_lists", "write_lists"]
+__all__ = [
+    "COLUMNS",
+    "NODE_COLUMNS",
+    "NOVEL",
+    "Batch",
+    "Counts",
+    "Form",
+    "Item",
+    "check_suffix",
+    "print_lists",
+    "write_lists",
+]
 
 Form = Literal["text", "csv", "jsonl"]
 
-Batch = tuple[Sequence[str], Sequence[Sequence[Candidate] | str], int]
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
-_NAMED = 10  # items that could not be read and are named; the others are counted
+NOVEL = ("novel",)  # of models with a detector of strangers
 NODE_COLUMNS = ("node", "level", "mass", "node_size")  # of the node of a taxonomy that holds the class
+_NAMED = 10  # items that could not be read and are named; the others are counted
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item with its list.
+
+    Args:
+        name: Path of the image, or file and row.
+        candidates: Candidates, the best first; or in words why there are none.
+        novel: Whether the item is flagged as a stranger; ``None`` if that is not known.
+    """
+
+    name: str
+    candidates: Sequence[Candidate] | str
+    novel: bool | None = None
+
+
+Batch = tuple[Sequence[Item], int]
+"""Items, and the number of all items of all batches."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +60,7 @@ class Counts:
 
     items: int
     unreadable: int
+    novel: int
     average_size: float
     first_unreadable: tuple[str, ...] = ()
 
@@ -38,7 +69,7 @@ def write_lists(
     out: Path,
     batches: Iterable[Batch],
     *,
-    with_nodes: bool = False,
+    columns: Sequence[str] = COLUMNS,
     promise: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Counts:
@@ -46,16 +77,16 @@ def write_lists(
 
     Args:
         out: File to write (``.csv``, ``.jsonl`` or ``.parquet``).
-        batches: Names of items, the list of each (or the reason why it could not be read), and the number of
-            all items. An item that could not be read keeps a line in the file.
-        with_nodes: Whether the answers are made of nodes of a taxonomy, which are then written too.
+        batches: Items. One that could not be read keeps a line in the file.
+        columns: What is written: ``COLUMNS``, with ``NOVEL`` of strangers and ``NODE_COLUMNS`` of answers
+            that are made of nodes of a taxonomy.
         promise: What the lists promise, to be written into each line of a ``.jsonl`` file.
         progress: Function that is called with the number of items done and in all.
 
     Raises:
         ValueError: If there are items, but none that could be read.
     """
-    with replacing(out) as temporary, _open_writer(temporary, with_nodes, promise) as writer:
+    with replacing(out) as temporary, _open_writer(temporary, columns, promise) as writer:
         return _add_all(writer, batches, progress)
 
 
@@ -64,89 +95,96 @@ def print_lists(
     batches: Iterable[Batch],
     form: Form = "text",
     *,
-    with_nodes: bool = False,
+    columns: Sequence[str] = COLUMNS,
     promise: Mapping[str, Any] | None = None,
 ) -> Counts:
     """Write the short lists of items to an open stream as they come; see :func:`write_lists`."""
     if form == "jsonl":
-        return _add_all(_JsonLinesWriter(stream, with_nodes, promise), batches, None)
-    return _add_all((_TextWriter if form == "text" else _CsvWriter)(stream, with_nodes), batches, None)
+        return _add_all(_JsonLinesWriter(stream, columns, promise), batches, None)
+    return _add_all((_TextWriter if form == "text" else _CsvWriter)(stream, columns), batches, None)
 
 
 def _add_all(
     writer: "ListWriter", batches: Iterable[Batch], progress: Callable[[int, int], None] | None
 ) -> Counts:
-    items = readable = members = 0
+    count = readable = members = novel = 0
     unreadable: list[str] = []
-    for names, lists, total in batches:
-        items += len(names)
-        for name, found in zip(names, lists, strict=True):
-            if isinstance(found, str):
-                writer.add_unreadable(name, found)
+    for items, total in batches:
+        count += len(items)
+        for item in items:
+            writer.add(item)
+            reason = item.candidates
+            if isinstance(reason, str):
                 if len(unreadable) < _NAMED:
-                    unreadable.append(found if found.startswith(name) else f"{name}: {found}")
-            else:
-                writer.add(name, found)
-                readable += 1
-                members += sum(candidate.in_set for candidate in found)
+                    unreadable.append(reason if reason.startswith(item.name) else f"{item.name}: {reason}")
+                continue
+            readable, novel = readable + 1, novel + bool(item.novel)
+            members += sum(candidate.in_set for candidate in reason)
         if progress is not None:
-            progress(items, total)
-    if items and not readable:
+            progress(count, total)
+    if count and not readable:
         what = "scores that are numbers or images that can be read"
-        raise ValueError(f"inputs must hold {what}, got none among {items}; the first: {unreadable[0]}")
+        raise ValueError(f"inputs must hold {what}, got none among {count}; the first: {unreadable[0]}")
     size = members / readable if readable else 0.0
-    return Counts(items, items - readable, size, tuple(unreadable))
+    return Counts(count, count - readable, novel, size, tuple(unreadable))
 
 
 class ListWriter(ABC):
     """A writer of items with their candidates."""
 
     @abstractmethod
-    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
-        """Add one item with its candidates, the best first."""
+    def add(self, item: Item) -> None:
+        """Add one item with its candidates, or as one that could not be read."""
 
-    @abstractmethod
-    def add_unreadable(self, item: str, reason: str) -> None:
-        """Add one item that has no candidates, since it could not be read."""
+
+def _rows(item: Item) -> list[dict[str, Any]]:
+    """Return a row by column for each candidate; of an item that could not be read, its name alone."""
+    if isinstance(item.candidates, str):
+        return [{"item": item.name}]
+    rows = []
+    for rank, c in enumerate(item.candidates, start=1):
+        values = (item.name, rank, c.index, c.id, c.name, c.probability, c.in_set, item.novel)
+        row: dict[str, Any] = dict(zip(COLUMNS + NOVEL, values, strict=True))
+        if c.node is not None:
+            of_node = (c.node.name, c.node.level, c.node.mass, c.node.size)
+            row |= dict(zip(NODE_COLUMNS, of_node, strict=True))
+        rows.append(row)
+    return rows
 
 
 class _CsvWriter(ListWriter):
-    def __init__(self, file: TextIO, with_nodes: bool) -> None:
-        self._lines, self._with_nodes = csv.writer(file, lineterminator="\n"), with_nodes
-        self._lines.writerow(COLUMNS + NODE_COLUMNS * with_nodes)
+    def __init__(self, file: TextIO, columns: Sequence[str]) -> None:
+        self._lines, self._columns = csv.writer(file, lineterminator="\n"), columns
+        self._lines.writerow(columns)
 
-    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
-        for rank, c in enumerate(candidates, start=1):
-            texts = [safe_cell(text) for text in (item, c.id, c.name)]
-            line = [texts[0], rank, c.index, *texts[1:], _number(c.probability), int(c.in_set)]
-            if self._with_nodes:
-                node = c.node
-                line += (
-                    [""] * len(NODE_COLUMNS)
-                    if node is None
-                    else [safe_cell(node.name), safe_cell(node.level), _number(node.mass), node.size]
-                )
-            self._lines.writerow(line)
-
-    def add_unreadable(self, item: str, reason: str) -> None:
-        empty = len(COLUMNS + NODE_COLUMNS * self._with_nodes) - 1
-        self._lines.writerow([safe_cell(item), *[""] * empty])
+    def add(self, item: Item) -> None:
+        for row in _rows(item):
+            self._lines.writerow([_cell(row.get(column)) for column in self._columns])
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def _cell(value: Any) -> Any:
+    """Write a value as CSV has it: numbers short, yes and no as 1 and 0, text that is no formula."""
+    if isinstance(value, str):
+        return safe_cell(value)
+    if isinstance(value, bool):
+        return int(value)
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
 
 
 class _TextWriter(ListWriter):
     """Lists for people: the name of the item, then a line for each class."""
 
-    def __init__(self, file: TextIO, with_nodes: bool) -> None:
-        self._file, self._with_nodes = file, with_nodes
+    def __init__(self, file: TextIO, columns: Sequence[str]) -> None:
+        self._file, self._with_nodes = file, "node" in columns
 
-    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
-        size = sum(candidate.in_set for candidate in candidates)
-        self._file.write(f"{one_line(item)}: {size} {'class' if size == 1 else 'classes'}\n")
-        for c in candidates:
+    def add(self, item: Item) -> None:
+        if isinstance(item.candidates, str):
+            self._file.write(f"{one_line(item.name)}: no list, it could not be read\n")
+            return
+        size = sum(candidate.in_set for candidate in item.candidates)
+        stranger = "; stranger: it looks like none of the known classes" if item.novel else ""
+        self._file.write(f"{one_line(item.name)}: {size} {'class' if size == 1 else 'classes'}{stranger}\n")
+        for c in item.candidates:
             chance = "      ?" if c.probability is None else f"{100 * c.probability:5.1f} %"
             words = [f"  {chance}  {one_line(c.name)}"]
             if c.node is not None and self._with_nodes and c.node.name != c.name:
@@ -155,58 +193,49 @@ class _TextWriter(ListWriter):
                 words.append("(not in the set)")
             self._file.write("  ".join(words) + "\n")
 
-    def add_unreadable(self, item: str, reason: str) -> None:
-        self._file.write(f"{one_line(item)}: no list, it could not be read\n")
-
 
 class _JsonLinesWriter(ListWriter):
-    def __init__(self, file: TextIO, with_nodes: bool, promise: Mapping[str, Any] | None) -> None:
-        self._file, self._with_nodes, self._promise = file, with_nodes, promise
+    def __init__(self, file: TextIO, columns: Sequence[str], promise: Mapping[str, Any] | None) -> None:
+        self._file, self._columns, self._promise = file, columns, promise
 
-    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
+    def add(self, item: Item) -> None:
+        content: dict[str, Any] = {"item": item.name}
+        if isinstance(item.candidates, str):
+            content["error"] = item.candidates
+        else:
+            content |= self._listed(item.candidates)
+            content |= {"novel": item.novel} if "novel" in self._columns else {}
+            content |= {} if self._promise is None else {"promise": self._promise}
+        self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+    def _listed(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
         listed = [
             {"class": c.index, "id": c.id, "name": c.name, "probability": c.probability, "in_set": c.in_set}
             for c in candidates
         ]
-        content: dict[str, Any] = {"item": item, "candidates": listed}
-        if self._with_nodes:
-            nodes = dict.fromkeys(c.node for c in candidates if c.node is not None)
-            content["nodes"] = [
-                {"name": node.name, "level": node.level, "mass": node.mass, "size": node.size}
-                for node in nodes
-            ]
-        if self._promise is not None:
-            content["promise"] = self._promise
-        self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
-
-    def add_unreadable(self, item: str, reason: str) -> None:
-        self._file.write(json.dumps({"item": item, "error": reason}, ensure_ascii=False) + "\n")
+        if "node" not in self._columns:
+            return {"candidates": listed}
+        nodes = dict.fromkeys(c.node for c in candidates if c.node is not None)
+        plain = [{"name": n.name, "level": n.level, "mass": n.mass, "size": n.size} for n in nodes]
+        return {"candidates": listed, "nodes": plain}
 
 
 class _ParquetWriter(ListWriter):
-    def __init__(self, path: Path, with_nodes: bool) -> None:
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        kinds = (pa.string(), pa.int32(), pa.int32(), pa.string(), pa.string(), pa.float32(), pa.bool_())
-        kinds += (pa.string(), pa.string(), pa.float32(), pa.int32()) * with_nodes
-        self._schema = pa.schema(list(zip(COLUMNS + NODE_COLUMNS * with_nodes, kinds, strict=True)))
+        kinds: dict[str, Any] = dict.fromkeys(("rank", "class", "node_size"), pa.int32())
+        kinds |= dict.fromkeys(("probability", "mass"), pa.float32())
+        kinds |= dict.fromkeys(("in_set", "novel"), pa.bool_())
+        self._schema = pa.schema([(column, kinds.get(column, pa.string())) for column in columns])
         self._file = pq.ParquetWriter(path, self._schema)
         self._rows: list[dict[str, Any]] = []
 
-    def add(self, item: str, candidates: Sequence[Candidate]) -> None:
-        for rank, c in enumerate(candidates, start=1):
-            values = (item, rank, c.index, c.id, c.name, c.probability, c.in_set)
-            row: dict[str, Any] = dict(zip(COLUMNS, values, strict=True))
-            if c.node is not None:
-                of_node = (c.node.name, c.node.level, c.node.mass, c.node.size)
-                row |= dict(zip(NODE_COLUMNS, of_node, strict=True))
-            self._rows.append(row)
+    def add(self, item: Item) -> None:
+        self._rows += _rows(item)
         if len(self._rows) >= 2**16:
             self._flush()
-
-    def add_unreadable(self, item: str, reason: str) -> None:
-        self._rows.append({"item": item})  # the other columns are null
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -226,11 +255,13 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def _open_writer(path: Path, with_nodes: bool, promise: Mapping[str, Any] | None) -> Iterator[ListWriter]:
+def _open_writer(
+    path: Path, columns: Sequence[str], promise: Mapping[str, Any] | None
+) -> Iterator[ListWriter]:
     """Return a writer for the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        writer = _ParquetWriter(path, with_nodes)
+        writer = _ParquetWriter(path, columns)
         try:
             yield writer
         finally:
@@ -238,4 +269,4 @@ def _open_writer(path: Path, with_nodes: bool, promise: Mapping[str, Any] | None
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
             is_csv = suffix == ".csv"
-            yield _CsvWriter(file, with_nodes) if is_csv else _JsonLinesWriter(file, with_nodes, promise)
+            yield _CsvWriter(file, columns) if is_csv else _JsonLinesWriter(file, columns, promise)

@@ -10,7 +10,8 @@ from shortlist._files import check_regular
 from shortlist._messages import one_line
 from shortlist.datasets import Splits
 from shortlist.datasets.preparation import preprocessing_of
-from shortlist.model.files import read_network, write_description
+from shortlist.model.files import write_description
+from shortlist.models.bounds import build_within
 from shortlist.recipes.build import build_model, network_spec, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import scales_weights
@@ -38,25 +39,30 @@ def load_network(run: Run, *, network: nn.Module | None = None, allow_code: bool
         allow_code: Whether code that the recipe names may be run: only where the user asked for it.
     """
     if network is not None:
-        read_network(run.model_path, network)
-        return network.eval()
-    recipe, shape = run.recipe, run.info().get("input_shape")
+        return run.saved.fill(network).eval()
+    recipe, shape = run.recipe, run.info.get("input_shape")
     if shape is None:
         raise RunError(f"{run.path} has no network that could be built: none was trained in it")
-    sample = torch.zeros(shape)
-    model = build_model(recipe, len(run.class_table), sample, pretrained=False, allow_code=allow_code)
-    if recipe.second_stage is not None:
-        prepare_second_stage(model, recipe)
-    if (run.model_path / "network.safetensors").is_file():
-        read_network(run.model_path, model)
+    sample, classes = torch.empty(shape, device="meta"), len(run.class_table)
+
+    def build() -> nn.Module:
+        model = build_model(recipe, classes, sample, pretrained=False, allow_code=allow_code)
+        if recipe.second_stage is not None:
+            prepare_second_stage(model, recipe)
+        return model
+
+    if (weights := run.model_path / "network.safetensors").is_file():
+        model = build() if allow_code else build_within(weights, build)
+        run.saved.fill(model)
     else:
+        model = build()
         model.load_state_dict(best_state(run, last_stage(recipe)))
     return model.eval()
 
 
 def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
     """Return what ``model.json`` says of a run's network: how it is made, and what it does with images."""
-    info, prepared = run.info(), preprocessing_of(data.val)
+    info, prepared = run.info, preprocessing_of(data.val)
     shape, scaled = info["input_shape"], scales_weights(recipe)
     return {
         "network": network_spec(recipe, len(data.class_table), shape, scaled_head=scaled).to_dict(),

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,8 @@ from shortlist._files import replacing, replacing_folder, write_text
 from shortlist._json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import (
-    read_class_table,
-    read_description,
-    read_predictors,
-    read_score_map,
-    write_promises,
-)
+from shortlist.model.files import write_promises
+from shortlist.model.saved import SavedModel
 from shortlist.predictors import Promise, SetPredictor
 from shortlist.recipes.content import recipe_hash, training_hash
 from shortlist.recipes.default_sets import complete_recipe, without_default_predictors
@@ -67,7 +62,9 @@ class Run(RunFolder):
                 Run(folder).set_state("started", versions=versions(), training=training_hash(recipe))
         except FileExistsError:  # another process was faster
             raise there from None
-        return Run(path)
+        run = Run(path)
+        run.recipe = recipe
+        return run
 
     @staticmethod
     def open(path: str | Path) -> "Run":
@@ -78,17 +75,23 @@ class Run(RunFolder):
             raise RunError(f"{path} is not a run folder: {what}")
         if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
-        run.info()
+        run.info  # noqa: B018  (refuses what is no run)
         return run
+
+    def refresh(self) -> None:
+        """Forget what was read, so that it is read again: other files are there now."""
+        super().refresh()
+        for name in ("saved", "recipe"):
+            self.__dict__.pop(name, None)
 
     def check_recipe(self) -> None:
         """Refuse to continue a training whose recipe was changed since it began."""
-        if self.info().get("training") not in (None, training_hash(self.recipe)):
+        if self.info.get("training") not in (None, training_hash(self.recipe)):
             raise RunError(
                 f"{self.path / 'recipe.yaml'} was changed since the training began: put it back or train anew"
             )
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
         return load_recipe(self.checked("recipe.yaml"))
@@ -105,6 +108,7 @@ class Run(RunFolder):
         found = complete_recipe(with_absolute_places(recipe), num_classes)
         if found != self.recipe:
             save_recipe(found, self.path / "recipe.yaml")
+            self.recipe = found
         return found
 
     def check_data(self, class_table: ClassTable) -> None:
@@ -120,10 +124,17 @@ class Run(RunFolder):
                 f"{path}. Name the place of its own data with --data"
             )
 
+    @cached_property
+    def saved(self) -> SavedModel:
+        """The files of the model, whose manifest must be the one that was written here."""
+        if self.state == "finished":
+            self.checked("model/model.json")
+        return SavedModel(self.model_path)
+
     @property
     def class_table(self) -> ClassTable:
         """The classes."""
-        return read_class_table(self._checked_model())
+        return self.saved.class_table
 
     @property
     def model_path(self) -> Path:
@@ -133,22 +144,16 @@ class Run(RunFolder):
     @property
     def head(self) -> str:
         """The head of the network to predict from."""
-        return read_description(self._checked_model())["head"]
+        return self.saved.description["head"]
 
     @property
     def score_map(self) -> ScoreMap:
         """Map from the network's scores to those from which sets are made."""
-        return read_score_map(self._checked_model())
+        return self.saved.score_map
 
     def predictors(self) -> dict[str, SetPredictor]:
-        """Return the calibrated predictors of the recipe, in the order of their names."""
-        return read_predictors(self._checked_model(), sorted(self.recipe.named_predictors))
-
-    def _checked_model(self) -> Path:
-        """Return the folder of the model, whose manifest must be the one that was written here."""
-        if self.state == "finished":
-            self.checked("model/model.json")
-        return self.model_path
+        """Return the calibrated predictors, in the order of their names."""
+        return dict(sorted(self.saved.predictors.items()))
 
     def results(self, part: str = "test") -> Results:
         """Read the results on the test rows, or on the validation rows (``val``)."""
@@ -167,8 +172,9 @@ class Run(RunFolder):
         one until then, so that a process that is killed between leaves a run that is whole.
         """
         name = "model/model.json"
-        write_promises(self._checked_model(), promises, partial(self.announce, name))
+        write_promises(self.saved.folder, promises, partial(self.announce, name))
         self.record(name)
+        self.refresh()
 
     def has_results(self, part: str = "test") -> bool:
         """Return whether the results of a part are saved."""
@@ -179,7 +185,7 @@ class Run(RunFolder):
         """Return the metrics of each epoch, of both stages one after the other."""
         found = []
         for name in ("epochs.csv", "epochs_second_stage.csv"):
-            if (self.path / name).is_file() or name in self.info()["files"]:
+            if (self.path / name).is_file() or name in self.info["files"]:
                 with self.checked(name).open(encoding="utf-8", newline="") as file:
                     lines = list(csv.DictReader(file))
                 found += [{key: float(value) for key, value in line.items() if value} for line in lines]

@@ -100,7 +100,7 @@ def _identified(
     note: str,
 ) -> ScoreMap:
     """Fit temperature and prior exponent of scores with unknown priors, unless numbers are given."""
-    if not is_fitted(recipe, start) or not len(target):
+    if not is_fitted(recipe) or not len(target):
         temperature = recipe.adjust.temperature
         return start if not isinstance(temperature, float) else start.with_temperature(temperature)
     if len(target) < _FEW_ROWS:

@@ -137,6 +137,7 @@ def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, te
     write_network(run.model_path, network)
     description, promises = description_of(run, recipe, data), _promises(results)
     write_calibration(run.model_path, *calibration, description=description, promises=promises)
+    run.refresh()
     if results is not None:
         run.save_results(results)
 
@@ -173,6 +174,7 @@ def calibrate_run(
     """
     calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
     write_calibration(run.model_path, *calibration)
+    run.refresh()
     return calibration.predictors
 
 
@@ -194,6 +196,7 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
         (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
         run.save_results(results)
         run.set_state("finished", scores=calibration.score_map.words())
+        run.refresh()
     return calibration.predictors
 
 
@@ -212,7 +215,7 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores(run.calibration_part, head)
     scores, class_table = score_map(scores), run.class_table
-    also = also_used_for(recipe, run.load_declared()[head])
+    also = also_used_for(recipe, head)
     predictors = {}
     for key in recipe.named_predictors:
         predictor = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
@@ -273,7 +276,7 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     """Compute the metrics of a calibration on a split of the data, with what came of its promises there."""
     scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
     predictors = dict(sorted(calibration.predictors.items()))
-    if run.info().get("tuned") and recipe.calibration.rows == "shared":
+    if run.info.get("tuned") and recipe.calibration.rows == "shared":
         _note_choice(predictors)
     shown = run.shown(calibration.score_map)
     options = recipe.evaluation.model_dump()

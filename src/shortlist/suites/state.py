@@ -144,7 +144,7 @@ class SuiteState:
             return False
         try:
             run = Run.open(path)
-            recipe, info = run.recipe, run.info()
+            recipe, info = run.recipe, run.info
             planned = self.recipe(cell, point, int(name.rpartition("-")[2]))
             planned = with_absolute_places(planned, seen_from=self.seen_from)  # as a run has it
             if _is_other(path, cell, info.get("scores_from"), recipe, planned):

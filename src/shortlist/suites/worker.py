@@ -129,7 +129,7 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         if task.source is not None:
             taken = os.path.relpath(task.source, folder)
             _link(Run.open(task.source), run.path)
-            run.set_state("started", input_shape=Run(task.source).info().get("input_shape"))
+            run.set_state("started", input_shape=Run(task.source).info.get("input_shape"))
         else:
             taken = "posterior"
             _save_posterior(run, recipe)

@@ -29,7 +29,7 @@ def find_lost(run: Run) -> list[str]:
                 f"{run.path / name} is missing or damaged, and nothing else in the run holds it: put it back "
                 "from a copy, or train the run again"
             )
-    if lost and "scores_from" in run.info():
+    if lost and "scores_from" in run.info:
         raise RunError(f"{run.path} was made of other scores: remove it, and run its suite again")
     if lost:
         warnings.warn(f"{run.path}: made again from the checkpoints: {', '.join(lost)}", stacklevel=2)
@@ -45,7 +45,7 @@ def prepare_remake(run: Run) -> None:
 
     Files that the run did not write stay where they are.
     """
-    rewriting = [name for name in run.info()["files"] if not _is_source(name) and not name.endswith(".csv")]
+    rewriting = [name for name in run.info["files"] if not _is_source(name) and not name.endswith(".csv")]
     for name in [*rewriting, "model/model.json", "model/network.safetensors"]:
         (run.path / name).unlink(missing_ok=True)
     run.set_state("trained", rewriting=rewriting)
@@ -60,5 +60,5 @@ def _restore_epochs(run: Run, folder: str, file: str) -> None:
     """Write the lines of the epochs, which travel in the last checkpoint, and check them by the manifest."""
     callbacks = read_checkpoint(run.checked(f"{folder}/last.ckpt"))["callbacks"]
     write_lines(run.path / file, callbacks[EpochMetrics.__name__]["lines"])
-    if record_files(run.path, [file])[file] != run.info()["files"][file]:
+    if record_files(run.path, [file])[file] != run.info["files"][file]:
         raise RunError(f"{run.path / file} could not be made again as it was")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import yaml
 
 from shortlist.recipes.content import differing_keys, flat_content
-from shortlist.report.parts import Cell, Table
+from shortlist.report.parts import Table
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
 from shortlist.runs.finished import FinishedRun
@@ -43,7 +43,7 @@ def _run_table(experiment: Experiment) -> Table:
             method.label,
             run.recipe.seed,
             run.info.get("state"),
-            Cell(str(run.info.get("created", "")).replace("T", " ")[:16], style="nowrap"),
+            str(run.info.get("created", "")).replace("T", " ")[:16],
             *(run.info.get("versions", {}).get(package, "-") for package in packages),
         ]
         for method, run in runs
