@@ -234,7 +234,7 @@ def test_an_observation_is_named_by_its_photos_in_any_order():
     assert observation_of((IMAGES[0], IMAGES[1])) == observation_of((IMAGES[1], IMAGES[0]))
 
 
-def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
+def test_votes_are_the_last_answers_of_each_person(tmp_path):
     shown = (Shown("ash", 0.6, True), Shown("oak", 0.4, True))
     said = [
         event(0, consent=True, about={"organ": "leaf", "license": "CC0", "note": "x"}, shown=shown),
@@ -244,6 +244,7 @@ def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
         event(4, person="p3", verb="do_not_know"),
         event(5, person="p4", verb="not_this_kind"),
         event(6, person=""),
+        event(8, person="p5", verb="none_of_these"),
         event(7, images=(IMAGES[1],), status="novel", shown=shown, consent=True),
     ]
     with FeedbackStore(tmp_path / "store") as store:
@@ -253,6 +254,7 @@ def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
     found = collect_votes(events)
     assert [(one.user, one.label, one.author) for one in found.votes] == [
         *(("p1", "oak", "p1"), ("p2", "oak", "p1"), ("p4", "!not_this_kind", "p1")),
+        ("p5", "!none_of_these", "p1"),
     ]
     assert {one.item for one in found.votes} == {IMAGES[0]}
     assert dict(found.left_out) == {
@@ -263,7 +265,7 @@ def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
     }
     assert [(one.image, one.organ, one.license) for one in found.photos] == [(IMAGES[0], "leaf", "CC0")]
     more = collect_votes(events, with_novel=True, with_machine=True)
-    assert len(more.votes) == 4 + 2 and len(more.photos) == 2
+    assert len(more.votes) == 5 + 2 and len(more.photos) == 2
     assert [(one.item, one.label) for one in more.votes if one.user == MACHINE] == [
         *((IMAGES[0], "ash"), (IMAGES[1], "ash")),
     ]
@@ -271,6 +273,23 @@ def test_votes_are_the_last_answers_that_name_a_class(tmp_path):
     lines = (tmp_path / "photos.csv").read_text().splitlines()
     place = tmp_path / "store" / "images" / IMAGES[0][:2] / IMAGES[0]
     assert lines[0] == '"path","item","image","organ","author","license","date"' and str(place) in lines[1]
+
+
+def test_none_of_these_of_four_people_counts_against_one_careless_label():
+    """From the answers to the label: four looked and saw none of the list, one took its first class."""
+    shown = (Shown("oak", 0.9, True), Shown("ash", 0.1, True))
+    said = [event(i, person=f"p{i}", observation="easy") for i in range(5)]
+    said += [event(10, person="p0", observation="hard", shown=shown)]
+    said += [event(10 + i, person=f"p{i}", verb="none_of_these", observation="hard") for i in range(1, 5)]
+    votes = collect_votes(said).votes
+    columns = [[getattr(vote, name) for vote in votes] for name in ("item", "user", "label", "author")]
+    found = aggregate_votes(*columns, theta=0.5)
+    assert found.items.tolist() == ["easy", "hard"] and found.valid.tolist() == [True, False]
+    assert found.votes.tolist() == [5, 5]
+    (waiting,) = review_queue(found, votes, said)
+    assert (waiting.item, waiting.label, waiting.votes, waiting.undecided) == ("hard", "oak", 1, 4)
+    # two newcomers' weight for the oak and its list, of which 0.1 is an ash, and four for something else
+    assert dict(waiting.candidates) == pytest.approx({"?": 4 / 6, "oak": 1.9 / 6, "ash": 0.1 / 6})
 
 
 def test_votes_are_written_in_the_forms_of_other_tools(tmp_path):

@@ -56,8 +56,8 @@ def export(
 ) -> None:
     """Write people's answers as votes. Of several answers of a person to one observation, the last counts.
 
-    "The photo is bad" and "not this kind" are votes for !bad_image and !not_this_kind. "None of these" and "I
-    do not know" are no votes.
+    "None of these", "the photo is bad" and "not this kind" are votes for !none_of_these, !bad_image and
+    !not_this_kind. "I do not know" is no vote.
     """
     from shortlist.feedback.export import write_photos, write_votes
     from shortlist.feedback.store import read_events
@@ -83,7 +83,7 @@ def review(
     store: Store,
     limit: Annotated[int, typer.Option(help="How many to list.", min=1)] = 20,
     theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
-    min_agreement: Annotated[float, typer.Option(help="Share that a valid label must exceed.")] = 0.0,
+    min_agreement: Annotated[float, typer.Option(help="Share that a valid label must exceed.")] = 0.5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all of them (.csv).")] = None,
     as_json: AsJson = False,
 ) -> None:

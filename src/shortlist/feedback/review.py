@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
-from shortlist.curation.votes import ConsensusLabels
+from shortlist.curation.votes import AGAINST, ConsensusLabels
 from shortlist.feedback.event import Event
 from shortlist.feedback.votes import Vote
 
@@ -20,7 +20,7 @@ class ToReview:
         item: The observation.
         information: What an answer would tell, in nats: the entropy of what is believed so far.
         candidates: Labels with their share of belief, the largest first.
-        votes: Number of votes.
+        votes: Number of votes for a label.
         undecided: Number of people who said "none of these" or "I do not know".
         label: Label that leads so far.
     """
@@ -51,9 +51,10 @@ def review_queue(
     newcomer = min(weight_of.values(), default=1.0) or 1.0
     valid = {str(item) for item in found.items[found.valid].tolist()}
     belief: dict[str, defaultdict[str, float]] = {}
-    number, unsure = Counter(vote.item for vote in votes), Counter()
+    number = Counter(vote.item for vote in votes if vote.label != AGAINST)
+    unsure: Counter[str] = Counter()
     for vote in votes:
-        if vote.item not in valid:
+        if vote.item not in valid and vote.label != AGAINST:  # which the events below have
             belief.setdefault(vote.item, defaultdict(float))[vote.label] += weight_of.get(vote.user, 0.0)
     lists: dict[str, Event] = {}
     for event in events:

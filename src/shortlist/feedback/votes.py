@@ -1,11 +1,11 @@
-"""Votes from events: of each person and observation the last answer counts, if it names a class."""
+"""Votes from events: of each person and observation the last answer counts, unless it is "I do not know"."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shortlist.curation.votes import MACHINE
-from shortlist.feedback.event import LABELED, REJECTED, Event
+from shortlist.feedback.event import Event
 
 __all__ = ["Photo", "Vote", "Votes", "collect_votes"]
 
@@ -17,7 +17,7 @@ class Vote:
     Args:
         item: The observation.
         user: The person.
-        label: Id of a class, or ``!bad_image`` or ``!not_this_kind``.
+        label: Id of a class, or ``!none_of_these``, ``!bad_image`` or ``!not_this_kind``.
         author: The person who gave copies of the photos; empty if nobody did.
         time: When it was said.
     """
@@ -84,12 +84,12 @@ def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_mac
             last[item, event.person] = event
     novel = set() if with_novel else {item for item, event in lists.items() if event.status == "novel"}
     for (item, person), event in last.items():
-        label = event.label if event.verb in LABELED else f"!{event.verb}" if event.verb in REJECTED else ""
-        if not label:
+        if event.verb == "do_not_know":
             found.left_out[f"no vote: {event.verb}"] += 1
         elif item in novel:
             found.left_out["like nothing known"] += 1
         else:
+            label = event.label or f"!{event.verb}"
             found.votes.append(Vote(item, person, label, givers.get(item, ""), event.time))
     if with_machine:
         voted = {vote.item for vote in found.votes}
