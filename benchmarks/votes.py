@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shortlist.datasets.lists import write_columns
+from shortlist._tables import write_columns
 
 
 def write_votes(path: Path, number: int, *, items: int, users: int, labels: int) -> None:

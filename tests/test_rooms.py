@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
     *("_beta", "_checks", "_files", "_json", "_manifest", "_messages", "_named_code", "_names", "_precision"),
-    *("_text", "_yaml"),
+    *("_tables", "_text", "_yaml"),
     *("class_table", "palette", "priors", "preprocessing", "taxonomy"),
 )
 # each room may import those before it, never those after it

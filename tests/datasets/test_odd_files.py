@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shortlist._tables import plain_cell, read_columns, safe_cell, write_columns
 from shortlist.class_table import ClassTable
 from shortlist.curation.build import build_benchmark, plan_benchmark
 from shortlist.curation.check import check_images, difference_hash
@@ -27,7 +28,7 @@ from shortlist.datasets.folders import image_folder, images_below
 from shortlist.datasets.glyphs import glyphs, glyphs_full
 from shortlist.datasets.imagenet import imagenet
 from shortlist.datasets.images import ImageFiles, why_unreadable
-from shortlist.datasets.lists import image_list, plain_cell, read_columns, safe_cell, write_columns
+from shortlist.datasets.lists import image_list
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.plantnet import plantnet300k, plantnet_metadata
 from shortlist.datasets.splits import ChangedSplit

@@ -10,9 +10,9 @@ import torch
 from safetensors import safe_open
 
 from shortlist import ClassTable
+from shortlist._tables import write_columns
 from shortlist.datasets import embeddings
 from shortlist.datasets.embeddings import read_manifest
-from shortlist.datasets.lists import write_columns
 from shortlist.engine.embed import embed_images
 from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.inputs import find_shards

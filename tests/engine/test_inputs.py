@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from shortlist import ClassTable
-from shortlist.datasets.lists import write_columns
+from shortlist._tables import write_columns
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.shards import UNKNOWN
 from shortlist.index.sources import source_of_images

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from shortlist._tables import read_columns
 from shortlist.curation.votes import MACHINE, aggregate_votes, read_votes, save_consensus
-from shortlist.datasets.lists import read_columns
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.doctor import examine_store

@@ -88,9 +88,9 @@ def review(
     as_json: AsJson = False,
 ) -> None:
     """List observations that the votes could not decide. Where one more answer helps most comes first."""
+    from shortlist._tables import write_columns
     from shortlist.cli._console import print_json
     from shortlist.curation.votes import aggregate_votes
-    from shortlist.datasets.lists import write_columns
     from shortlist.feedback.review import review_queue
     from shortlist.feedback.store import read_events
     from shortlist.feedback.votes import collect_votes

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.curation.parts import is_benchmark, read_frozen
 from shortlist.datasets.folders import class_folders, images_below
-from shortlist.datasets.lists import read_columns
 from shortlist.metrics import Results, evaluate
 from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import measure_rows

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from shortlist._tables import tidy_column
 from shortlist._text import composed
-from shortlist.datasets.lists import tidy_column
 
 __all__ = ["AGAINST", "Ballot", "count_ballot", "count_species", "find_winners"]
 

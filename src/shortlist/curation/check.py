@@ -16,10 +16,11 @@ import numpy as np
 
 from shortlist._checks import check_number
 from shortlist._files import check_regular
+from shortlist._tables import read_columns
 from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import images_below, named_parts
 from shortlist.datasets.images import why_unreadable
-from shortlist.datasets.lists import read_columns, read_text_list
+from shortlist.datasets.lists import read_text_list
 from shortlist.preprocessing import reason_of, with_8_bits
 
 __all__ = ["CheckReport", "check_images", "difference_hash", "near_pairs"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.datasets.assembly import missing
 from shortlist.datasets.folders import class_folders, images_below
-from shortlist.datasets.lists import read_columns
 from shortlist.datasets.plantnet import genus_of
 
 __all__ = ["ABOUT", "LAYOUT", "LabeledImage", "read_labeled"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from shortlist._checks import check_choice, check_count, check_number
+from shortlist._tables import read_columns, write_columns
 from shortlist.curation._ballot import AGAINST, DIGITS, Ballot, count_ballot, count_species, find_winners
 from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
-from shortlist.datasets.lists import read_columns, write_columns
 
 __all__ = [
     "AGAINST",

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist._tables import read_columns
 from shortlist.datasets.embeddings import SUFFIXES, load_tensors
 from shortlist.datasets.folders import images_below
-from shortlist.datasets.lists import read_columns
 
 __all__ = ["ARRAYS", "are_arrays", "image_files", "saved_rows"]
 

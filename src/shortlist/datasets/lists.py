@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing
+from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
@@ -22,180 +21,15 @@ __all__ = [
     "image_list",
     "image_lists",
     "index_labels",
-    "plain_cell",
-    "read_columns",
     "read_text_list",
-    "safe_cell",
-    "tidy_column",
-    "write_columns",
-    "write_parts",
 ]
 
 MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices
-_FORMULA = "=+-@\t\r\n"  # with which a formula of a spreadsheet begins
-NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
 
 LAYOUT = (
     "Expected a text file with a path and a class on each line, or a .csv or .parquet file with the columns "
     "path, label and, if it holds several splits, split (train, val or test)."
 )
-
-
-def read_columns(
-    path: str | Path, wanted: Sequence[str], *, optional: Sequence[str] = (), gaps: bool = False
-) -> dict[str, Any]:
-    """Read columns of a ``.csv`` or ``.parquet`` file as Arrow arrays; ``optional`` ones may be missing.
-
-    Blank fields are missing; in a wanted column they are an error, unless it may have ``gaps``. A column of a
-    ``.csv`` file is text, or whole numbers if all its fields are such, written as usual: 007 stays 007. The
-    quote that :func:`safe_cell` put before its text is taken away.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It cannot be read as its suffix says, has a column twice, or lacks a wanted one or a
-            field of it.
-    """
-    import pyarrow
-    from pyarrow import csv, parquet
-
-    path, lines = Path(path), csv.ParseOptions(newlines_in_values=True)
-    if not path.is_file():
-        raise missing(path, f"Expected a .csv or .parquet file with the columns {', '.join(wanted)}.")
-    try:
-        if path.suffix.lower() == ".parquet":
-            names = parquet.read_schema(path).names
-        else:
-            with csv.open_csv(path, parse_options=lines) as reader:
-                names = reader.schema.names
-        if lacking := [name for name in wanted if name not in names]:
-            raise ValueError(
-                f"{path} has no column {lacking[0]!r}; its columns are {', '.join(map(str, names))}"
-            )
-        chosen = [*wanted, *(name for name in optional if name in names)]
-        if twice := [name for name in chosen if names.count(name) > 1]:
-            raise ValueError(f"{path} has the column {twice[0]!r} more than once: which one counts?")
-        if path.suffix.lower() == ".parquet":
-            table = parquet.read_table(path, columns=chosen)
-        else:
-            text = csv.ConvertOptions(
-                include_columns=chosen, column_types=dict.fromkeys(chosen, pyarrow.string())
-            )
-            table = csv.read_csv(path, parse_options=lines, convert_options=text)
-    except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as {path.suffix or 'CSV'}: {error}") from error
-    columns = {name: tidy_column(table[name].combine_chunks()) for name in chosen}
-    if path.suffix.lower() != ".parquet":  # which knows numbers from text, and has no formulas
-        cells = {name: _each_cell(column, plain_cell) for name, column in columns.items()}
-        columns = {name: _numbers_if_whole(column) for name, column in cells.items()}
-    for name in wanted:
-        if columns[name].null_count and not gaps:
-            raise ValueError(f"{path} has {columns[name].null_count} empty fields in column {name!r}")
-    return columns
-
-
-def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:
-    """Write columns of text and numbers as ``.csv``, with :func:`safe_cell`, or as ``.parquet``."""
-    write_parts(path, [columns])
-
-
-def write_parts(path: str | Path, parts: Iterable[Mapping[str, Any]]) -> None:
-    """Write columns that come in parts, one part in memory at a time; there must be at least one part."""
-    import pyarrow
-    from pyarrow import csv, parquet
-
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise ValueError(f"path must end in .csv or .parquet, got {path}")
-    with replacing(path) as temporary, ExitStack() as stack:
-        writer: Any = None
-        for part in parts:
-            kinds = {name: pyarrow.string() for name, column in part.items() if not len(column)}
-            arrays = {name: pyarrow.array(column, kinds.get(name)) for name, column in part.items()}
-            if suffix == ".csv":
-                arrays = {name: _each_cell(column, safe_cell) for name, column in arrays.items()}
-            table = pyarrow.table(arrays)
-            if writer is None:
-                open_writer = parquet.ParquetWriter if suffix == ".parquet" else csv.CSVWriter
-                writer = stack.enter_context(open_writer(temporary, table.schema))
-            writer.write_table(table)
-
-
-def safe_cell(text: str) -> str:
-    """Put a quote before text that a spreadsheet would run as a formula.
-
-    Text that looks as if it had such a quote gets another one: no two texts become the same, and
-    :func:`plain_cell` gives each back.
-
-    Example:
-        >>> safe_cell("=HYPERLINK(1)"), safe_cell("oak"), safe_cell("-2.5"), safe_cell("'=1")
-        ("'=HYPERLINK(1)", 'oak', '-2.5', "''=1")
-    """
-    if plain_cell(text) != text:
-        return f"'{text}"
-    if not text.startswith(tuple(_FORMULA)):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text  # a number
-
-
-def plain_cell(cell: str) -> str:
-    """Return the text that :func:`safe_cell` made a cell of."""
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in ("'", *_FORMULA) else cell
-
-
-def _each_cell(column: Any, change: Callable[[str], str]) -> Any:
-    """Apply a function to each text of an Arrow column that begins with a quote or as a formula does."""
-    import pyarrow
-    import pyarrow.compute
-
-    compute: Any = pyarrow.compute  # its functions are made when it is imported
-    if not pyarrow.types.is_string(column.type):
-        return column
-    first = compute.utf8_slice_codeunits(column, 0, 1)
-    if not compute.any(compute.is_in(first, value_set=pyarrow.array(["'", *_FORMULA]))).as_py():
-        return column  # nearly always
-    return pyarrow.array([None if text is None else change(text) for text in column.to_pylist()])
-
-
-def tidy_column(column: Any) -> Any:
-    """Clean an Arrow column: blank text and NaN become missing, floating whole numbers become integers.
-
-    Floating is what pandas makes of whole numbers with gaps.
-    """
-    import pyarrow
-    import pyarrow.compute
-
-    compute: Any = pyarrow.compute  # its functions are made when it is imported
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
-        return compute.if_else(compute.equal(compute.utf8_trim_whitespace(column), ""), None, column)
-    if pyarrow.types.is_floating(column.type):
-        column = compute.if_else(compute.is_nan(column), None, column)
-        try:
-            return column.cast(pyarrow.int64())
-        except pyarrow.ArrowInvalid:  # not all of them whole
-            return column
-    return column
-
-
-def _numbers_if_whole(column: Any) -> Any:
-    """Convert a column of text to integers if nothing is lost, as it would be with 007."""
-    import pyarrow
-    import pyarrow.compute
-
-    compute: Any = pyarrow.compute  # its functions are made when it is imported
-    encoded = column.dictionary_encode()
-    text = encoded.dictionary
-    text = compute.if_else(compute.is_in(text, value_set=pyarrow.array(NO_NUMBER)), None, text)
-    try:
-        numbers = text.cast(pyarrow.int64())
-    except pyarrow.ArrowInvalid:
-        return column
-    return numbers.take(encoded.indices) if numbers.cast(pyarrow.string()).equals(text) else column
 
 
 def read_text_list(path: str | Path) -> tuple[list[str], list[str]]:

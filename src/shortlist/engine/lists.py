@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shortlist.datasets.lists import read_columns
+from shortlist._tables import read_columns
 from shortlist.engine.files import is_address, open_file, reason_of_file
 
 __all__ = ["ListedImages", "folder_of", "is_list", "list_columns", "read_list"]
@@ -55,7 +55,7 @@ def read_list(path: str) -> ListedImages:
 
 
 def list_columns(path: str, wanted: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
-    """Read columns as :func:`~shortlist.datasets.lists.read_columns` does, also of a list at an address."""
+    """Read columns as :func:`~shortlist._tables.read_columns` does, also of a list at an address."""
     if not is_address(path):
         return read_columns(path, wanted, optional=optional)
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shortlist._checks import check_choice
 from shortlist._files import write_text
-from shortlist.datasets.lists import write_columns
+from shortlist._tables import write_columns
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.votes import Photo, Vote
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 
 from shortlist._files import replacing
 from shortlist._messages import one_line
-from shortlist.datasets.lists import safe_cell
+from shortlist._tables import safe_cell
 from shortlist.predictors import Candidate
 
 __all__ = [
