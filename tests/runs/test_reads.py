@@ -33,9 +33,19 @@ def counted(*arguments, **options):
     return validate(*arguments, **options)
 
 recipes.Recipe.model_validate = counted
+from shortlist.losses._contract import ClassLoss
+
+build = ClassLoss.__init__
+
+def built(*arguments):
+    parsed["loss"] += 1
+    build(*arguments)
+
+ClassLoss.__init__ = built
 from shortlist.cli import app
 app(sys.argv[2:], standalone_mode=False)
-Path(sys.argv[1]).write_text(json.dumps({"reads": reads, "parsed": parsed["recipe"]}))
+counts = {"reads": reads, "parsed": parsed["recipe"], "losses": parsed["loss"]}
+Path(sys.argv[1]).write_text(json.dumps(counts))
 """
 
 
@@ -57,6 +67,7 @@ def test_training_reads_each_file_few_times(trained):
     _, counts = trained
     assert counts["reads"].get("run.json", 0) <= 5
     assert counts["parsed"] <= 3  # from the file, with absolute paths, with default predictors
+    assert counts["losses"] == 1  # the one that trains: none is built to ask what its scores mean
 
 
 def test_a_report_reads_each_file_few_times(trained):
@@ -64,3 +75,4 @@ def test_a_report_reads_each_file_few_times(trained):
     counts = counts_of(folder, "report", folder / "run", "-o", folder / "report.html")
     assert sum(counts["reads"].values()) <= 40
     assert counts["parsed"] <= 1
+    assert counts["losses"] == 0

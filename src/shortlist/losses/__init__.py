@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from shortlist._checks import check_choice
-from shortlist.losses._contract import ScoreMeaning, class_loss, log_weights
+from shortlist.losses._contract import ScoreMeaning, class_loss, declared_meaning, log_weights
 from shortlist.losses._global_batch import in_one_process, num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores
 from shortlist.losses.assume_negative import AssumeNegativeLoss, assume_negative_loss
@@ -67,6 +67,7 @@ __all__ = [
     "call_loss",
     "convex_topk_hinge_loss",
     "create",
+    "declared_meaning",
     "distribution_by_class",
     "equalized_loss",
     "expected_positive_loss",

@@ -33,6 +33,7 @@ __all__ = [
     "check_reduction",
     "check_weighting",
     "class_loss",
+    "declared_meaning",
     "lead_over",
     "log_weights",
     "meaning_without_priors",
@@ -73,6 +74,18 @@ class ScoreMeaning:
     with_weights: bool = True
     sigmoid: bool = False
     free_levels: bool = False
+
+
+def declared_meaning(kind: type[nn.Module], options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    """Return what a class of losses declares about the scores of a head, with these options.
+
+    A class that declares nothing gets the safe default: its scores are fitted.
+    """
+    if issubclass(kind, nn.CrossEntropyLoss):
+        # label smoothing teaches probabilities that are mixed with equal ones: no posterior
+        return ScoreMeaning() if options["label_smoothing"] else ScoreMeaning(without_priors=0.0)
+    declare: Any = getattr(kind, "score_meaning", None)
+    return ScoreMeaning() if declare is None else declare(options, head)
 
 
 def log_weights(weight: Tensor) -> Tensor:

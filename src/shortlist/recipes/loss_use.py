@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from shortlist import losses
 from shortlist.class_table import ClassTable
-from shortlist.losses import LOSSES, LabelEstimates, ScoreMeaning, distribution_by_class
-from shortlist.scores import declared_meaning
+from shortlist.losses import LOSSES, LabelEstimates, ScoreMeaning, declared_meaning, distribution_by_class
 
 __all__ = [
     "NOT_FROM_A_RECIPE",

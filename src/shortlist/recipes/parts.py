@@ -16,8 +16,8 @@ from shortlist.predictors import CalibrationWarning, NoveltyDetector, SetPredict
 from shortlist.predictors.thresholds import Macro
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import validation_is_test
-from shortlist.scores import PriorRecord, ScoreMap, maps_of_loss
+from shortlist.recipes.score_rules import declared_maps, validation_is_test
+from shortlist.scores import PriorRecord, ScoreMap
 
 __all__ = ["Parts", "build_parts"]
 
@@ -47,7 +47,7 @@ class Parts:
         """Add the loss of a recipe to data and network."""
         loss = build_loss(recipe, data)
         head = "set" if recipe.adjust.predict_from == "choose" else recipe.adjust.predict_from
-        maps = maps_of_loss(loss, data.class_table.class_counts, balanced_rows=False)
+        maps = declared_maps(recipe, data.class_table.class_counts)
         return Parts(data, sample, network, loss, head, maps[head])
 
 

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from shortlist.losses import ScoreMeaning
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes.loss_use import check_loss_options, needed_head, score_meaning
 from shortlist.recipes.sections import PredictorSection
-from shortlist.scores import HEADS, ScoreMap, maps_of_loss
+from shortlist.scores import HEADS, ScoreMap, map_of_meaning
 
 if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
@@ -42,10 +44,21 @@ def scales_weights(recipe: "Recipe") -> bool:
     return recipe.second_stage is not None and recipe.second_stage.name == "weight_scaling"
 
 
-def declared_maps(recipe: "Recipe", loss: nn.Module, class_counts: Tensor) -> dict[str, ScoreMap]:
-    """Return the score map of each head, as the loss declares it for the classifier that is kept."""
-    free = not scales_weights(recipe)
-    return maps_of_loss(loss, class_counts, balanced_rows=trains_balanced(recipe), free_scores=free)
+def declared_maps(
+    recipe: "Recipe", class_counts: Tensor, weight: Tensor | None = None
+) -> dict[str, ScoreMap]:
+    """Return the score map of each head, as the loss declares it for the classifier that is kept.
+
+    ``weight`` are the class weights (c,) of the loss at the epoch that is kept.
+    """
+    shares = torch.full((len(class_counts),), 1 / len(class_counts)) if trains_balanced(recipe) else None
+    maps = {}
+    for head in HEADS if needed_head(recipe.loss.name) == "two_head" else HEADS[:1]:
+        meaning = _meaning(recipe, head)
+        if scales_weights(recipe):  # a scale for each class may not reach what the loss asks for
+            meaning = replace(meaning, without_priors=None)
+        maps[head] = map_of_meaning(meaning, class_counts, class_shares=shares, weight=weight)
+    return maps
 
 
 def _declares_posteriors(recipe: "Recipe", head: str | None = None) -> bool:

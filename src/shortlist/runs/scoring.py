@@ -18,7 +18,7 @@ from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_outputs
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
-from shortlist.recipes.build import build_loss, build_predictor
+from shortlist.recipes.build import build_predictor
 from shortlist.recipes.default_sets import complete_recipe
 from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
@@ -129,9 +129,8 @@ def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, te
         network: Its network of the best epoch.
         test: Whether to measure on the test rows; :func:`evaluate_run` can do it later.
     """
-    loss = _kept_loss(run, recipe, data)
-    maps = declared_maps(recipe, loss, data.class_table.class_counts)
-    run.save_declared(maps, getattr(loss, "weight", None))
+    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
+    run.save_declared(declared_maps(recipe, data.class_table.class_counts, weight), weight)
     calibration = _calibrate(run, recipe, network)
     results = _measure(run, recipe, "test", calibration) if test else None
     write_network(run.model_path, network)
@@ -146,15 +145,6 @@ def scored_parts(data: Splits) -> dict[str, Split]:
     """Return the parts of a data set whose scores a run keeps, by name."""
     apart = {} if data.calibration is None else {"calibration": data.calibration}
     return {"val": data.val, **apart, "test": data.test}
-
-
-def _kept_loss(run: Run, recipe: Recipe, data: Splits) -> nn.Module:
-    """Return the loss with the class weights that it had at the best epoch."""
-    loss = build_loss(recipe, data)
-    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
-    if weight is not None:
-        loss.weight = weight
-    return loss
 
 
 def calibrate_run(

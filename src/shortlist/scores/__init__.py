@@ -9,7 +9,7 @@ from shortlist.scores.likelihood import (
     fit_temperature_and_tau,
     priors_nearly_equal,
 )
-from shortlist.scores.meaning import HEADS, declared_meaning, map_of_loss, maps_of_loss, meaning_of_loss
+from shortlist.scores.meaning import HEADS, map_of_loss, map_of_meaning
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.rows_priors import priors_of_rows
 from shortlist.scores.score_map import ScoreMap, UnknownPriorError
@@ -30,7 +30,6 @@ __all__ = [
     "TemperaturePriorFit",
     "TemperatureTauFit",
     "UnknownPriorError",
-    "declared_meaning",
     "fit_class_shifts",
     "fit_normalization",
     "fit_tau",
@@ -38,8 +37,7 @@ __all__ = [
     "fit_temperature_and_prior",
     "fit_temperature_and_tau",
     "map_of_loss",
-    "maps_of_loss",
-    "meaning_of_loss",
+    "map_of_meaning",
     "normalization_map",
     "normalize_classifier",
     "normalize_weights",
