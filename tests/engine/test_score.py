@@ -199,6 +199,12 @@ def test_the_commands(world, tmp_path):
     assert torch.equal(new.predictors["average3"].threshold, AverageK(3).calibrate(scores).threshold)
     code, out, err = run("evaluate", tmp_path / "new", "--scores", tmp_path / "out")
     assert code == 0 and "average2" in out, err
+    assert "These rows calibrated the predictors" in out and "Measured" not in out and "held-out" not in out
+    code, out, err = run("evaluate", tmp_path / "new", "--scores", tmp_path / "out", "--json")
+    assert all((one["promise"] or {}).get("measured") is None for one in json.loads(out)["sets"].values())
+    run(*given[:4], "train", "-o", tmp_path / "others", "--workers", 1, "--keep", 20)
+    code, out, err = run("evaluate", tmp_path / "new", "--scores", tmp_path / "others")
+    assert code == 0 and "Measured on" in out and "These rows calibrated" not in out, out + err
     for words, said in [
         (("calibrate", folder / "model", "-o", tmp_path / "x"), "--out is for --scores"),
         (again[:-2], "--scores needs --out"),

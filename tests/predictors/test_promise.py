@@ -271,14 +271,14 @@ def test_below_the_promise_is_said_only_where_chance_does_not_explain_it():
     assert "below" not in measured(1200, 1341).words()
     near = measured(1167, 1341)  # 87.0: far outside of the interval of the test rows alone
     assert not near.is_below and "less than promised, but chance can explain it: " in near.words()
-    assert "Measured on 1,341 held-out rows: 87.0 times in 100" in near.words()
+    assert "Measured on 1,341 rows: 87.0 times in 100" in near.words()
     assert "with 2.6 classes on average" in near.words()
     far = measured(1073, 1341)  # 80.0
     assert far.is_below and "That is below the promise: chance alone does not explain it." in far.words()
     of_classes = Promise("each class", level=0.9, asked=0.9, rows=84, class_rows=(20, 30), has_law=True)
     words = of_classes.with_measured(far.measured).words()
     assert "For some class it is below the promise" in words
-    assert "Measured on 30 held-out rows: 90 times in 100 (80 to 99)" in measured(27, 30).words()
+    assert "Measured on 30 rows: 90 times in 100 (80 to 99)" in measured(27, 30).words()
     assert Promise.from_dict(json.loads(json.dumps(far.to_dict()))) == far
 
 

@@ -47,7 +47,7 @@ def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
     assert conformal.measured.coverage == results.sets["conformal"].coverage.micro.value
     assert conformal.rows_also == "chose the epoch and fitted the score map"
     words = conformal.words()
-    assert "80 times in 100" in words and "Measured on 300 held-out rows" in words
+    assert "80 times in 100" in words and "Measured on 300 rows" in words
     assert (
         "These rows also chose the epoch and fitted the score map, so that the promise is not exact." in words
     )

@@ -131,7 +131,7 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
 def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:
     """Print the metrics of scored rows under the predictors of a model."""
     from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
-    from shortlist.engine.parts import model_key
+    from shortlist.engine.parts import model_key, read_scores, rows_key
     from shortlist.engine.reading import evaluate_scores
     from shortlist.model import Model
 
@@ -139,9 +139,15 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     model = Model.load(folder, network=network)
     with warnings_as_lines():
         results = evaluate_scores(scores, model.predictors, model.classes, model=model_key(model))
+    calibrated_here = model.about.get("calibration_rows") == rows_key(read_scores(scores))
+    results = results.without_measured() if calibrated_here else results
     if as_json:
         print(results.to_json())
         return
     Console().print(metrics_table(results, f"Rows of {scores}"))
+    if calibrated_here:
+        Console().print(
+            "These rows calibrated the predictors: they cannot check a promise. Score other rows."
+        )
     for line in promise_lines(results):
         Console().print(line, soft_wrap=True, highlight=False)

@@ -29,6 +29,7 @@ __all__ = [
     "read_parts",
     "read_scores",
     "remove_scores",
+    "rows_key",
     "write_part",
     "write_scores",
 ]
@@ -41,6 +42,12 @@ def model_key(model: Model) -> str:
     """Return a hash of all that the scores of a model depend on: network, preprocessing, head, score map."""
     told = [model_hash(model), model.head, model.score_map.to_dict()]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def rows_key(about: Mapping[str, Any]) -> str:
+    """Return a hash of the rows that a manifest of scores is about, whatever their order."""
+    digests = sorted(part["data"] for part in about["parts"])
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def predictor_key(predictor: SetPredictor) -> str:

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.engine.parts import ScoredPart, model_key, predictor_key, read_part, read_parts, read_scores
+from shortlist.engine.parts import (
+    ScoredPart,
+    model_key,
+    predictor_key,
+    read_part,
+    read_parts,
+    read_scores,
+    rows_key,
+)
 from shortlist.metrics import Results
 from shortlist.metrics.evaluation import results_of_rows
 from shortlist.metrics.ranks import Ranks
@@ -60,7 +68,8 @@ def recalibrated(
         changes: By name of a predictor, its registered name and options as in a recipe, or ``None`` to leave
             one of the model out. All others of the model are calibrated anew.
     """
-    if read_scores(folder)["model"] != model_key(model):
+    manifest = read_scores(folder)
+    if manifest["model"] != model_key(model):
         raise ValueError(f"{folder} holds the scores of another model")
     kinds = {kind: name for name, kind in PREDICTORS.items()}
     wanted: dict[str, Mapping[str, Any] | None] = {
@@ -80,10 +89,11 @@ def recalibrated(
             made[name] = make(options["name"], {k: v for k, v in options.items() if k != "name"})
     calibrate_from_scores(folder, made)
     parts: dict[str, Any] = {field: getattr(model, field) for field in _SAME}
+    parts["about"] = model.about | {"calibration_rows": rows_key(manifest)}
     return Model.from_parts(model.network, model.classes, predictors=made, **parts), made
 
 
-_SAME = ("preprocessing", "score_map", "novelty", "head", "classifier", "spec", "about", "summary")
+_SAME = ("preprocessing", "score_map", "novelty", "head", "classifier", "spec", "summary")
 
 
 def _kept(part: ScoredPart, classes: int) -> KeptRows:

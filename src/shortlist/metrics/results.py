@@ -1,7 +1,7 @@
 """The results of an evaluation: plain numbers that can be saved, compared and drawn."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,16 @@ class Results:
                 named[f"{start}.mean_level"] = Estimate(sets.mean_level)
                 named |= {f"{start}.nodes.{level}": Estimate(mean) for level, mean in sets.nodes.items()}
         return named
+
+    def without_measured(self) -> "Results":
+        """Return the results of rows that calibrated: what came of promises on them proves nothing."""
+        sets = {
+            name: numbers
+            if (promise := numbers.promise) is None
+            else replace(numbers, promise=promise.with_measured(None))
+            for name, numbers in self.sets.items()
+        }
+        return replace(self, sets=sets)
 
     def to_json(self) -> str:
         """Return the results as JSON; infinite numbers are written as text."""

@@ -278,7 +278,7 @@ class Promise:
             return []
         digits = int(found.rows >= _MANY)
         times = f"{100 * found.coverage:.{digits}f} times in 100"
-        text = f"Measured on {_count(found.rows, 'held-out row')}"
+        text = f"Measured on {_count(found.rows, 'row')}"
         if self.left_out:
             text += " of the other classes"
         if self.about == "vote":
@@ -293,7 +293,7 @@ class Promise:
         elif self.level is not None and found.coverage < self.level and found.p_value is not None:
             said.append(
                 "That is less than promised, but chance can explain it: other calibration rows and other "
-                "held-out rows would give other numbers."
+                "measured rows would give other numbers."
             )
         return said
 

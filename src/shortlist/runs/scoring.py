@@ -39,7 +39,6 @@ __all__ = [
     "make_model",
     "score_run",
     "scored_parts",
-    "without_measured",
 ]
 
 _CHOSE = "chose the options"  # what rows do if a suite tunes by them
@@ -272,7 +271,7 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     options = recipe.evaluation.model_dump()
     results = evaluate(scores, target, predictors, run.class_table, shown=shown, **options)
     held_out = part == "test" and not validation_is_test(recipe)
-    return results if held_out else without_measured(results)
+    return results if held_out else results.without_measured()
 
 
 def _promises(results: Results | None) -> dict[str, Promise]:
@@ -288,12 +287,3 @@ def _note_choice(predictors: Mapping[str, SetPredictor]) -> None:
             before = predictor.report.rows_also.replace(" and ", ", ")
             also = f"{before} and {_CHOSE}" if before else _CHOSE
             predictor.report = replace(predictor.report, rows_also=also)
-
-
-def without_measured(results: Results) -> Results:
-    """Return results of rows that are not held out, without what came of promises on them."""
-    sets = {
-        name: one if one.promise is None else replace(one, promise=one.promise.with_measured(None))
-        for name, one in results.sets.items()
-    }
-    return replace(results, sets=sets)

@@ -25,7 +25,7 @@ from shortlist.recipes.code import check_code, code_in_recipe
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.network import describe_model, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts, without_measured
+from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.suites.plan import Task
 from shortlist.suites.suite import SuiteError
@@ -189,7 +189,7 @@ def validation_results(run: Run) -> Results:
         # nobody looks at intervals here
         options = run.recipe.evaluation.model_dump()
         results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
-        results = without_measured(results)
+        results = results.without_measured()
         run.save_results(results, "val")
         return results
 
