@@ -38,7 +38,7 @@ def make_data(root: Path, rows: int, classes: int, dim: int) -> None:
 def write_recipe(path: Path, root: Path) -> None:
     """Write the recipe of a linear head."""
     content = {
-        "data": {"name": "embeddings", "root": str(root)},
+        "data": {"name": "embeddings", "root": str(root), "as_stored": True},
         "model": {"name": "linear"},
         "optimizer": {"lr": 0.5},
         "epochs": 1,

@@ -218,7 +218,10 @@ def test_all_parts_in_one_file(tmp_path, prefix, held_out, classes, suffix):
     assert torch.equal(splits.test.inputs, inputs[:9] + 1) and torch.equal(splits.test.targets, targets[:9])
     rows = torch.cat([splits.train.inputs, splits.val.inputs])
     assert torch.equal(rows.float().sort(0).values, inputs.float().sort(0).values)
-    assert splits.train.inputs.dtype == torch.float16 and splits.train[0][0].dtype == torch.float32
+    assert splits.train.inputs.dtype == splits.train[0][0].dtype == torch.float32
+    kept = embeddings(path, val_fraction=0.1, as_stored=True)
+    assert kept.train.inputs.dtype == torch.float16 and kept.train[0][0].dtype == torch.float32
+    assert torch.equal(kept.train.inputs.float(), splits.train.inputs)
 
 
 @pytest.mark.errors

@@ -69,7 +69,10 @@ def test_embeddings_of_a_folder_are_the_features_of_its_images(photos, tmp_path,
         splits.train.targets.tolist() == [0] * 39 + [1] * 7
         and splits.test.targets.tolist() == [0] * 3 + [1] * 5
     )
-    assert splits.train.inputs.dtype == torch.float16
+    # a network of float32 takes all rows as they are, as in the tutorial of one's own training loop
+    assert torch.nn.Linear(6, 2)(splits.train.inputs).shape == (46, 2)
+    stored = embeddings(tmp_path, val_fraction=0, as_stored=True).train.inputs
+    assert stored.dtype == torch.float16 and torch.equal(stored.float(), splits.train.inputs)
     manifest = read_manifest(tmp_path)
     assert list(manifest["examples"]) == ["train/ash/image 03.png"]
     ids = []

@@ -202,7 +202,9 @@ def embedding_files(root: str | Path) -> dict[str, list[Path]]:
     return found
 
 
-def _joined(paths: list[Path], input_key: str, target_key: str) -> tuple[Tensor, Tensor]:
+def _joined(
+    paths: list[Path], input_key: str, target_key: str, dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of all files of a part; each file is read when it is its turn."""
     if len(paths) == 1:
         return _part(paths[0], input_key, target_key)
@@ -210,7 +212,7 @@ def _joined(paths: list[Path], input_key: str, target_key: str) -> tuple[Tensor,
     for path in paths:
         inputs, own = _part(path, input_key, target_key)
         if found is None:
-            found = inputs.new_empty(rows, *inputs.shape[1:])
+            found = inputs.new_empty(rows, *inputs.shape[1:], dtype=dtype)
         if inputs.shape[1:] != found.shape[1:]:
             raise ValueError(f"{path}: {input_key!r} must have rows of shape {tuple(found.shape[1:])}")
         found[end : end + len(own)] = inputs
@@ -246,6 +248,7 @@ def embeddings(
     long_tail: Profile | None = None,
     rho: float = 100.0,
     seed: int = 0,
+    as_stored: bool = False,
     images: str | None = None,
     encoder: str | None = None,
 ) -> Splits:
@@ -272,6 +275,8 @@ def embeddings(
             smallest class has; validation and test splits stay as they are.
         rho: Imbalance of the long tail: the largest class count over the smallest.
         seed: Seed of the draws.
+        as_stored: Whether ``inputs`` keep the type of their files, which takes half of the memory if that is
+            half precision: batches are float32 all the same. By default all rows become float32.
         images: Name of the images, such as ``"imagenet"``: the files do not say it, and published numbers are
             found by it. It changes nothing else.
         encoder: Name of the network that made the embeddings, for the same use.
@@ -289,7 +294,8 @@ def embeddings(
         paths = embedding_files(root)
         if "train" not in paths:
             raise missing(root / "train.safetensors", HELP)
-        parts = {part: _joined(files, input_key, target_key) for part, files in paths.items()}
+        dtype = None if as_stored else torch.float32
+        parts = {part: _joined(files, input_key, target_key, dtype) for part, files in paths.items()}
     parts = {part: _with_class(*rows, part, root) for part, rows in parts.items()}
     _check_alike(parts, paths, input_key)
     classes = 1 + max(int(targets.max()) for _, targets in parts.values())
@@ -304,9 +310,8 @@ def embeddings(
     if long_tail is not None:
         parts["train"] = _tail(*parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
     warn_of_missing_classes(table, {name: targets for name, (_, targets) in parts.items()}, where=root)
-    # kept in the type they come in, half precision too; networks get float32
     made = {
-        name: TensorSplit(inputs, targets, transform=torch.Tensor.float)
+        name: TensorSplit(inputs if as_stored else inputs.float(), targets, transform=torch.Tensor.float)
         for name, (inputs, targets) in parts.items()
     }
     counts = parts["train"][1].bincount(minlength=len(table))
