@@ -146,7 +146,7 @@ def test_each_manifest_is_read_in_one_place():
         "predictors._sealed_rule",
         "datasets.embeddings",
         "feedback.store",
-        "engine.parts",
+        "engine.reading",
         "releases.releases",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 
 from shortlist.datasets import embeddings
-from shortlist.datasets.embeddings import read_manifest
+from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.engine.embed import embed_images
 from shortlist.engine.embedder import EmbedderSource
 from shortlist.preprocessing import Preprocessing
@@ -76,9 +76,9 @@ def test_embeddings_of_a_folder_are_the_features_of_its_images(photos, tmp_path,
     manifest = read_manifest(tmp_path)
     assert list(manifest["examples"]) == ["train/ash/image 03.png"]
     ids = []
-    for one in manifest["parts"]["train"]:
-        with safe_open(tmp_path / one["file"], "pt") as file:
-            ids += json.loads(file.metadata()["about"])["ids"]
+    for path in embedding_files(tmp_path)["train"]:
+        with safe_open(path, "pt") as file:
+            ids += json.loads(file.metadata()["shortlist"])["ids"]
     assert ids == [str(path.relative_to(photos)) for path in files]
 
 
@@ -107,7 +107,7 @@ def test_what_is_finished_is_kept_and_nothing_else_is_taken_for_it(photos, tmp_p
     other = EmbedderSource(
         BACKBONE, Preprocessing(**{**SMALL.to_dict(), "mean": (0.4,) * 3}), allow_code=True
     )
-    with pytest.raises(ValueError, match=r"train-00000.safetensors was made by another network"):
+    with pytest.raises(ValueError, match=r"train-00000.safetensors was made with another model"):
         embed_images(other, photos, out, workers=1, shard_rows=20)
     with pytest.raises(ValueError, match=r"was made of other rows"):
         embed_images(source, photos, out, workers=1, shard_rows=30)
@@ -117,6 +117,22 @@ def test_what_is_finished_is_kept_and_nothing_else_is_taken_for_it(photos, tmp_p
         embeddings(out)
     with pytest.raises(ValueError, match=r"train-00000.safetensors is damaged: remove it"):
         embed_images(source, photos, out, workers=1, shard_rows=20)
+
+
+def test_the_manifest_of_an_earlier_call_goes_before_a_part_is_written(tmp_path):
+    class_folders(tmp_path / "photos", {"ash": 3})
+    source, out = EmbedderSource(BACKBONE, SMALL, allow_code=True), tmp_path / "out"
+    embed_images(source, tmp_path / "photos", out, workers=1, shard_rows=2)
+    (out / "train-00001.safetensors").unlink()
+
+    def stopped(work, shards, *, workers):
+        assert [shard.name for shard in shards] == ["train-00001"]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_images(source, tmp_path / "photos", out, workers=1, shard_rows=2, engine=stopped)
+    with pytest.raises(ValueError, match=r"is not finished, it has no embeddings.json"):
+        embeddings(out)
 
 
 @pytest.mark.errors
@@ -140,7 +156,7 @@ def test_what_cannot_embed_is_refused(photos, tmp_path, source, words):
 def test_a_worker_with_another_network_is_refused(photos, tmp_path):
     """Each call of the function draws other weights, for the command and for its worker."""
     source = EmbedderSource(f"{OWN}:make_random", SMALL, allow_code=True)
-    with pytest.raises(ValueError, match=r"another network than the command: tests.engine.small:make_random"):
+    with pytest.raises(ValueError, match=r"another model than the command: tests.engine.small:make_random"):
         embed_images(source, photos, tmp_path / "out", workers=1)
     assert not list((tmp_path / "out").glob("*.safetensors"))
 

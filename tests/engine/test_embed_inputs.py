@@ -12,7 +12,7 @@ from safetensors import safe_open
 from shortlist import ClassTable
 from shortlist._tables import write_columns
 from shortlist.datasets import embeddings
-from shortlist.datasets.embeddings import read_manifest
+from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.engine.embed import embed_images
 from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.inputs import find_shards
@@ -92,9 +92,9 @@ KINDS = {
 def rows_in(folder, part):
     """The embeddings of a part as they are on the disk, with classes and ids."""
     found = []
-    for one in read_manifest(folder)["parts"][part]:
-        with safe_open(folder / one["file"], "pt") as file:
-            ids = json.loads(file.metadata()["about"])["ids"]
+    for path in embedding_files(folder)[part]:
+        with safe_open(path, "pt") as file:
+            ids = json.loads(file.metadata()["shortlist"])["ids"]
             found += zip(
                 file.get_tensor("embeddings").tolist(), file.get_tensor("targets").tolist(), ids, strict=True
             )

@@ -14,7 +14,7 @@ import pytest
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
 from shortlist.engine.on_ray import run_on_ray
-from shortlist.engine.parts import read_scores
+from shortlist.engine.reading import read_scores
 from shortlist.engine.score import score_shards
 from shortlist.engine.shards import EmbeddingShard, TarShard, hash_of_ids
 from tests.engine.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of

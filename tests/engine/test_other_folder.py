@@ -9,7 +9,7 @@ from shortlist.engine.embed import embed_images
 from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
-from shortlist.engine.parts import read_scores
+from shortlist.engine.reading import read_scores
 from shortlist.engine.score import ModelSource, score_shards
 from shortlist.index import ImageIndex, build_index, source_of_images
 from tests.datasets.trees import class_folders

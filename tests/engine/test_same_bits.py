@@ -10,8 +10,7 @@ from shortlist.engine.embedder import EmbedderSource
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
 from shortlist.engine.on_ray import run_on_ray
-from shortlist.engine.parts import read_scores
-from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
+from shortlist.engine.reading import calibrate_from_scores, evaluate_scores, read_scores
 from shortlist.engine.score import score_shards
 from shortlist.predictors import AverageK, Conformal
 from tests.datasets.trees import class_folders, truncate

@@ -12,9 +12,8 @@ from shortlist import Model
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
-from shortlist.engine.parts import model_key, read_scores
-from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
-from shortlist.engine.score import score_shards
+from shortlist.engine.reading import calibrate_from_scores, evaluate_scores, read_scores
+from shortlist.engine.score import model_key, score_shards
 from shortlist.metrics import evaluate
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.predictors.kept import NotKeptError
@@ -35,7 +34,7 @@ def world(request, tmp_path_factory):
 
 
 def table_of(folder):
-    parts = [parquet.read_table(folder / f"{one['name']}.parquet") for one in read_scores(folder)["parts"]]
+    parts = [parquet.read_table(folder / one["file"]) for one in read_scores(folder)["parts"]]
     return {
         name: [value for part in parts for value in part[name].to_pylist()] for name in parts[0].column_names
     }
@@ -239,9 +238,9 @@ def test_rows_without_a_class_and_rows_of_no_numbers(world, tmp_path):
     assert [found["classes"][i][0] for i in good] == scores.argmax(1).tolist()
     results = evaluate_scores(tmp_path / "out", model.predictors, model.classes, num_resamples=0)
     assert (results.rows, results.ignored_rows) == (38, 2)
-    assert json.loads((tmp_path / "out" / "scores.json").read_text())["examples"] == [
-        "rows:3: it holds NaN or infinity"
-    ]
+    assert json.loads((tmp_path / "out" / "scores.json").read_text())["examples"] == {
+        f"rows:{row}": "it holds NaN or infinity" for row in (3, 5)
+    }
 
 
 @pytest.mark.parametrize("bad", [[2, 5], [0, 1, 2, 3, 4, 5]])
@@ -328,6 +327,19 @@ def test_the_manifest_of_an_earlier_call_is_not_believed(world, tmp_path):
         calibrate_from_scores(out, {"average2": AverageK(2)})
     assert score(25).kept == 2
     assert evaluate_scores(out, model.predictors, model.classes, num_resamples=0).rows == 100
+
+
+def test_a_bit_that_changed_in_a_part_is_found(world, tmp_path):
+    folder, model, *_ = world
+    shards = find_shards(folder / "rows", model.classes.ids, part="test")
+    score_shards(source_of(folder / "model"), shards, tmp_path, keep=16, workers=1)
+    (part,) = tmp_path.glob("*.parquet")
+    column = parquet.ParquetFile(part).metadata.row_group(0).column(4)
+    content = bytearray(part.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(ValueError, match=r"test-00000.parquet is damaged: remove it"):
+        evaluate_scores(tmp_path, model.predictors, model.classes)
 
 
 def test_a_part_of_as_many_other_rows_is_not_that_of_the_manifest(world, tmp_path):

@@ -46,7 +46,9 @@ def test_a_worker_with_another_model_is_refused(tmp_path, change, engine, worker
         change(tmp_path / "model")
         return engine(work, left, workers=workers)
 
-    with pytest.raises(ValueError, match=r"a worker has another model than the command: .*model must hold"):
+    with pytest.raises(
+        ValueError, match=r"a worker has another model than the command: .*model must give the same"
+    ):
         score_shards(
             source_of(tmp_path / "model"), shards, tmp_path / "out", workers=workers, engine=after_a_change
         )

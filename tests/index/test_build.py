@@ -53,9 +53,11 @@ def test_only_what_is_new_is_embedded(tmp_path, monkeypatch):
     model, images = make_model(), folder_of_images(tmp_path)
     build_index(model, source_of_images(images, model), tmp_path / "index", segment_rows=4)
     embedded = []
-    original = embedding._vectors
+    original = embedding._halves
     monkeypatch.setattr(
-        embedding, "_vectors", lambda *given: embedded.append(len(given[2])) or original(*given)
+        embedding,
+        "_halves",
+        lambda vectors, rows: (embedded.append(len(rows)) if rows else None, original(vectors, rows))[1],
     )
     assert build_index(model, source_of_images(images, model), tmp_path / "index").added == 0
     (images / "c1" / "new.jpg").write_bytes(jpeg(77))

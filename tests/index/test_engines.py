@@ -22,7 +22,7 @@ from shortlist.index import (
     source_of_images,
 )
 from shortlist.index.doctor import examine_index
-from shortlist.index.shards import PARTS
+from shortlist.index.manifest import PARTS
 from tests.datasets.trees import class_folders, truncate
 from tests.engine.scoring import Disturbed
 from tests.index.small import jpeg
@@ -191,6 +191,13 @@ def test_parts_of_a_stopped_build_that_are_damaged_are_made_again(world, tmp_pat
     parts[1].write_bytes(parts[1].read_bytes()[:200])
     build(world, tmp_path / "out", shard_rows=20)
     assert contents(tmp_path / "out") == contents(world / "one")
+
+
+@pytest.mark.errors
+def test_a_worker_with_another_model_writes_nothing(world, tmp_path):
+    with pytest.raises(ValueError, match="a worker has another model than the command"):
+        build(world, tmp_path / "out", load=lambda: make_small(1))
+    assert not (tmp_path / "out" / PARTS).exists()
 
 
 def test_what_was_deleted_after_a_stopped_addition_stays_away(world, tmp_path):

@@ -131,8 +131,8 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
 def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:
     """Print the metrics of scored rows under the predictors of a model."""
     from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
-    from shortlist.engine.parts import model_key, read_scores, rows_key
-    from shortlist.engine.reading import evaluate_scores
+    from shortlist.engine.reading import evaluate_scores, read_scores, rows_key
+    from shortlist.engine.score import model_key
     from shortlist.model import Model
 
     use_one_thread()

@@ -27,9 +27,10 @@ __all__ = [
     "load_tensors",
     "read_manifest",
     "save_embeddings",
+    "split_of_file",
 ]
 
-EMBEDDINGS_FORMAT = "shortlist embeddings 1"
+EMBEDDINGS_FORMAT = "shortlist embeddings 2"
 """Format of the manifest of a folder of embeddings."""
 MANIFEST = "embeddings.json"
 """File with the manifest of a folder of embeddings."""
@@ -174,11 +175,16 @@ def read_manifest(root: str | Path) -> dict[str, Any]:
     content = read_sealed(path)
     if content.get("format") != EMBEDDINGS_FORMAT:
         raise ValueError(f"{path} is of the format {content.get('format')!r}, not {EMBEDDINGS_FORMAT!r}")
-    for one in (one for part in content["parts"].values() for one in part):
-        file = Path(root) / one["file"]
-        if not file.is_file() or file.stat().st_size != one["size"]:
+    for part in content["parts"]:
+        file = Path(root) / part["file"]
+        if not file.is_file() or file.stat().st_size != part["size"]:
             raise ValueError(f"{file} is missing or damaged: remove it, and run shortlist embed again")
     return content
+
+
+def split_of_file(file: str) -> str:
+    """Return the split that a file of ``shortlist embed`` is of: ``train-00000.safetensors`` of ``train``."""
+    return file.rpartition("-")[0]
 
 
 def embedding_files(root: str | Path) -> dict[str, list[Path]]:
@@ -188,10 +194,12 @@ def embedding_files(root: str | Path) -> dict[str, list[Path]]:
         ValueError: If ``shortlist embed`` began to write them and did not finish, or one is damaged.
     """
     root = Path(root)
+    found: dict[str, list[Path]] = {}
     if (root / MANIFEST).is_file():
-        parts = read_manifest(root)["parts"]
-        return {part: [root / one["file"] for one in files] for part, files in parts.items() if files}
-    found = {}
+        for part in read_manifest(root)["parts"]:
+            if part["rows"] > part["errors"]:
+                found.setdefault(split_of_file(part["file"]), []).append(root / part["file"])
+        return found
     for part in ("train", "val", "test"):
         files = [root / f"{part}{suffix}" for suffix in SUFFIXES]
         files = [file for file in files if file.is_file()]

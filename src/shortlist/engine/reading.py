@@ -1,22 +1,19 @@
 """Calibrate predictors and compute metrics from parts of scored rows, which are read one after the other."""
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
-from shortlist.engine.parts import (
-    ScoredPart,
-    model_key,
-    predictor_key,
-    read_part,
-    read_parts,
-    read_scores,
-    rows_key,
-)
+from shortlist.engine.measuring import Columns
+from shortlist.engine.parts import check_made, read_table
+from shortlist.engine.score import MANIFEST, SCORES_FORMAT, model_key, predictor_key
 from shortlist.metrics import Results
 from shortlist.metrics.evaluation import results_of_rows
 from shortlist.metrics.ranks import Ranks
@@ -32,9 +29,88 @@ from shortlist.predictors.kept import (
     kept_sets,
 )
 
-__all__ = ["calibrate_from_scores", "evaluate_scores", "recalibrated"]
+__all__ = ["calibrate_from_scores", "evaluate_scores", "read_scores", "recalibrated", "rows_key"]
 
 _MOST_DRAWS = 200_000_000  # rows drawn for intervals, in all resamples
+
+
+def read_scores(folder: str | Path) -> dict[str, Any]:
+    """Read the manifest of scored rows.
+
+    Raises:
+        ValueError: If there is none, since the scoring did not finish, or it is of another format.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise ValueError(
+            f"{folder} holds no finished scores, it has no {MANIFEST}: run shortlist score again"
+        )
+    content = read_sealed(path)
+    if content.get("format") != SCORES_FORMAT:
+        raise ValueError(f"{path} is of the format {content.get('format')!r}, not {SCORES_FORMAT!r}")
+    return content
+
+
+def rows_key(about: Mapping[str, Any]) -> str:
+    """Return a hash of the rows that a manifest of scores is about, whatever their order."""
+    digests = sorted(part["data"] for part in about["parts"])
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """The rows of a part that could be read: their classes, and their columns by name."""
+
+    target: Tensor
+    columns: Columns
+
+
+def _read_parts(
+    folder: str | Path, about: Mapping[str, Any], columns: Sequence[str], *, optional: Sequence[str] = ()
+) -> Iterator[_Scored]:
+    """Read some columns of all parts, one part after the other, in the order of the rows.
+
+    Args:
+        folder: Folder of the parts.
+        about: The manifest.
+        columns: Names of the columns.
+        optional: Names of columns that not all parts have.
+
+    Raises:
+        ValueError: If a part is missing or damaged, or is not the one that the manifest tells about.
+    """
+    from pyarrow import compute
+
+    api: Any = compute
+    for listed in about["parts"]:
+        path = Path(folder) / listed["file"]
+        if not path.exists():
+            raise ValueError(f"{path} is missing: run shortlist score again")
+        part = check_made(path, {key: about[key] for key in ("model", "predictors", "keep")})
+        if not part.listed().items() <= listed.items():
+            raise ValueError(
+                f"{path} was made of other rows than those of {MANIFEST} ({part.rows} rows, not "
+                f"{listed['rows']}): run shortlist score again"
+            )
+        table = read_table(path, ["target", "error", *columns], optional=optional)
+        table = table.filter(api.is_null(table["error"]))
+        target = _tensor(table["target"].fill_null(-100), about["keep"]).long()
+        names = [name for name in table.column_names if name not in ("target", "error")]
+        yield _Scored(target, {name: _tensor(table[name], about["keep"]) for name in names})
+
+
+def _tensor(column: Any, keep: int) -> Tensor:
+    """Return a column as a tensor: (n,), or (n, keep) if it has lists."""
+    from pyarrow import types
+
+    column = column.combine_chunks()
+    has_lists = types.is_list(column.type)
+    if has_lists:
+        values = column.flatten()
+    else:
+        values = column.fill_null(0 if str(column.type) != "bool" else False)
+    tensor = torch.from_numpy(values.to_numpy(zero_copy_only=False).copy())
+    return tensor.view(-1, keep) if has_lists else tensor
 
 
 def calibrate_from_scores(folder: str | Path, predictors: Mapping[str, SetPredictor]) -> None:
@@ -50,7 +126,7 @@ def calibrate_from_scores(folder: str | Path, predictors: Mapping[str, SetPredic
     about = read_scores(folder)
     rows = about["rows"] - about["errors"]
     calibrations = [KeptCalibration(predictor, rows) for predictor in predictors.values()]
-    for part in read_parts(folder, ["probabilities", "true_probability"]):
+    for part in _read_parts(folder, about, ["probabilities", "true_probability"]):
         for calibration in calibrations:
             calibration.update(_kept(part, about["classes"]))
     for calibration in calibrations:
@@ -96,7 +172,7 @@ def recalibrated(
 _SAME = ("preprocessing", "score_map", "novelty", "head", "classifier", "spec", "summary")
 
 
-def _kept(part: ScoredPart, classes: int) -> KeptRows:
+def _kept(part: _Scored, classes: int) -> KeptRows:
     return KeptRows(part.columns["probabilities"], classes, part.target, part.columns["true_probability"])
 
 
@@ -117,7 +193,7 @@ def evaluate_scores(
         folder: Folder that ``shortlist score`` wrote.
         predictors: Predictors by name.
         class_table: Table of the model's classes.
-        model: Hash of the model (:func:`~shortlist.engine.parts.model_key`), to refuse scores of another.
+        model: Hash of the model (:func:`~shortlist.engine.score.model_key`), to refuse scores of another.
         num_resamples: Number of resamples for the intervals; by default 1000, fewer above 200,000 rows and no
             fewer than 100.
 
@@ -132,7 +208,7 @@ def evaluate_scores(
     known = {n for n, one in predictors.items() if about["predictors"].get(n) == predictor_key(one)}
     parts = [
         _numbers(part, {n: p for n, p in predictors.items() if n not in known}, known, about)
-        for part in _parts(folder, about, known, len(known) < len(predictors))
+        for part in _read_parts(folder, about, _columns(known, len(known) < len(predictors)), optional=_SHOWN)
     ]
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if not len(columns.get("target", ())):
@@ -147,16 +223,15 @@ def evaluate_scores(
 _SHOWN = ("shown_confidence", "shown_nll", "shown_right")
 
 
-def _parts(folder: str | Path, about: dict, known: set[str], kept: bool) -> Iterator[ScoredPart]:
-    wanted = ["classes", "log_probabilities", "true_log_probability", "rank"]
-    wanted += [f"{name}.{key}" for name in sorted(known) for key in ("size", "hit")]
-    wanted += ["probabilities", "true_probability"] if kept else []
-    for part in about["parts"]:
-        yield read_part(folder, part, about, wanted, optional=_SHOWN)
+def _columns(made_before: set[str], kept: bool) -> list[str]:
+    """The columns that an evaluation reads: sets of some predictors, and kept probabilities for others."""
+    columns = ["classes", "log_probabilities", "true_log_probability", "rank"]
+    columns += [f"{name}.{key}" for name in sorted(made_before) for key in ("size", "hit")]
+    return columns + (["probabilities", "true_probability"] if kept else [])
 
 
 def _numbers(
-    part: ScoredPart, others: Mapping[str, SetPredictor], known: set[str], about: dict
+    part: _Scored, others: Mapping[str, SetPredictor], known: set[str], about: dict
 ) -> dict[str, Tensor]:
     """The numbers that an evaluation keeps of the rows of a part whose class is known."""
     has_class, columns = part.target >= 0, part.columns

@@ -1,39 +1,44 @@
 """The pass that scores rows: of each row the best classes and the numbers that need all scores are kept."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist._files import lock_folder
-from shortlist.engine.blocks import IMAGES, padded, read_blocks
+from shortlist.engine.blocks import IMAGES, map_rows, read_blocks
 from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
-from shortlist.engine.parts import (
-    PartInfo,
-    finished_part,
-    model_key,
-    part_path,
-    predictor_key,
-    remove_scores,
-    write_part,
-    write_scores,
-)
-from shortlist.engine.shards import Shard, ShardRows
-from shortlist.model import Model
+from shortlist.engine.parts import Mapped, write_part_manifest
+from shortlist.engine.scaffold import Map, Pass, Progress, cores_for, make_parts, writing_to
+from shortlist.engine.shards import Shard
+from shortlist.model import Model, model_hash
+from shortlist.predictors import SetPredictor
 
-__all__ = ["ModelSource", "ScoreCounts", "ScoreWork", "score_shard", "score_shards"]
+__all__ = [
+    "MANIFEST",
+    "SCORES_FORMAT",
+    "ModelSource",
+    "ScoreCounts",
+    "model_key",
+    "predictor_key",
+    "score_shard",
+    "score_shards",
+]
 
+SCORES_FORMAT = "shortlist scores 4"
+MANIFEST = "scores.json"
 KEEP = 64
 _ROWS = 256  # prepared inputs that go through the network at a time
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -55,90 +60,79 @@ class ModelSource:
         return Model.load(self.path, network=self.network, device=self.device)
 
 
-@dataclass(frozen=True)
-class ScoreWork:
-    """The work of each worker: load the model once, then make the part of one shard after the other.
-
-    Args:
-        source: Where the model comes from.
-        about: What the parts have in common, by :func:`about_model`: the model of each worker must give it.
-        folder: Folder of the parts.
-        decoders: Number of threads that read images.
-    """
-
-    source: ModelSource
-    about: Mapping[str, Any]
-    folder: str
-    decoders: int = 1
-
-    def __call__(self) -> Callable[[Shard], PartInfo]:
-        """Load the model, and return the function of a shard."""
-        model, keep = self.source.open(), self.about["keep"]
-        if about_model(model, keep) != self.about:
-            raise ValueError(
-                f"a worker has another model than the command: {self.source.path} must hold the same model, "
-                "with the same predictors, on all machines and during the whole command"
-            )
-
-        def one(shard: Shard) -> PartInfo:
-            made = {**self.about, "data": shard.digest()}
-            # another worker may have been given it before, and have died after it was written
-            known = finished_part(self.folder, shard.name, made)
-            if known is not None:
-                return known
-            with ThreadPoolExecutor(self.decoders) as pool:
-                rows, read, columns, errors = score_shard(model, shard, keep, pool)
-            return write_part(self.folder, shard.name, rows.ids, rows.targets, read, columns, errors, made)
-
-        return one
+def model_key(model: Model) -> str:
+    """Return a hash of all that the scores of a model depend on: network, preprocessing, head, score map."""
+    content = [model_hash(model), model.head, model.score_map.to_dict()]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def about_model(model: Model, keep: int) -> dict[str, Any]:
-    """Return what the parts of a model have in common."""
+def predictor_key(predictor: SetPredictor) -> str:
+    """Return a hash of the options and the calibrated state of a predictor."""
+    content = json.dumps([type(predictor).__name__, predictor.options()], sort_keys=True)
+    key = hashlib.sha256(content.encode())
+    for name, value in sorted(predictor.state_dict().items()):
+        if isinstance(value, Tensor):
+            key.update(name.encode())
+            key.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return key.hexdigest()
+
+
+def _open(source: ModelSource, keep: int) -> tuple[dict[str, Any], Map]:
+    """Load a model: what its parts depend on, and the map of this pass."""
+    model = source.open()
+    keep = min(keep, len(model.classes))
     keys = {name: predictor_key(predictor) for name, predictor in model.predictors.items()}
-    return {"model": model_key(model), "predictors": keys, "keep": keep, "classes": len(model.classes)}
+    made = {"model": model_key(model), "predictors": keys, "keep": keep, "classes": len(model.classes)}
+    return made, partial(score_shard, model, keep)
 
 
-def score_shard(
-    model: Model, shard: Shard, keep: int, pool: ThreadPoolExecutor
-) -> tuple[ShardRows, list[int], Columns, dict[int, str]]:
-    """Score the rows of a shard: the map of this pass, which reads no other rows and writes nothing.
-
-    Rows go through the network in blocks of one size, by their place in the shard, and a block that is not
-    full is filled up: the last bits of a product depend on the number of its rows.
-
-    Returns:
-        The rows, the numbers of those that could be read, their columns, and of the others why not.
-    """
+def score_shard(model: Model, keep: int, shard: Shard, pool: ThreadPoolExecutor) -> Mapped:
+    """Score the rows of a shard: the map of this pass."""
     rows = shard.open(model.classes.ids)
-    _check_targets(rows.targets, len(model.classes), shard.name)
+    worst, number = max(rows.targets, default=0), len(model.classes)
+    if worst >= number:
+        raise ValueError(f"{shard.name} has the class {worst}, but the model has {number} classes only")
     target = torch.tensor(rows.targets, dtype=torch.int64)
     size = IMAGES if rows.inputs is None else _ROWS
-    read: list[int] = []
-    errors: dict[int, str] = {}
-    parts: list[Columns] = []
-    for block in read_blocks(rows, model.preprocessing, pool, size):
-        errors |= block.errors
-        if block.inputs is None:
-            continue
-        scores = padded(model.scores, block.inputs, size).cpu()
-        columns, finite = keep_rows(model, scores, target[block.rows], keep)
-        parts.append(columns)
-        for row, is_finite in zip(block.rows, finite.tolist(), strict=True):
-            if is_finite:
-                read.append(row)
-            else:
-                errors[row] = "its scores are not numbers"
-    if not parts:
-        none = torch.zeros(0, len(model.classes)), torch.zeros(0, dtype=torch.int64)
-        parts = [keep_rows(model, *none, keep)[0]]
-    return rows, read, {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, errors
+    mapped = map_rows(
+        rows,
+        read_blocks(rows, model.preprocessing, pool, size),
+        model.scores,
+        lambda scores, numbers: keep_rows(model, scores, target[numbers], keep),
+        size=size,
+        width=number,
+        problem="its scores are not numbers",
+    )
+    return replace(mapped, columns=_for_table(dict(mapped.columns), target[mapped.kept] < 0))
 
 
-def _check_targets(targets: Sequence[int], num_classes: int, name: str) -> None:
-    worst = max(targets, default=0)
-    if worst >= num_classes:
-        raise ValueError(f"{name} has the class {worst}, but the model has {num_classes} classes only")
+def _for_table(columns: Columns, unknown: Tensor) -> dict[str, Any]:
+    """The columns of a table: sets are lists, and numbers about a class that is not known are empty."""
+    import pyarrow
+
+    table: dict[str, Any] = {}
+    for key, values in columns.items():
+        if key.endswith(".set"):
+            whole = columns[key.removesuffix("set") + "whole"]
+            table[key] = _lists(columns["classes"], values, whole)
+        elif key in _OF_TRUE or key.endswith(".hit"):
+            table[key] = pyarrow.array(values.numpy(), mask=unknown.numpy())
+        elif not key.endswith(".whole"):
+            table[key] = values
+    return table
+
+
+_OF_TRUE = ("true_log_probability", "true_probability", "rank", "first_rank", "shown_nll", "shown_right")
+
+
+def _lists(classes: Tensor, chosen: Tensor, whole: Tensor) -> Any:
+    """The chosen classes of each row, of those that are kept; nothing for a row with others in its set."""
+    import pyarrow
+
+    chosen = chosen & whole[:, None]
+    ends = np.concatenate([[0], chosen.sum(1).cumsum(0).numpy()]).astype(np.int32)
+    flat = pyarrow.array(classes[chosen].numpy())
+    return pyarrow.ListArray.from_arrays(pyarrow.array(ends), flat, mask=pyarrow.array(~whole.numpy()))
 
 
 @dataclass(frozen=True)
@@ -185,28 +179,13 @@ def score_shards(
         progress: Function that is called with the number of shards done and in all.
     """
     check_count("keep", keep)
-    names = [shard.name for shard in shards]
-    if twice := {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else None:
-        raise ValueError(f"two shards have the name {min(twice)!r}")
-    cores = os.cpu_count() or 1
-    workers = workers or (cores if source.device == "cpu" else 1)
-    source = replace(source, path=absolute(source.path))
-    folder, model = Path(absolute(folder)), source.open()  # here too, to know its hash, and to fail early
-    about = about_model(model, min(keep, len(model.classes)))
-    folder.mkdir(parents=True, exist_ok=True)
-    del model
-    with lock_folder(folder, ValueError(f"another process is writing to {folder}")):
-        # the state of all files is asked for where there is a part only: for the others, workers do it
-        old = [one for one in shards if part_path(folder, one.name).exists()]
-        found = {one.name: finished_part(folder, one.name, {**about, "data": one.digest()}) for one in old}
-        parts = {name: part for name, part in found.items() if part is not None}
-        left, kept = [one for one in shards if one.name not in parts], len(parts)
-        if left:
-            remove_scores(folder)
-        work = ScoreWork(source, about, str(folder), max(1, cores // workers))
-        for part in engine(work, left, workers=min(workers, max(1, len(left)))):
-            parts[part.name] = part
-            if progress is not None:
-                progress(len(parts), len(shards))
-        total = write_scores(folder, [parts[name] for name in sorted(names)], about)
-    return ScoreCounts(total["rows"], total["errors"], len(names), kept)
+    workers, decoders = cores_for(workers, source.device)
+    source, folder = replace(source, path=absolute(source.path)), Path(absolute(folder))
+    opened = partial(_open, source, keep)
+    made = opened()[0]  # here too, to know the model's hash, and to fail early
+    work = Pass(opened, source.path, made, str(folder), ".parquet", decoders)
+    with writing_to(folder):
+        parts, kept = make_parts(work, shards, MANIFEST, workers=workers, engine=engine, progress=progress)
+        content = {"format": SCORES_FORMAT, **made}
+        total = write_part_manifest(folder / MANIFEST, content, sorted(parts, key=lambda part: part.name))
+    return ScoreCounts(total["rows"], total["errors"], len(parts), kept)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch
 
 from shortlist._checks import check_count
 from shortlist.engine.local import Engine, one_thread, run_local
-from shortlist.index.embedding import NO_ROWS, embed_source
+from shortlist.engine.parts import Part
+from shortlist.engine.scaffold import Pass, Progress
+from shortlist.index.embedding import embed_source, new_rows, open_index_pass, read_new_rows
+from shortlist.index.manifest import PARTS
 from shortlist.index.plan import Plan
 from shortlist.index.segment import ImageIndexError, NewRows
-from shortlist.index.shards import PARTS, IndexWork, ShardInfo, part_path, read_part
 from shortlist.index.sources import Source, given_images
 from shortlist.index.spread import farthest_points
 from shortlist.index.writer import MAX_PER_CLASS, SEGMENT_ROWS, IndexWriter
@@ -27,8 +30,6 @@ __all__ = ["BuildCounts", "add_images", "build_index"]
 
 SHARD_ROWS = 256
 _KEYS = 10_000
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,15 @@ def build_index(
             keys = _keys(source, pool)
         plan = Plan(source, keys, ~np.isin(keys, writer.seen()), **sizes)
         building = _Building(writer, plan, max_per_class, progress)
-        work = IndexWork(load or _Ready(model), str(folder), max(1, cores // workers))
+        key, opened = (
+            writer.manifest.model,
+            partial(open_index_pass, load or partial(_same, model), str(folder)),
+        )
+        parts, decoders = str(folder / PARTS), max(1, cores // workers)
+        work = Pass(opened, "load", {"model": key}, parts, ".parquet", decoders, remake=True)
         if total := sum(plan.pieces):
-            shards = plan.shards(writer.manifest.model)
-            for done in engine(work, shards, workers=min(workers, total)):
-                building.take(done)
+            for part in engine(work, plan.shards(key), workers=min(workers, total)):
+                building.take(part)
         if not writer.counts.any():
             raise ImageIndexError(f"{folder} would have no images: none of {len(keys)} could be read")
         writer.finish()
@@ -105,14 +110,8 @@ def build_index(
         return building.counts()
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A model that is loaded already, as the function that loads it."""
-
-    model: Model
-
-    def __call__(self) -> Model:
-        return self.model
+def _same(model: Model) -> Model:
+    return model
 
 
 class _Building:
@@ -128,13 +127,14 @@ class _Building:
         self.done = len(plan.keys) - sum(map(len, plan.chosen))  # seen before, or not drawn
         self._tell(0)
 
-    def take(self, shard: ShardInfo) -> None:
-        """Note that a shard is done, and append the chunks that are now whole."""
-        if shard.problem is not None and not self.warned:
+    def take(self, part: Part) -> None:
+        """Note that a part is made, and append the chunks that are now whole."""
+        if part.examples and not self.warned:
             self.warned = True
-            warnings.warn(f"{shard.problem}. It is left out, as others are that cannot be read", stacklevel=3)
-        self.missing[shard.chunk] -= 1
-        self._tell(shard.images)
+            reason = part.examples[0][1]
+            warnings.warn(f"{reason}. It is left out, as others are that cannot be read", stacklevel=3)
+        self.missing[self.plan.chunk_of[part.name]] -= 1
+        self._tell(part.rows)
         while self.next < len(self.missing) and not self.missing[self.next]:
             self._append(self.next)
             self.next += 1
@@ -146,14 +146,14 @@ class _Building:
 
     def _append(self, chunk: int) -> None:
         rows, chosen = self.plan.rows[chunk], self.plan.chosen[chunk]
-        paths = [part_path(self.writer.folder, name) for name in self.plan.names[chunk]]
-        found, failed = self._joined(paths)
-        kept = _spread(found, self.max_per_class)
+        paths = [self.writer.folder / PARTS / f"{name}.parquet" for name in self.plan.names[chunk]]
+        images, failed = self._joined(paths)
+        kept = _spread(images, self.max_per_class)
         if len(kept):
             before = int(self.writer.counts.sum())
             self.writer.append(kept, seen=self.plan.keys[rows[~np.isin(rows, chosen[failed])]])
             self.added += int(self.writer.counts.sum()) - before
-        self.left_out += len(rows) - len(chosen) + len(found) - len(kept)
+        self.left_out += len(rows) - len(chosen) + len(images) - len(kept)
         self.unreadable += len(failed)
         for path in set(paths):
             path.unlink(missing_ok=True)
@@ -162,10 +162,7 @@ class _Building:
         """The rows of all parts of a chunk that the index has not seen, and which of its images failed."""
         parts, failed = [], []
         for number, path in enumerate(paths):
-            part = read_part(path)
-            if part is None:
-                raise ImageIndexError(f"{path} was removed or changed: run the same command again")
-            rows, bad = part
+            rows, bad = read_new_rows(path)
             failed += [number * self.plan.shard_rows + row for row in bad]
             # it may have been made by a call that was stopped, and others may have changed the index since
             names = enumerate(zip(rows.classes.tolist(), map(bytes, rows.digests), strict=True))
@@ -176,7 +173,7 @@ class _Building:
             ]
             if new:
                 parts.append(rows.take(np.array(new)))
-        return NewRows.joined(parts) if parts else NO_ROWS, failed
+        return NewRows.joined(parts), failed
 
     def counts(self) -> BuildCounts:
         """Return what was done."""
@@ -209,14 +206,14 @@ def add_images(
     source = given_images(images, classes, about, model)
     with IndexWriter.open(folder) as writer, ThreadPoolExecutor(os.cpu_count()) as pool:
         writer.check_model(model)
-        found, failed = embed_source(model, source, pool)
-        if failed:
-            first = min(failed)
+        mapped = embed_source(model, source, pool)
+        if errors := mapped.errors:
+            first = min(errors)
             raise ValueError(
-                f"{len(failed)} of {len(source.classes)} images cannot be used, the first is {first}: "
-                f"{failed[first]}"
+                f"{len(errors)} of {len(source.classes)} images cannot be used, the first is {first}: "
+                f"{errors[first]}"
             )
-        return writer.append(found) if len(found) else []
+        return writer.append(new_rows(mapped.targets, mapped.columns)) if mapped.kept else []
 
 
 def _keys(source: Source, pool: ThreadPoolExecutor) -> np.ndarray:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from shortlist._manifest import fault_of
-from shortlist.index.manifest import NAME, OWN_FILE, Manifest, read_manifest
+from shortlist.index.manifest import NAME, OWN_FILE, PARTS, Manifest, read_manifest
 from shortlist.index.segment import ImageIndexError
-from shortlist.index.shards import PARTS
 from shortlist.runs.doctor import Finding, examine, with_leftovers
 
 __all__ = ["damaged_files", "examine_any", "examine_index"]

@@ -2,94 +2,81 @@
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from shortlist.engine.blocks import IMAGES, loaded_blocks, padded
-from shortlist.index.contents import Contents
+from shortlist.engine.blocks import IMAGES, loaded_blocks, map_rows
+from shortlist.engine.parts import Mapped, read_table
+from shortlist.engine.scaffold import Map
+from shortlist.engine.shards import ShardRows
+from shortlist.index.contents import Contents, open_contents
 from shortlist.index.image_index import unit_vectors
+from shortlist.index.plan import ShardImages
 from shortlist.index.segment import ImageIndexError, NewRows
 from shortlist.index.sources import Source
 from shortlist.index.thumbnails import thumbnail
-from shortlist.model import Model
+from shortlist.model import Model, model_hash
 
-__all__ = ["NO_ROWS", "embed_source"]
+__all__ = ["embed_source", "new_rows", "open_index_pass", "read_new_rows"]
 
-NO_ROWS = NewRows(np.zeros(0, np.int64), np.zeros(0, "S16"), np.zeros((0, 0), np.float16), [], [])
+_TEXTS = ("digest", "about", "thumbnail", "vector")
 
 
-class _Loaded(NamedTuple):
-    row: int
-    digest: bytes
-    thumbnail: bytes
-    about: bytes
-    inputs: Tensor
+def open_index_pass(load: Callable[[], Model], folder: str) -> tuple[dict[str, Any], Map]:
+    """Load a model: what its parts depend on, and the map of the pass over images of an index.
+
+    Images that the index in the folder holds, or that were deleted from it, are not embedded.
+    """
+    model, contents = load(), open_contents(Path(folder))
+
+    def function(shard: ShardImages, pool: ThreadPoolExecutor) -> Mapped:
+        return embed_source(model, shard.images, pool, contents=contents)
+
+    return {"model": model_hash(model)}, function
 
 
 def embed_source(
-    model: Model, source: Source, pool: ThreadPoolExecutor, *, known: Contents | None = None
-) -> tuple[NewRows, dict[int, str]]:
-    """Embed the images of a source: the map of this pass, which reads no other images and writes nothing.
-
-    Images go through the network in blocks of one size, and a block that is not full is filled up: the last
-    bits of a product depend on the number of its rows.
+    model: Model, source: Source, pool: ThreadPoolExecutor, *, contents: Contents | None = None
+) -> Mapped:
+    """Embed the images of a source: for each its digest, texts, thumbnail and vector, as bytes.
 
     Args:
         model: The model.
         source: The images.
         pool: Threads that read and decode the next images while the network works.
-        known: Contents of an index. Images that it holds, or that were deleted, are not embedded.
-
-    Returns:
-        The rows for the index, and why others cannot be used, by their number in the source.
+        contents: Contents of an index. Images that it holds, or that were deleted, are left out.
     """
-    parts: list[NewRows] = []
-    failed: dict[int, str] = {}
+    texts: dict[int, tuple[bytes, bytes, bytes]] = {}
 
-    def load(row: int) -> _Loaded | str | None:
-        try:
-            return _load(source, row, known)
-        except ValueError as error:
-            return str(error)
+    def load(row: int) -> Tensor | None:
+        content = source.content(row)
+        name = int(source.classes[row]), hashlib.sha256(content).digest()[:16]
+        if contents is not None and (contents.find(*name) is not None or contents.was_deleted(*name)):
+            return None
+        image, inputs = source.picture(row, content)
+        about = json.dumps(dict(source.about(row)), ensure_ascii=False).encode()
+        texts[row] = name[1], about, thumbnail(image)
+        return inputs
 
-    for block in loaded_blocks(load, len(source.classes), pool, IMAGES):
-        failed |= {row: one for row, one in block.items() if isinstance(one, str)}
-        loaded = [one for one in block.values() if isinstance(one, _Loaded)]
-        if loaded:
-            rows, bad = _vectors(model, source, loaded)
-            parts.append(rows)
-            failed |= dict.fromkeys(bad, "the features of an image are not numbers")
-    return NewRows.joined(parts) if parts else NO_ROWS, failed
-
-
-def _load(source: Source, row: int, known: Contents | None) -> _Loaded | None:
-    content = source.content(row)
-    class_index, digest = int(source.classes[row]), hashlib.sha256(content).digest()[:16]
-    if known is not None and (
-        known.find(class_index, digest) is not None or known.was_deleted(class_index, digest)
-    ):
-        return None
-    image, inputs = source.picture(row, content)
-    about = json.dumps(dict(source.about(row)), ensure_ascii=False).encode()
-    return _Loaded(row, digest, thumbnail(image), about, inputs)
-
-
-def _vectors(model: Model, source: Source, loaded: list[_Loaded]) -> tuple[NewRows, list[int]]:
-    vectors = padded(lambda inputs: _unit(model, inputs), torch.stack([one.inputs for one in loaded]), IMAGES)
-    good = vectors.isfinite().all(1)
-    rows = NewRows(
-        np.array([int(source.classes[one.row]) for one in loaded], dtype=np.int64),
-        np.array([one.digest for one in loaded], dtype="S16"),
-        vectors.half().numpy(),
-        [one.about for one in loaded],
-        [one.thumbnail for one in loaded],
+    number = len(source.classes)
+    mapped = map_rows(
+        ShardRows([str(row) for row in range(number)], source.classes.tolist(), source.content),
+        loaded_blocks(load, number, pool, IMAGES),
+        partial(_unit, model),
+        _halves,
+        size=IMAGES,
+        problem="the features of an image are not numbers",
     )
-    bad = [one.row for one, is_good in zip(loaded, good.tolist(), strict=True) if not is_good]
-    return (rows.take(np.flatnonzero(good.numpy())) if bad else rows), bad
+    vectors = mapped.columns["vector"].numpy()
+    rows = [(*texts[row], vector.tobytes()) for row, vector in zip(mapped.kept, vectors, strict=True)]
+    return replace(mapped, columns={name: [row[i] for row in rows] for i, name in enumerate(_TEXTS)})
 
 
 def _unit(model: Model, inputs: Tensor) -> Tensor:
@@ -97,3 +84,25 @@ def _unit(model: Model, inputs: Tensor) -> Tensor:
     if features.ndim != 2:
         raise ImageIndexError(f"features must be of shape (n, d), got {tuple(features.shape)}")
     return unit_vectors(features)
+
+
+def _halves(vectors: Tensor, _: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
+    finite = vectors.isfinite().all(1)
+    return {"vector": vectors[finite].half()}, finite
+
+
+def new_rows(classes: Sequence[int], columns: Mapping[str, Sequence[bytes]]) -> NewRows:
+    """Return the rows for an index of columns that :func:`embed_source` made."""
+    digests, about, thumbnails, vectors = (columns[name] for name in _TEXTS)
+    dimension = len(vectors[0]) // 2 if vectors else 0
+    numbers = np.frombuffer(b"".join(vectors), np.float16).reshape(len(vectors), dimension)
+    return NewRows(np.array(classes, np.int64), np.array(digests, "S16"), numbers, about, thumbnails)
+
+
+def read_new_rows(path: Path) -> tuple[NewRows, list[int]]:
+    """Read a part: the rows for an index, and the numbers of the images that could not be used."""
+    table = read_table(path)
+    failed = [row for row, reason in enumerate(table["error"].to_pylist()) if reason is not None]
+    table = table.filter(table["digest"].is_valid())
+    columns = {name: table[name].to_pylist() for name in _TEXTS}
+    return new_rows(table["target"].to_pylist(), columns), failed

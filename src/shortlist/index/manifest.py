@@ -20,6 +20,7 @@ __all__ = [
     "DELETED",
     "NAME",
     "OWN_FILE",
+    "PARTS",
     "Manifest",
     "check_model",
     "read_deleted",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 NAME = "index.json"
+PARTS = "parts"
+"""Folder inside an index, in which the parts of a build wait until they are taken over."""
 OWN_FILE = re.compile(r"(segment|deleted)-\d{6,}")
 FORMAT = "shortlist index 1"
 _MOST_CLASSES = 10_000_000

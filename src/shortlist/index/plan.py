@@ -1,16 +1,35 @@
 """Which images become which segment of an index, and the shards in which workers embed them."""
 
+import hashlib
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from shortlist.index.shards import ShardImages, shard_name
 from shortlist.index.sources import Source
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "ShardImages"]
 
 _CANDIDATES = 4  # times as many images as are kept are looked at, of a class with very many
+
+
+@dataclass(frozen=True)
+class ShardImages:
+    """Images that a worker embeds, as a value that can be sent to another process.
+
+    Args:
+        name: Name of the part that is made of it. It stands for one content.
+        images: The images.
+    """
+
+    name: str
+    images: Source
+
+    def digest(self) -> str:
+        """Return the name."""
+        return self.name
 
 
 class Plan:
@@ -42,16 +61,28 @@ class Plan:
         self.chosen = [_candidates(classes[rows], rows, _CANDIDATES * max_per_class) for rows in self.rows]
         self.pieces = [-(-len(chosen) // shard_rows) for chosen in self.chosen]
         self.names: list[list[str]] = [[] for _ in self.rows]
+        self.chunk_of: dict[str, int] = {}
 
     def shards(self, model: str) -> Iterator[ShardImages]:
-        """Give the shards of all chunks, each when it is asked for; ``names`` then has their names."""
+        """Give the shards of all chunks, each when it is asked for.
+
+        ``names`` then has their names by chunk, and ``chunk_of`` the chunk of each name.
+        """
         for chunk, chosen in enumerate(self.chosen):
             for start in range(0, len(chosen), self.shard_rows):
                 rows = chosen[start : start + self.shard_rows]
                 images = self.source.take(rows.tolist())
-                name = shard_name(model, self.keys[rows], images)
+                name = _name(model, self.keys[rows], images)
                 self.names[chunk].append(name)
-                yield ShardImages(chunk, name, images)
+                self.chunk_of[name] = chunk
+                yield ShardImages(name, images)
+
+
+def _name(model: str, keys: np.ndarray, images: Source) -> str:
+    """A name that stands for one content: the model, the state of the files, what is known of them."""
+    about = [dict(images.about(row)) for row in range(len(keys))]
+    content = json.dumps([model, keys.tolist(), about], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _chunks(classes: np.ndarray, new: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -66,7 +66,9 @@ class NewRows:
 
     @staticmethod
     def joined(parts: Sequence["NewRows"]) -> "NewRows":
-        """Return several parts as one."""
+        """Return several parts as one; of no part, no rows."""
+        if not parts:
+            return NewRows(np.zeros(0, np.int64), np.zeros(0, "S16"), np.zeros((0, 0), np.float16), [], [])
         return NewRows(
             np.concatenate([part.classes for part in parts]),
             np.concatenate([part.digests for part in parts]),
