@@ -97,3 +97,11 @@ def test_the_trainer_of_hugging_face_takes_a_loss_and_gives_scores():
     top3, coverage = map(float, run.stdout.splitlines()[-1].split())
     assert top3 > 0.95  # of 20 classes; by chance 0.15
     assert abs(coverage - 0.9) < 0.03  # 3 deviations of 2,000 rows and as many that calibrate
+
+
+@pytest.mark.slow
+def test_a_part_of_cross_entropy_keeps_the_first_place_of_an_untuned_loss():
+    found = load("untuned_losses").main(seeds=2)
+    worst = {way: min(first for first, _ in hits) for way, hits in found.items()}
+    assert worst["noised_topk"] < 40 < 70 < worst["noised_topk + 0.2 cross_entropy"]
+    assert min(inside for hits in found.values() for _, inside in hits) > 95

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
+from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
+from shortlist.losses._list_loss import ListLoss
 from shortlist.ops.selection import kth_largest, kth_largest_index
 
 __all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
@@ -75,7 +76,7 @@ def _check_options(k: int, margin: float, num_classes: int | None = None) -> Non
     check_number("margin", margin)
 
 
-class CalibratedTopKHingeLoss(ClassLoss):
+class CalibratedTopKHingeLoss(ListLoss):
     """Module of :func:`calibrated_topk_hinge_loss`."""
 
     function = staticmethod(calibrated_topk_hinge_loss)

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
+from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
+from shortlist.losses._list_loss import ListLoss
 from shortlist.ops import perturbed_topk_sum
 from shortlist.ops.selection import largest
 
@@ -104,7 +105,7 @@ def _check_options(k: int, margin: float, noise_std: float, num_classes: int | N
     check_number("noise_std", noise_std, low=0.0)
 
 
-class ConvexTopKHingeLoss(ClassLoss):
+class ConvexTopKHingeLoss(ListLoss):
     """Module of :func:`convex_topk_hinge_loss`."""
 
     function = staticmethod(convex_topk_hinge_loss)

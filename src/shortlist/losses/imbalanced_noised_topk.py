@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import check_options, noised_topk_loss
 from shortlist.priors import Counts, ZeroCounts, as_counts, margins_from_counts
@@ -134,7 +135,7 @@ def _check_options(
     check_options(k=k, noise_std=noise_std, num_samples=num_samples, margin=margin, scale=scale)
 
 
-class ImbalancedNoisedTopKLoss(ClassLoss):
+class ImbalancedNoisedTopKLoss(ListLoss):
     """Module of :func:`imbalanced_noised_topk_loss`; it stores margins, also if class counts are given."""
 
     function = staticmethod(imbalanced_noised_topk_loss)

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import Reduction, class_loss, options_of
+from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._margins import table_of_nonzero
 from shortlist.losses._smooth_rows import smooth_topk_rows
 
@@ -81,7 +82,7 @@ def _check_options(k: int, temperature: float, margin: float, num_classes: int |
     check_number("margin", margin)
 
 
-class SmoothTopKLoss(ClassLoss):
+class SmoothTopKLoss(ListLoss):
     """Module of :func:`smooth_topk_loss`."""
 
     function = staticmethod(smooth_topk_loss)

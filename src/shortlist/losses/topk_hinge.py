@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, lead_over, options_of
+from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
+from shortlist.losses._list_loss import ListLoss
 from shortlist.ops import perturbed_topk
 from shortlist.ops.selection import kth_largest_index, largest
 
@@ -99,7 +100,7 @@ def _check_options(k: int, margin: float, noise_std: float, num_classes: int | N
     check_number("noise_std", noise_std, low=0.0)
 
 
-class TopKHingeLoss(ClassLoss):
+class TopKHingeLoss(ListLoss):
     """Module of :func:`topk_hinge_loss`."""
 
     function = staticmethod(topk_hinge_loss)
