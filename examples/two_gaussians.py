@@ -3,18 +3,14 @@
 The rare class is a unit-variance Gaussian around (1, 1), the other one around (-1, -1). The best separator
 for the balanced error goes through the origin, whatever the classes' frequencies: 7.86 %. An affine model
 can represent it; which methods find it? (Menon et al., "Long-tail learning via logit adjustment", ICLR 2021,
-section 6.1.) The figure is the one of ``python -m papers two_gaussians``.
+section 6.1.) The figure is the one of ``shortlist papers figure two_gaussians``.
 """
 
 import argparse
-import sys
-from pathlib import Path
 from statistics import fmean
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the papers' figures are not part of the package
-
-from papers.figures import Numbers, load_figure, write_figure
-from papers.figures.two_gaussians import half_width
+from shortlist.papers.figures import Numbers, load_figure, write_figure
+from shortlist.papers.figures.two_gaussians import half_width
 
 
 def print_table(title: str, numbers: Numbers, kind: str) -> None:

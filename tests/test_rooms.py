@@ -26,8 +26,9 @@ ROOMS = (
         "training",
         "compare",
         "suites",
-        "report",
         "demo",
+        "papers",
+        "report",
         "cli",
     ),
 )
@@ -35,7 +36,7 @@ ROOMS = (
 ONLY_IN = {
     "lightning": ("training",),
     "typer": ("cli",),
-    "matplotlib": ("datasets", "curation", "demo"),
+    "matplotlib": ("datasets", "curation", "demo", "papers"),
     "jinja2": ("report", "serve"),
     "fastapi": ("serve",),
     "starlette": ("serve",),

@@ -11,7 +11,6 @@ import torch
 from scipy import integrate, stats
 from torch.nn.functional import cross_entropy
 
-from papers.figures.two_gaussians import exact_error, measure, separator, train
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
 from shortlist.losses import (
@@ -20,6 +19,7 @@ from shortlist.losses import (
     logit_adjusted_loss,
     two_parameter_margin_loss,
 )
+from shortlist.papers.figures.two_gaussians import exact_error, measure, separator, train
 from shortlist.priors import class_balanced_weights
 from shortlist.scores import PriorRecord, ScoreMap, map_of_loss
 

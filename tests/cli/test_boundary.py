@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import shortlist.cli
-from papers.__main__ import app as papers_app
 from shortlist._messages import MAX_MESSAGE
 from shortlist.cli import run_command
 from shortlist.recipes.recipe import make_recipe
@@ -102,7 +101,9 @@ def test_deep_json_in_any_file_that_is_named(monkeypatch, capsys, tmp_path):
     path = tmp_path / "odd.json"
     path.write_text("[" * 5000 + "]" * 5000)
     assert "odd.json" in said_by(shortlist.cli.main, monkeypatch, capsys, "data", "describe", path)
-    line = said_by(lambda: run_command(papers_app), monkeypatch, capsys, "level_sets", "--numbers", path)
+    line = said_by(
+        shortlist.cli.main, monkeypatch, capsys, "papers", "figure", "level_sets", "--numbers", path
+    )
     assert "odd.json" in line and "nested too deep" in line
 
 

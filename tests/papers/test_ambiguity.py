@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from papers.figures import _distances, ambiguity, load_figure
-from papers.figures._distances import closest_pairs, farthest_pairs, nearest_rows
 from shortlist.class_table import ClassTable
 from shortlist.datasets import Splits, TensorSplit
+from shortlist.papers.figures import _distances, ambiguity, load_figure
+from shortlist.papers.figures._distances import closest_pairs, farthest_pairs, nearest_rows
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
 

@@ -3,14 +3,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from papers.__main__ import app
-from papers.figures import FIGURES, load_figure, write_figure
+from shortlist.cli import app
+from shortlist.papers.figures import FIGURES, load_figure, write_figure
 
 SMALL = {"n": 8, "k": 2}
 
 
 def invoke(*words: object):
-    return CliRunner().invoke(app, [*map(str, words)])
+    return CliRunner().invoke(app, ["papers", "figure", *map(str, words)])
 
 
 def test_all_are_listed_with_their_options():

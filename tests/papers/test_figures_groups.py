@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
-from papers.figures import load_figure
-from papers.figures._frequency import frequency_groups, rank_correlation
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
+from shortlist.papers.figures import load_figure
+from shortlist.papers.figures._frequency import frequency_groups, rank_correlation
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.suites.plan import plan_suite

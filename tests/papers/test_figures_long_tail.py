@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from papers.figures import binary_links, load_figure
+from shortlist.papers.figures import binary_links, load_figure
 
 PRIOR = 0.2
 

@@ -11,7 +11,10 @@ from matplotlib.figure import Figure
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from papers.figures import (
+from shortlist.demo.run import BASE
+from shortlist.losses import LOSSES
+from shortlist.ops.networks import comparator_layers
+from shortlist.papers.figures import (
     calibration_map,
     epoch_time,
     level_sets,
@@ -20,10 +23,7 @@ from papers.figures import (
     nonzero_gradients,
     splitter_network,
 )
-from papers.figures._simplex import rescale, simplex_grid
-from shortlist.demo.run import BASE
-from shortlist.losses import LOSSES
-from shortlist.ops.networks import comparator_layers
+from shortlist.papers.figures._simplex import rescale, simplex_grid
 from shortlist.recipes.recipe import make_recipe
 
 NAMES = (

@@ -9,11 +9,11 @@ import torch
 from scipy import stats
 from torch import nn
 
-from papers.figures import FIGURES, load_figure
-from papers.figures._runs import mean_over_seeds
 from shortlist.class_table import ClassTable
 from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.metrics import Results
+from shortlist.papers.figures import FIGURES, load_figure
+from shortlist.papers.figures._runs import mean_over_seeds
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from papers.tables import published_page
+from shortlist.papers.page import published_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "published.md"
 

@@ -443,7 +443,7 @@ def test_published_intervals_and_tests_tell_apart():
     lines = compared([0.9434], noised)  # published 94.4 +- 0.1
     assert "top5.micro: 94.3: no: inside the published interval" in lines
     assert "top1.micro: -: the run has no top1.micro" in lines
-    assert "epoch_seconds: -: a run keeps no times: python -m papers epoch_time measures them" in lines
+    assert "epoch_seconds: -: a run keeps no times: shortlist papers figure epoch_time measures them" in lines
     assert "top5.micro: 94.6: yes: outside of the published interval" in compared([0.9456], noised)
     draws = {**noised, "loss": noised["loss"] | {"num_samples": 5}}
     assert "validation.top5: 94.5: no interval published" in compared([0.9], draws)

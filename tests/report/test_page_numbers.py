@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.metrics import evaluate
-from shortlist.predictors import AverageK, TopK
-from shortlist.report.drawings import HEIGHT, WIDTH, Series, bar_plot, line_plot, nice_ticks
-from shortlist.report.numbers import (
+from shortlist.compare.numbers import (
     bin_histogram,
     bin_labels,
     confused_pairs,
@@ -21,6 +18,9 @@ from shortlist.report.numbers import (
     size_bins,
     size_histograms,
 )
+from shortlist.metrics import evaluate
+from shortlist.predictors import AverageK, TopK
+from shortlist.report.drawings import HEIGHT, WIDTH, Series, bar_plot, line_plot, nice_ticks
 from shortlist.report.parts import Cell, Drawing, Table
 from shortlist.report.render import render
 from shortlist.report.rows import short_list

@@ -19,6 +19,7 @@ from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.join import join
+from shortlist.cli.papers import papers_app
 from shortlist.cli.predict import predict
 from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
@@ -58,6 +59,7 @@ for verb in (release, releases):
 app.add_typer(suite_app, name="suite")
 app.add_typer(data.app, name="data")
 app.add_typer(feedback_app, name="feedback")
+app.add_typer(papers_app, name="papers")
 
 
 def _print_version(wanted: bool) -> None:

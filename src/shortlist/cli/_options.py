@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AllowCode", "AsJson", "DataPlace", "OwnNetwork"]
+__all__ = ["AllowCode", "AsJson", "DataPlace", "OwnNetwork", "published_file"]
 
 
 def _look_here_for_code(value: Any) -> Any:
@@ -14,6 +14,16 @@ def _look_here_for_code(value: Any) -> Any:
     if value:
         sys.path.insert(0, str(Path.cwd()))
     return value
+
+
+def published_file(path: Path | None) -> Path | None:
+    """Return the file of a recipe or suite: papers:NAME is one of the publications."""
+    name = "" if path is None else str(path)
+    if not name.startswith("papers:"):
+        return path
+    from shortlist.papers import recipe_path
+
+    return recipe_path(name.removeprefix("papers:"))
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]

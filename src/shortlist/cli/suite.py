@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._json import strict_json
-from shortlist.cli._options import AllowCode, AsJson
+from shortlist.cli._options import AllowCode, AsJson, published_file
 
 __all__ = ["suite_app"]
 
@@ -19,7 +19,12 @@ suite_app = typer.Typer(
     no_args_is_help=True,
 )
 
-File = Annotated[Path, typer.Argument(help="Suite file (YAML).", exists=True, dir_okay=False)]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="Suite file (YAML), or papers:NAME for one of 'shortlist papers'.", callback=published_file
+    ),
+]
 Out = Annotated[
     Path, typer.Option(help="Folder for the runs. They go to OUT/NAME, where NAME is the name of the suite.")
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork
+from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, published_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,9 @@ def train(
     recipe: Annotated[
         Path | None,
         typer.Argument(
-            help="Recipe file (YAML). Without one, a small network is trained on the embedded glyphs."
+            help="Recipe file (YAML), or papers:NAME for one of 'shortlist papers'. Without one, a small "
+            "network is trained on the embedded glyphs.",
+            callback=published_file,
         ),
     ] = None,
     override: Overrides = None,

@@ -1,60 +1,25 @@
 """Make small pictures of rows that are embedded in the page, with what is known about each."""
 
-import base64
-import io
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
-from shortlist.datasets import Split, Splits, TensorSplit
+from shortlist.datasets import Splits, TensorSplit
 from shortlist.datasets.images import ImageFiles
+from shortlist.datasets.pictures import data_uri, row_image
 from shortlist.index.about import About, about_of_data
-from shortlist.preprocessing import read_image, to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
 from shortlist.runs.finished import FinishedRun
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 __all__ = ["BUDGET", "Picture", "Pictures", "open_pictures"]
 
 BUDGET = 6_000_000  # bytes of pictures on a page
-_PIXELATED = 48  # pictures of up to so many pixels a side are kept as they are and shown with their pixels
-
-
-def _image(split: Split, row: int) -> "Image":
-    from PIL import Image
-
-    if isinstance(split, ImageFiles):  # the file itself has its true colors
-        return read_image(split.paths[row])
-    inputs = split.inputs[row] if isinstance(split, TensorSplit) else split[row][0]
-    return Image.fromarray(to_pixels(inputs).numpy())
-
-
-def _encode(image: "Image", side: int) -> tuple[str, bool]:
-    """Write an image as a data URI, and tell whether it is to be shown with its pixels."""
-    small = max(image.size) <= _PIXELATED
-    buffer = io.BytesIO()
-    if small:
-        image = image.convert("L") if _is_gray(image) else image
-        image.save(buffer, "PNG", optimize=True)
-    else:
-        image.thumbnail((side, side))
-        image.convert("RGB").save(buffer, "JPEG", quality=80)
-    kind = "png" if small else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small
-
-
-def _is_gray(image: "Image") -> bool:
-    colors = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8).view(-1, 3)
-    return bool((colors == colors[:, :1]).all())
 
 
 @dataclass(frozen=True)
@@ -116,7 +81,7 @@ class Pictures:
         key = (part, row, side)
         if key not in self._made:
             try:
-                self._made[key] = _encode(_image(getattr(self.data, part), row), side)
+                self._made[key] = data_uri(row_image(getattr(self.data, part), row), side)
             except (ValueError, OSError):
                 self._made[key] = None
         made = self._made[key]
@@ -164,7 +129,7 @@ def open_pictures(
             "the rows are embeddings" if name == "embeddings" else f"the rows of {name} are not pictures",
         )
     try:
-        _image(data.test, 0)
+        row_image(data.test, 0)
     except (ValueError, OSError) as error:
         return None, f"the rows of {run.recipe.data.name} are not pictures: {error}"
     return Pictures(data, budget=budget, about=_about_parts(run, place)), None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shortlist.compare.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.compare.rows import RowReader
 from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import RowNumbers
 from shortlist.predictors import SetPredictor
-from shortlist.report.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
 from shortlist.runs.groups import Group
 from shortlist.runs.run import Run
 

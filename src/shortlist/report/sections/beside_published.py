@@ -7,7 +7,7 @@ from shortlist.compare.significance import paired_t_test
 from shortlist.metrics import Estimate
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.metrics.names import format_points
-from shortlist.report.find_published import PublishedValue, find_published
+from shortlist.papers.find_published import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
@@ -53,10 +53,9 @@ def published_table(experiment: Experiment) -> BesidePublished | None:
 
 def _source(value: PublishedValue) -> str:
     table = value.table
-    number = f"table {table.table}" if table.table[0].isdigit() else table.table
     note = f" ({table.note})" if table.note else ""
     runs = f", mean of {table.runs} runs" if table.runs else ""
-    return f"{table.name}: {table.source}, {number}{runs}{note}"
+    return f"{table.name}: {table.source}, {table.place}{runs}{note}"
 
 
 def _row(method: Group, value: PublishedValue, number: int) -> list[object]:
@@ -125,7 +124,7 @@ def _told_apart(value: PublishedValue, own: Estimate | None, numbers: Sequence[f
 
 def _why_missing(value: PublishedValue) -> str:
     if value.name == "epoch_seconds":
-        return "a run keeps no times: python -m papers epoch_time measures them"
+        return "a run keeps no times: shortlist papers figure epoch_time measures them"
     if value.name.startswith("validation."):
         return "the epochs of the run were chosen by another metric"
     return f"the run has no {value.name}"

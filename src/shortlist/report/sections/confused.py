@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shortlist.compare.numbers import ConfusedPair
 from shortlist.metrics.names import format_percent
-from shortlist.report.numbers import ConfusedPair
 from shortlist.report.parts import Table
 from shortlist.report.pictures import Picture, Pictures
 from shortlist.report.views import MethodView

@@ -1,8 +1,8 @@
 """Coverage of classes against how many training rows they have."""
 
+from shortlist.compare.numbers import bin_labels, coverage_by_frequency, frequency_edges
 from shortlist.metrics.names import format_percent
 from shortlist.report.drawings import Series, describe, line_plot
-from shortlist.report.numbers import bin_labels, coverage_by_frequency, frequency_edges
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView
 from shortlist.runs.groups import Group

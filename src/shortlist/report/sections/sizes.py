@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from shortlist.class_table import GROUPS
+from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins
 from shortlist.report.drawings import Plot, Series, bar_plot
-from shortlist.report.numbers import bin_histogram, bin_labels, share_of, size_bins
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins
 from shortlist.report.drawings import Plot, Series, bar_plot
-from shortlist.report.numbers import bin_histogram, bin_labels, share_of, size_bins
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import ExperimentView
 from shortlist.runs.groups import Group

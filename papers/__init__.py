@@ -1,1 +1,0 @@
-"""The papers' own figures, measured with this library: ``python -m papers``."""

@@ -1,0 +1,144 @@
+"""``shortlist papers``: the publications' tables, suites and figures."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["papers_app"]
+
+papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
+
+
+@papers_app.callback(invoke_without_command=True)
+def papers(context: typer.Context) -> None:
+    """List the published tables, the suites and recipes that make their runs, and the figures."""
+    if context.invoked_subcommand is not None:
+        return
+    from shortlist.papers import load_published, recipes
+    from shortlist.papers.figures import FIGURES
+
+    source = ""
+    for table in load_published():
+        if table.source != source:
+            source = table.source
+            typer.echo(source)
+        suite = f" (shortlist suite run papers:{table.suite})" if table.suite else ""
+        typer.echo(f"  {table.place}: {table.name}{suite}")
+    typer.echo("Recipes: shortlist train papers:NAME [--variant VARIANT]")
+    typer.echo("".join(f"  {name}\n" for name in recipes()), nl=False)
+    typer.echo("Figures: shortlist papers figure NAME")
+    typer.echo("".join(f"  {name}: {about}\n" for name, about in FIGURES.items()), nl=False)
+
+
+@papers_app.command()
+def page() -> None:
+    """Print every published number as a page in Markdown, with the command that makes ours."""
+    from shortlist.papers.page import published_page
+
+    typer.echo(published_page(), nl=False)
+
+
+@papers_app.command()
+def figure(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Name of the figure. Without a name, all figures are listed with their options."),
+    ] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="For figures made from runs: run folders, suite folders, or any folders with runs."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Drawing to write (.svg, .pdf or .png); NAME.svg by default."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change an option of the figure, as in k=2. May be repeated."
+        ),
+    ] = None,
+    numbers: Annotated[
+        Path | None,
+        typer.Option(help="Draw the numbers in this .json file of an earlier call, and measure nothing."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, for scripts.")] = False,
+) -> None:
+    """Measure and draw a figure of the papers, and write its numbers beside it as .json.
+
+    For example: shortlist papers figure level_sets -o level_sets.svg; shortlist papers figure class_size
+    runs/long_tail.
+    """
+    from shortlist._files import check_place
+    from shortlist._json import read_json, strict_json
+    from shortlist.papers.figures import load_figure
+    from shortlist.recipes.recipe import read_setting
+
+    if name is None:
+        _list_figures()
+        return
+    chosen = load_figure(name)
+    out = out or Path(f"{name}.svg")
+    if out.suffix not in (".svg", ".pdf", ".png"):
+        raise ValueError(f"--out must end in .svg, .pdf or .png, got {out}")
+    if runs and not chosen.takes_runs:
+        raise ValueError(f"{name} is not made from runs, got {runs[0]}")
+    if chosen.takes_runs and not runs and numbers is None:
+        raise ValueError(f"{name} is made from runs: name at least one run folder")
+    options = dict(read_setting(setting, example="k=2") for setting in option or [])
+    chosen.check_options(options)
+    if numbers is not None:
+        if runs or options:
+            raise ValueError("--numbers draws what was measured: no runs and no --set")
+        measured = read_json(numbers)
+    else:
+        check_place(out)
+        measured = _measure(chosen, runs, options)
+    beside = _write(chosen, name, measured, out, numbers)
+    typer.echo(strict_json(measured) if as_json else f"{out}, numbers in {beside}")
+
+
+def _write(figure: Any, name: str, measured: dict[str, Any], out: Path, numbers: Path | None) -> Path:
+    """Write a drawing and its numbers, and name the runs that are not in them."""
+    from shortlist.papers.figures import write_figure
+
+    try:
+        beside = write_figure(figure, measured, out)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        if numbers is None:
+            raise
+        raise ValueError(f"--numbers must be those of {name}, got {numbers}: {error!r}") from error
+    for path, reason in measured.get("left_out", {}).items():
+        typer.echo(f"shortlist: left out {reason if path in reason else f'{path}: {reason}'}", err=True)
+    return beside
+
+
+def _list_figures() -> None:
+    from shortlist.papers.figures import FIGURES, load_figure
+
+    for name, about in FIGURES.items():
+        figure = load_figure(name)
+        words = ["RUNS..."] if figure.takes_runs else []
+        words += [f"{key}={_shown(value)}" for key, value in figure.options().items()]
+        typer.echo(f"{name}: {about}\n    {' '.join(words)}")
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from shortlist.cli._console import progress_report
+    from shortlist.runs.groups import find_runs
+
+    torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
+    if runs:
+        options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
+    with progress_report() as progress:
+        return figure.measure(**options, progress=lambda what, done, total: progress(what, done, total, {}))

@@ -1,0 +1,199 @@
+"""Balanced error after correction by tau, in runs: ``shortlist papers figure error_against_tau``."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_count, check_number
+from shortlist.metrics.ranks import balanced_error
+from shortlist.palette import PRINT
+from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._lines import (
+    MOST_BANDS,
+    add_legend,
+    figure_with_legend,
+    fill_between,
+    percent,
+    style_of,
+)
+from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs, network_scores
+from shortlist.runs.run import Run, RunError
+from shortlist.scores import PriorRecord, fit_tau, normalization_map
+from shortlist.scores.tau import middle_of_best, standard_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FIGURE", "draw", "measure"]
+
+TECHNIQUES = {
+    "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",
+    "weight_normalization": r"weight normalization: $w_j \,/\, \|w_j\|^\tau$",
+}
+PARTS = ("val", "test")
+_KINDS = ("test rows", "validation rows", "chosen on validation rows")
+
+
+class Curve(NamedTuple):
+    """Balanced errors (g,) on validation and test rows, and where the validation rows have the least."""
+
+    val: list[float]
+    test: list[float]
+    chosen: int
+
+
+class Curves(NamedTuple):
+    """Of a run, the curve of each technique; why there is none for the weights."""
+
+    logit_adjustment: Curve
+    weight_normalization: Curve | None
+    why_none: str
+    rows: int
+
+
+def measure(
+    *,
+    runs: Sequence[str | Path],
+    tau_max: float = 3.0,
+    steps: int = 60,
+    progress: Progress | None = None,
+) -> Numbers:
+    r"""Measure balanced error on validation and test rows against tau, for two corrections of models.
+
+    Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalization :math:`w_j / \lVert w_j
+    \rVert^\tau` with the offset kept as it is, as by ``normalize_classifier``, for runs whose classifier is
+    linear. Both start from the network's own scores, whatever adjustment the run has of its own; runs that
+    share these scores are drawn once. If the loss says which priors its scores contain, logit adjustment
+    starts from the training priors: tau is how often they are left out in all.
+
+    Args:
+        runs: Run folders.
+        tau_max: Largest tau; the smallest is 0.
+        steps: Number of steps between them.
+        progress: Called after each run.
+    """
+    check_number("tau_max", tau_max, above=0.0)
+    check_count("steps", steps)
+    grid = torch.linspace(0.0, float(tau_max), steps + 1, dtype=torch.float64)
+    grid = torch.tensor([round(tau, 10) for tau in grid.tolist()], dtype=torch.float64)  # 0.3, as one writes
+    seen: dict[str, str] = {}
+    methods, left_out = measure_runs(runs, lambda run: _curves(run, grid, seen), progress)
+    return {
+        "tau": grid.tolist(),
+        "bias": "kept as it is",
+        "methods": [_of_method(method, grid.tolist()) for method in methods],
+        "left_out": left_out,
+    }
+
+
+def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
+    parts = [network_scores(run, part) for part in PARTS]
+    content = hashlib.sha256(parts[1][0].contiguous().numpy().tobytes()).hexdigest()
+    if content in seen:
+        raise RunError(f"{run.path} has the same scores, before adjustment, as {seen[content]}")
+    training, declared = PriorRecord.training(run.class_table.class_counts), run.load_declared()["set"]
+    start = declared if declared.contains is None else declared.under(training)
+    fits = [
+        fit_tau(start(scores), target, source_priors=training.priors, grid=grid) for scores, target in parts
+    ]
+    chosen = int((grid == fits[0].tau).nonzero()[0])
+    adjusted = Curve(fits[0].curve.tolist(), fits[1].curve.tolist(), chosen)
+    normalized, why_none = None, ""
+    try:
+        normalized = _normalized(run, parts, grid)
+    except (ValueError, OSError) as error:
+        why_none = " ".join(str(error).split())
+    seen[content] = str(run.path)
+    return Curves(adjusted, normalized, why_none, len(parts[1][1]))
+
+
+def _normalized(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) -> Curve:
+    norms, offsets = run.load_norms()
+    maps = [normalization_map(norms, offsets, tau=tau) for tau in grid.tolist()]
+    curves = [
+        [float(balanced_error(change(scores.double()), target)) for change in maps]
+        for scores, target in parts
+    ]
+    held_out, (scores, target) = torch.tensor(curves[0], dtype=torch.float64), parts[0]
+    wrong = maps[middle_of_best(held_out, grid)](scores.double()).argmax(1) != target
+    slack = standard_error(wrong, target)  # the rule of fit_tau
+    return Curve(*curves, chosen=middle_of_best(held_out, grid, slack=slack))
+
+
+def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
+    numbers = method.about() | {"test_rows": [one.rows for one in method.found]}
+    for name in TECHNIQUES:
+        curves = [getattr(one, name) for one in method.found]
+        if None in curves:
+            why = next(one.why_none for one in method.found if one.weight_normalization is None)
+            numbers |= {name: None, "no_weight_normalization": why}
+        else:
+            numbers[name] = _of_technique(curves, grid)
+    return numbers
+
+
+def _of_technique(curves: Sequence[Curve], grid: Sequence[float]) -> Numbers:
+    """Average over seeds; list the tau that each seed's validation rows choose, and the test error there."""
+    numbers: Numbers = {}
+    for part in PARTS:
+        means = [mean_over_seeds(of_tau) for of_tau in zip(*(getattr(c, part) for c in curves), strict=True)]
+        numbers[part] = {end: [getattr(mean, end) for mean in means] for end in ("value", "low", "high")}
+    taus = [grid[curve.chosen] for curve in curves]
+    errors = [curve.test[curve.chosen] for curve in curves]
+    chosen = {"tau": taus, "mean_tau": sum(taus) / len(taus), "error": errors}
+    return numbers | {"chosen": chosen | {"mean_error": mean_over_seeds(errors)._asdict()}}
+
+
+def draw(numbers: Numbers) -> "Figure":
+    """Draw a panel for each technique: whole lines of test rows, thin ones of validation rows."""
+    methods = numbers["methods"]
+    shown = [name for name in TECHNIQUES if any(method[name] is not None for method in methods)]
+    labels = [*(method["label"] for method in methods), *_KINDS]
+    figure = figure_with_legend(1.0 + 3.7 * len(shown), 4.2, labels)
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, shown, strict=True):
+        for number, method in enumerate(methods):
+            if method[name] is not None:
+                style = style_of(number, is_limit=method["is_limit"])
+                _draw_method(axes, numbers["tau"], method[name], style, method["label"], len(methods))
+        axes.set(xlabel="τ", title=TECHNIQUES[name])
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("balanced error (%)")
+    add_legend(figure, _legend(panels[0]))
+    return figure
+
+
+def _draw_method(
+    axes: Any, tau: Sequence[float], found: Numbers, style: dict[str, Any], label: str, num_methods: int
+) -> None:
+    color, marker = style["color"], style["marker"]
+    test = found["test"]
+    axes.plot(tau, percent(test["value"]), color=color, linewidth=1.8, label=label, markersize=4,
+              marker=marker if num_methods > len(PRINT) else None,
+              markevery=max(1, len(tau) // 8))  # fmt: skip
+    axes.plot(tau, percent(found["val"]["value"]), color=color, linewidth=0.9, linestyle=(0, (3, 2)))
+    if num_methods <= MOST_BANDS:
+        fill_between(axes, tau, test["low"], test["high"], color=color)
+    chosen = found["chosen"]
+    place = [chosen["mean_tau"]], percent([chosen["mean_error"]["value"]])
+    axes.plot(*place, marker="*", markersize=13, markeredgecolor="black", color=color, linestyle="none",
+              zorder=5)  # fmt: skip
+
+
+def _legend(axes: Any) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    return [
+        *axes.get_legend_handles_labels()[0],
+        Line2D([], [], color="0.3", linewidth=1.8, label=_KINDS[0]),
+        Line2D([], [], color="0.3", linewidth=0.9, linestyle=(0, (3, 2)), label=_KINDS[1]),
+        Line2D([], [], color="0.3", linestyle="none", marker="*", markersize=12, markeredgecolor="black",
+               label=_KINDS[2]),
+    ]  # fmt: skip
+
+
+FIGURE = PaperFigure(measure, draw)

@@ -1,0 +1,210 @@
+"""Find which published numbers a run can be compared with, and what is not the same."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
+from shortlist.predictors import AverageK
+from shortlist.recipes.content import flatten
+
+__all__ = ["PublishedValue", "find_published"]
+
+# what must be as it is by default unless a row says otherwise: each makes another method or other data
+_PLAIN: dict[str, Any] = {
+    "loss.class_balanced": None,
+    "loss.label_smoothing": 0.0,
+    "reweighting": None,
+    "second_stage": None,
+    "adjust.tau": None,
+    "adjust.temperature": [None, 1.0],
+    "adjust.weight_normalization": None,
+    "adjust.normalized_by": [None, "norm"],
+    "sampler.name": "shuffle",
+    "data.max_per_class": None,
+    "data.long_tail": None,
+    "data.noise": 0.0,
+}
+# values that a recipe which leaves an option of its data set out has
+_DEFAULTS = {"data.profile": "exp", "data.rho": 100.0}
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """A published number that a run can be compared with.
+
+    Args:
+        table: Published table of the number.
+        method: Row of the table.
+        column: Head of the column.
+        number: The number as printed.
+        name: Name of the metric in the run: as in ``Results.metrics``, or one of its epochs.
+        departures: Differences between the run's settings and the paper's, in words.
+    """
+
+    table: PublishedTable
+    method: str
+    column: str
+    number: PublishedNumber
+    name: str
+    departures: tuple[str, ...]
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric in the table."""
+        return self.number.metric
+
+    @property
+    def value(self) -> float:
+        """The number as a share if it is printed in percent."""
+        return self.number.value / 100 if self.table.unit == "%" else self.number.value
+
+
+def find_published(recipe: Mapping[str, Any], *, every: bool = False) -> list[PublishedValue]:
+    """Find the published metrics of the data set and the method of a recipe.
+
+    A metric is found only if data set, label noise, loss and all that changes the method (weights, second
+    stage, adjustment) are those of the paper. Network, schedule and tuned options may differ: each such
+    departure is listed, as the difference of the metrics may come from it. Of the columns of a paper that
+    differ in such settings alone, those with the fewest departures are taken; where a paper used the
+    recipe's network, numbers of other networks are left away.
+
+    Args:
+        recipe: All values of a recipe, as from ``Recipe.model_dump()``.
+        every: Whether to return also the numbers that are left away.
+
+    Example:
+        >>> recipe = {"data": {"name": "cifar100_lt", "root": "."}, "loss": {"name": "ldam"}}
+        >>> [(value.method, round(100 * value.value, 2)) for value in find_published(recipe)]
+        [('adaptive margins', 60.4)]
+    """
+    flat = flatten(recipe)
+    flat["data.noise"] = flat.pop("data.label_noise", None) or flat.get("data.noise", 0.0)
+    flat["pretrained"] = any(flat.get(f"model.{key}") for key in ("weights", "pretrained", "weights_file"))
+    found: list[PublishedValue] = []
+    for table in load_published(flat.get("data.name")):
+        if table.compared:
+            found += _of_table(table, recipe, flat)
+    if every:
+        return found
+    found = _nearest(found)
+    same_model = [value for value in found if not _other_model(value)]
+    return same_model or found
+
+
+def _of_table(
+    table: PublishedTable, recipe: Mapping[str, Any], flat: Mapping[str, Any]
+) -> list[PublishedValue]:
+    found = []
+    for row in table.rows:
+        for column, numbers in zip(table.columns, row.cells, strict=True):
+            asked = _PLAIN | {**table.when, **column.when, **row.when}
+            if not all(_agrees(_lookup(flat, key), value) for key, value in asked.items()):
+                continue
+            setting = {**table.setting, **column.setting, **row.setting}
+            departures = _departures(flat, setting)
+            for number in numbers:
+                name = _own_name(recipe, number.metric)
+                if name is None:
+                    continue
+                more = [] if "loss.k" in asked or "loss.k" in setting else _other_k(flat, number.metric)
+                remarks = [number.remark] if number.remark else []
+                every = (*departures, *more, *remarks)
+                found.append(PublishedValue(table, row.method, column.name, number, name, every))
+    return found
+
+
+def _nearest(found: Sequence[PublishedValue]) -> list[PublishedValue]:
+    """Keep, of the numbers of a paper for the same method and metric, those with the fewest departures.
+
+    A number that stands in two tables is kept once, also where one of them has fewer digits.
+    """
+    least: dict[tuple[str, str, str], int] = {}
+    for value in found:
+        key = (value.table.paper, value.method, value.metric)
+        least[key] = min(least.get(key, 1000), len(value.departures))
+    kept: list[PublishedValue] = []
+    for value in found:
+        key = (value.table.paper, value.method, value.metric)
+        if len(value.departures) == least[key] and not any(_is_same(value, other) for other in kept):
+            kept.append(value)
+    return kept
+
+
+def _is_same(first: PublishedValue, second: PublishedValue) -> bool:
+    digits = min(first.number.digits, second.number.digits)
+    same_place = (first.table.paper, first.method, first.metric) == (
+        second.table.paper,
+        second.method,
+        second.metric,
+    )
+    return same_place and abs(first.number.value - second.number.value) <= 0.5001 * 10**-digits
+
+
+def _other_model(value: PublishedValue) -> bool:
+    return any(departure.startswith("model.name ") for departure in value.departures)
+
+
+def _lookup(flat: Mapping[str, Any], key: str) -> Any:
+    """Look up a value by dotted key; for a section, return the values in it."""
+    if key in flat:
+        return flat[key]
+    inside = [value for name, value in flat.items() if name.startswith(f"{key}.")]
+    return inside if inside else _DEFAULTS.get(key, _plain(key))
+
+
+def _plain(key: str) -> Any:
+    """Return the value of an option that a recipe leaves out."""
+    value = _PLAIN.get(key)
+    return value[0] if isinstance(value, list) else value
+
+
+def _agrees(value: Any, wanted: Any) -> bool:
+    if wanted == "*":
+        return value is not None
+    if isinstance(value, list | tuple):
+        return isinstance(wanted, list | tuple) and list(value) == list(wanted)
+    return value in wanted if isinstance(wanted, list) else value == wanted
+
+
+def _departures(flat: Mapping[str, Any], setting: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for key, wanted in setting.items():
+        value = _lookup(flat, key)
+        if not _agrees(value, wanted):
+            lines.append(f"{key} {_shown(value)}, there {_shown(_one_of(key, wanted))}")
+    return lines
+
+
+def _one_of(key: str, wanted: Any) -> Any:
+    """Return the first of several values that are the same for the paper, a network without its library."""
+    if key == "model.name" and isinstance(wanted, list):
+        return wanted[0].partition(":")[2]
+    is_choice = isinstance(wanted, list) and None in wanted
+    return wanted[0] if is_choice else wanted
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
+
+
+def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
+    """Return the name of a published metric in the run's results, None if the run cannot have it."""
+    average = re.fullmatch(r"average(\d+)\.(\w+)", metric)
+    if average is None:
+        return metric
+    # as in the papers, which the defaults are: with any other option it is another method
+    published = AverageK(int(average[1])).options() | {"macro": False, "priors": None}
+    del published["tau"]  # of the priors, where there are some
+    for key, section in (recipe.get("predictors") or {}).items():
+        plain = all(section.get(option, value) == value for option, value in published.items())
+        if section["name"] == "average_k" and "k" in section and plain:
+            return f"sets.{key}.coverage.{average[2]}"
+    return None
+
+
+def _other_k(flat: Mapping[str, Any], metric: str) -> list[str]:
+    """Note a loss made for another K than the metric's: the papers train one network for each."""
+    k, own = re.match(r"(?:top|average)(\d+)\.", metric), flat.get("loss.k")
+    return [f"loss.k {own}, there {k[1]}"] if k and own is not None and own != int(k[1]) else []

@@ -1,0 +1,220 @@
+"""The suites of published experiments: each parses, and they make every number that a run can have."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from shortlist.datasets.embeddings import save_embeddings
+from shortlist.papers import recipe_path
+from shortlist.papers.find_published import find_published
+from shortlist.papers.published import PublishedTable, load_published
+from shortlist.report.sections.beside_published import published_table
+from shortlist.runs.experiments import Experiment
+from shortlist.runs.groups import group_runs, read_runs
+from shortlist.suites.label_sets import load_label_set_suite
+from shortlist.suites.plan import Cell, plan_suite, resolve, source_cell
+from shortlist.suites.run import run_suite
+from shortlist.suites.suite import Suite, SuiteError, load_suite
+from tests.datasets import trees
+
+FOLDER = recipe_path("garcin2022_noise").parent
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+PLANS: dict[str, tuple[Suite, list[Cell]]] = {}
+
+
+def plan(name: str) -> tuple[Suite, list[Cell]]:
+    if name not in PLANS:
+        suite = load_suite(FOLDER / f"{name}.yaml")
+        PLANS[name] = suite, plan_suite(suite)
+    return PLANS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_suite_parses_and_says_how_many_runs_it_trains(name):
+    suite, cells = plan(name)
+    trained = sum(len(cell.points) * len(suite.seeds) for cell in cells if cell.method.trains)
+    assert suite.name == name
+    assert re.findall(r"\b(\d+) (?:trained )?runs\b", suite.about) == [str(trained)]
+    assert f"shortlist suite run papers:{name}" in (FOLDER / f"{name}.yaml").read_text()
+
+
+def numbers_of(table: PublishedTable) -> set[tuple[str, str, str]]:
+    """Row, column and metric of every number."""
+    return {
+        (row.method, column.name, number.metric)
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        for number in cell
+    }
+
+
+def numbers_made(name: str, tables: list[PublishedTable]) -> set[tuple[str, str, str, str]]:
+    """Table, row, column and metric of every number that a run of the suite has, with no departure."""
+    suite, cells = plan(name)
+    made = set()
+    for cell in cells:
+        source = source_cell(cell, cells)
+        first = None if source is None else (source, source.points[0])
+        recipe = resolve(suite, cell, cell.points[0], 0, first).model_dump(mode="json")
+        for value in find_published(recipe, every=True):
+            if value.table in tables and not set(value.departures) - {value.number.remark} - ALLOWED:
+                made.add((value.table.name, value.method, value.column, value.metric))
+    return made
+
+
+# rows to fit tau on are taken from the training rows here, and are the test rows there
+ALLOWED = {"data.val_size 1000, there 0", "data.val_fraction 0.05, there 0.0"}
+
+
+@pytest.mark.parametrize("name", sorted({t.suite for t in load_published() if t.compared}))
+def test_the_suite_of_a_table_makes_every_number_of_it(name):
+    tables = [t for t in load_published() if t.suite == name]
+    made = numbers_made(name, tables)
+    for table in tables:
+        wanted = {(table.name, *key) for key in numbers_of(table)}
+        assert wanted - made == set()
+
+
+def test_a_variant_needs_a_base_that_is_a_file(tmp_path):
+    (tmp_path / "suite.yaml").write_text("name: s\nbase: {epochs: 1}\nmethods: {a: {variant: smooth}}\n")
+    with pytest.raises(SuiteError, match=r"methods\.a\.variant needs a base that is a file"):
+        load_suite(tmp_path / "suite.yaml")
+    base = recipe_path("cifar100_top5_noise")
+    (tmp_path / "suite.yaml").write_text(f"name: s\nbase: {base}\nmethods: {{a: {{variant: smoth}}}}\n")
+    with pytest.raises(SuiteError, match="did you mean 'smooth'"):
+        load_suite(tmp_path / "suite.yaml")
+
+
+def test_overrides_of_a_suite_come_last():
+    suite = load_suite(FOLDER / "menon2021_cifar_lt.yaml", ["data.root=here", "epochs=3"])
+    roots = {
+        (cell.axes["set"], resolve(suite, cell, cell.points[0], 0).data.options["root"])
+        for cell in plan_suite(suite)
+        if cell.method.trains
+    }
+    assert roots == {("cifar10_lt", "here"), ("cifar100_lt", "here")}
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_papers_names_every_suite_and_every_table():
+    text = (DOCS / "papers.md").read_text()
+    assert {name for name in NAMES if f"`{name}`" not in text} == set()
+    of_paper = dict(re.findall(r"^## (\w+ et al\., \w* ?\d{4}).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    parts = {
+        "garcin2022": of_paper["Garcin et al., ICML 2022"],
+        "garcin2023": of_paper["Garcin et al., 2023"],
+        "garcin2021": of_paper["Garcin et al., NeurIPS 2021"],
+        "petersen2022": of_paper["Petersen et al., ICML 2022"],
+        "menon2021": of_paper["Menon et al., ICLR 2021"],
+    }
+    for table in load_published():
+        lines = [line for line in parts[table.paper].splitlines() if f"`{table.suite}`" in line]
+        number = table.table.removeprefix("thesis ")
+        if not table.suite:
+            lines = parts[table.paper].splitlines()
+        places = [line.split("|")[1] for line in lines if line.startswith("|")]
+        assert any(re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", place) for place in places), (
+            table.name
+        )
+
+
+def trained_runs(path: Path) -> int:
+    suite = load_suite(path)
+    tune, count = set(suite.tune.seeds), 0
+    for cell in plan_suite(suite):
+        if cell.method.trains:
+            chosen = len(cell.points) * len(tune) + len(set(suite.seeds) - tune)
+            count += chosen if len(cell.points) > 1 else len(suite.seeds)
+    return count
+
+
+def test_the_page_of_suites_counts_their_runs():
+    lines = re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \|.*\| (\d+)(?: each)? \|$", (DOCS / "suites.md").read_text(), re.M
+    )
+    rows = {name: number for names, number in lines for name in re.findall(r"\w+", names)}
+    measured = DOCS.parent / "recipes"
+    files = {path.stem: path for kind in ("cpu/*.yaml", "real/*_*.yaml") for path in measured.glob(kind)}
+    of_sets = load_label_set_suite(files.pop("multi_label"))
+    rates, others = len(of_sets.grid["lr"]), set(of_sets.seeds) - set(of_sets.tune.seeds)
+    assert rows.pop("multi_label") == str(
+        len(of_sets.methods) * (rates * len(of_sets.tune.seeds) + len(others))
+    )
+    assert rows == {name: str(trained_runs(path)) for name, path in files.items()}
+
+
+# Short trainings of each kind of suite, on small data in the layouts of the real sets.
+
+SHORT = [
+    "batch_size=8",
+    "optimizer.lr=1.0e-4",
+    "schedule.warm_up=0",
+    "workers=0",
+    "accelerator=cpu",
+    "loggers=[]",
+]
+CNN = ["model=small_cnn", *SHORT]
+
+
+def short_suite(name: str, methods: list[str], overrides: list[str], **changes) -> Suite:
+    suite = load_suite(FOLDER / f"{name}.yaml", overrides)
+    kept = {method: suite.methods[method] for method in methods}
+    return suite.model_copy(update={"seeds": [0], "methods": kept, "baseline": None, **changes})
+
+
+def rows_beside(folder: Path) -> set[tuple[str, str]]:
+    """Metric and published number of the rows that the page would show."""
+    groups, left_out = group_runs(read_runs([folder])[0])
+    assert not left_out
+    tables = [published_table(Experiment("one", [group])) for group in groups]
+    return {(row[1], row[2].text) for table in tables if table is not None for row in table.table.rows}
+
+
+@pytest.mark.slow
+def test_a_short_run_of_long_tails_by_steps(tmp_path):
+    trees.cifar10(tmp_path / "data", per_class=40)
+    methods = ["cross_entropy", "weight_normalization", "post_hoc", "logit_adjusted"]
+    overrides = [f"data.root={tmp_path / 'data'}", "steps=3", *CNN, "batch_size=64"]
+    suite = short_suite(
+        "menon2021_cifar_step", methods, overrides, vary={"set": {"cifar10_lt": ["data.profile=step"]}}
+    )
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed and not state.undecided
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {"36.54", "30.86", "28.66", "27.57"} <= {number for _, number in shown}
+
+
+@pytest.mark.slow
+def test_a_short_run_of_the_noise(tmp_path):
+    trees.cifar100(tmp_path / "data", per_class=30, classes=10)
+    overrides = [
+        f"data.root={tmp_path / 'data'}",
+        "data.val_size=20",
+        "epochs=1",
+        *CNN,
+    ]
+    overrides += ["schedule=constant"]
+    suite = short_suite("garcin2022_noise", ["noised"], overrides, vary={"loss.noise_std": [0.0, 1.0]})
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {("validation.top5", "19.38"), ("validation.top5", "94.24")} <= shown
+
+
+@pytest.mark.slow
+def test_a_short_run_of_lists_of_twenty(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    for part, count in {"train": 180, "test": 60}.items():
+        rows = torch.randn(count, 8, generator=generator)
+        save_embeddings(tmp_path / "data" / f"{part}.safetensors", rows, torch.arange(count) % 60)
+    methods = ["cross_entropy", "networks_k20_5050", "sinkhorn_k10_1090"]
+    overrides = [f"data.root={tmp_path / 'data'}", "data.val_fraction=0.3", "epochs=1", *SHORT]
+    suite = short_suite("petersen2022_imagenet21kp", methods, overrides)
+    state = run_suite(suite, tmp_path / "runs")
+    assert not state.failed
+    shown = rows_beside(tmp_path / "runs" / suite.name)
+    assert {("top20.micro", "85.49"), ("top10.micro", "79.33"), ("top20.micro", "85.33")} <= shown
