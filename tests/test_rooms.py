@@ -41,6 +41,7 @@ ONLY_IN = {
     "fastapi": ("serve",),
     "starlette": ("serve",),
     "uvicorn": ("serve",),
+    "orjson": ("serve",),
     "ray": ("engine", "serve"),
     "python_multipart": ("serve",),
 }

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,6 +90,11 @@ class ClassTable:
         known += [f"levels: {', '.join(self.parents)}"] if self.parents else []
         known += [f"{sum(self.counts):,} training rows"] if self.counts else []
         return f"ClassTable({'; '.join(known)})"
+
+    @cached_property
+    def parents_by_class(self) -> tuple[Mapping[str, str], ...]:
+        """Parents of each class, by level."""
+        return tuple({level: column[i] for level, column in self.parents.items()} for i in range(len(self)))
 
     @property
     def class_counts(self) -> Tensor:

@@ -18,7 +18,7 @@ from shortlist.model import CalibrationSummary, ModelError, network_by_name
 from shortlist.model.files import read_description, write_calibration, write_description
 from shortlist.models.heads import CosineHead
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import AverageK, Candidate, Conformal, TopK, load
+from shortlist.predictors import AverageK, Candidate, Conformal, EntersAt, TopK, load
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 
 TREES = ClassTable(
@@ -88,7 +88,7 @@ def test_short_lists_of_known_probabilities():
         assert [(c.index, c.in_set) for c in listed] == [(i, inside) for i, _, inside in wanted]
         assert [c.probability for c in listed] == pytest.approx([p for _, p, _ in wanted], rel=1e-5)
     top = lists[1][0]
-    assert top == Candidate(2, "3", "birch", {"family": "Betulaceae"}, top.probability, True)
+    assert top == Candidate(2, "3", "birch", {"family": "Betulaceae"}, top.probability, True, EntersAt(1))
 
 
 def test_probabilities_are_those_of_the_training_rows_whatever_the_scores_contain():
@@ -214,23 +214,25 @@ def test_pictures_may_be_paths_pillow_images_or_tensors(tmp_path):
     assert model.short_lists([]) == [] == model.short_lists(batch[:0])
 
 
-def test_what_cannot_be_read_has_no_list_and_all_else_has_the_same(tmp_path):
+def test_scores_that_are_no_numbers_have_no_list_and_all_else_has_the_same(tmp_path):
     model, paths = trained(), photos(tmp_path)
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.warns(UserWarning, match="broken.png cannot be read as an image"):
-        lists = model.readable_lists([paths[0], tmp_path / "broken.png", *paths[1:]], "top2", at_least=3)
-    assert lists[1] is None
-    assert [lists[0], *lists[2:]] == model.short_lists(paths, "top2", at_least=3)
+    expected = model.short_lists(paths, "top2", at_least=3)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        scores = model.scores(model.prepare(paths)).clone()
+        scores[2] = bad
+        lists = model.lists(scores, "top2", at_least=3)
+        assert lists[2] is None and [*lists[:2], *lists[3:]] == [*expected[:2], *expected[3:]]
     scores = model.scores(model.prepare(paths)).clone()
-    scores[2] = torch.nan
-    of_scores = model.lists_of_scores(scores, "top2", at_least=3)
-    assert of_scores[2] is None and of_scores[:2] == [lists[0], lists[2]]
-    assert model.readable_lists([]) == [] == model.lists_of_scores(scores[:0])
+    scores[:, 1] = torch.nan  # of one class alone
+    assert model.lists(scores) == [None] * len(paths)
+    assert model.lists(scores[:0]) == []
+    with pytest.raises(ValueError, match="scores must be numbers, got others for image 0"):
+        of_known_scores().short_lists(torch.full((1, 3), torch.nan))
 
 
 def test_candidates_of_scores_without_a_meaning_have_no_probability():
     model = Model.from_parts(nn.Identity(), TREES, predictors={"top1": TopK(1)})
-    ((first, second),) = model.lists_of_scores(torch.tensor([[0.3, 0.1, 0.2]]), at_least=2)
+    ((first, second),) = model.lists(torch.tensor([[0.3, 0.1, 0.2]]), at_least=2)
     assert (first.index, first.in_set, first.probability) == (0, True, None)
     assert (second.index, second.in_set, second.probability) == (2, False, None)
 
@@ -750,7 +752,7 @@ def test_arrays_are_taken_by_every_method(tmp_path):
     assert torch.equal(model.sets(array, "lac"), model.sets(scores, "lac"))
     assert torch.equal(model.probabilities(array), model.probabilities(scores))
     assert torch.equal(model.shown(array), model.shown(scores))
-    assert model.lists_of_scores(array, "top2") == model.short_lists(rows, "top2")
+    assert model.lists(array, "top2") == model.short_lists(rows, "top2")
 
 
 @pytest.mark.errors

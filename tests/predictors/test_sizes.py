@@ -11,6 +11,7 @@ from shortlist.predictors import (
     AverageK,
     CalibrationWarning,
     Candidate,
+    EntersAt,
     RowsOutOfOrderError,
     TopK,
     sizes,
@@ -228,26 +229,31 @@ OAKS = ClassTable(
 def candidate(index: int, probability: float, in_set: bool = True) -> Candidate:
     genus, family = OAKS.parents["genus"][index], OAKS.parents["family"][index]
     parents = {"genus": genus, "family": family}
-    return Candidate(index, OAKS.ids[index], OAKS.names[index], parents, probability, in_set)
+    return Candidate(index, OAKS.ids[index], OAKS.names[index], parents, probability, in_set, EntersAt(0))
+
+
+def without_places(lists):
+    """The lists without where classes enter them, which has a test of its own."""
+    return [[c._replace(enters_at=EntersAt(0)) for c in row] for row in lists]
 
 
 def test_lists_are_sorted_and_named():
     sets = torch.tensor([[True, True, True], [False, False, False], [False, True, False]])
     probabilities = torch.tensor([[0.25, 0.5, 0.125], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    assert to_lists(sets, probabilities, OAKS) == [
+    assert without_places(to_lists(sets, probabilities, OAKS)) == [
         [candidate(1, 0.5), candidate(0, 0.25), candidate(2, 0.125)],
         [],
         [candidate(1, 0.0)],
     ]
     assert to_lists(sets, probabilities, OAKS)[0][0] == Candidate(
-        1, "2", "beech", {"genus": "Fagus", "family": "Fagaceae"}, 0.5, True
+        1, "2", "beech", {"genus": "Fagus", "family": "Fagaceae"}, 0.5, True, EntersAt(1)
     )
 
 
 def test_lists_of_at_least_some_classes_hold_the_most_probable_and_the_first_of_equal_ones():
     sets = torch.tensor([[False, False, True], [False, False, False], [True, True, False]])
     probabilities = torch.tensor([[0.25, 0.5, 0.25], [0.25, 0.25, 0.25], [0.0, 0.25, 0.5]])
-    assert to_lists(sets, probabilities, OAKS, at_least=2) == [
+    assert without_places(to_lists(sets, probabilities, OAKS, at_least=2)) == [
         [candidate(1, 0.5, False), candidate(0, 0.25, False), candidate(2, 0.25)],
         [candidate(0, 0.25, False), candidate(1, 0.25, False)],
         [candidate(2, 0.5, False), candidate(1, 0.25), candidate(0, 0.0)],
@@ -266,6 +272,22 @@ def test_lists_agree_with_a_stable_sort(classes):
         wanted = [i for place, i in enumerate(order) if place < 5 or sets[row, i]]
         assert [c.index for c in listed] == wanted
         assert [c.in_set for c in listed] == [bool(sets[row, i]) for i in wanted]
+        assert [c.enters_at for c in listed] == [(order.index(i) + 1, None, None) for i in wanted]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_a_limit_keeps_the_set_first_and_impossible_classes_are_never_listed(limit):
+    table = ClassTable([f"class {i}" for i in range(40)])
+    scores = torch.randint(0, 20, (30, 40)).float()  # with many ties
+    scores[torch.rand(30, 40) < 0.3] = -torch.inf
+    sets = torch.rand(30, 40) < 0.1
+    lists = to_lists(sets, None, table, order=scores, at_least=limit, limit=limit)
+    for row, listed in enumerate(lists):
+        order = sorted(range(40), key=lambda i: (-float(scores[row, i]), i))
+        possible = [i for i in order if scores[row, i] > -torch.inf]
+        kept = sorted(possible, key=lambda i: not sets[row, i])[:limit]  # stable: members first
+        assert [c.index for c in listed] == sorted(kept, key=order.index)
+        assert [c.enters_at.top for c in listed] == [order.index(c.index) + 1 for c in listed]
 
 
 @pytest.mark.errors

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from shortlist import ClassTable, Model
+from shortlist.model import Choice
 from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TaxonomyNodes, TopK
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.serve.answerer import Answerer
-from shortlist.serve.exchange import Choice, Query
+from shortlist.serve.exchange import Query
 from shortlist.serve.lineage import Lineage
 from shortlist.taxonomy import Taxonomy
 from tests.serve.parts import PREPARE, TREES, Index, make_model
@@ -26,42 +27,38 @@ def test_a_list_has_the_models_own_probabilities_and_set(model):
     answers = Answerer(model).answer([Query(image[None]) for image in batch])
     expected = model.short_lists(batch, "conformal90", at_least=6)
     for answer, candidates in zip(answers, expected, strict=True):
-        assert answer.choice.predictor == "conformal90"
-        assert [(c.id, c.name, c.in_set) for c in answer.candidates] == [
+        assert answer.listed.choice.predictor == "conformal90"
+        assert [(c.id, c.name, c.in_set) for c in answer.listed] == [
             (c.id, c.name, c.in_set) for c in candidates
         ]
-        assert [c.probability for c in answer.candidates] == pytest.approx(
-            [c.probability for c in candidates]
-        )
-        assert answer.set_size == sum(c.in_set for c in candidates)
-        assert answer.set_probability == pytest.approx(sum(c.probability for c in candidates if c.in_set))
-        assert [dict(c.parents) for c in answer.candidates] == [dict(c.parents) for c in candidates]
-        assert [c.rare for c in answer.candidates] == [c.id == "a/1" for c in candidates]
+        assert [c.probability for c in answer.listed] == pytest.approx([c.probability for c in candidates])
+        assert len(answer.listed.members) == sum(c.in_set for c in candidates)
+        assert answer.listed.mass == pytest.approx(sum(c.probability for c in candidates if c.in_set))
+        assert [dict(c.parents) for c in answer.listed] == [dict(c.parents) for c in candidates]
 
 
 def test_several_photos_count_by_the_mean_of_their_log_posteriors(model):
     batch = inputs(3)
-    [answer] = Answerer(model).answer([Query(batch, Choice(top=6))])
+    [answer] = Answerer(model).answer([Query(batch, Choice(top=6, photos=3))])
     posteriors = [model.probabilities(model.scores(image[None]))[0].double() for image in batch]
     product = torch.stack(posteriors).log().mean(0).exp()
     expected = product / product.sum()
-    found = {c.class_index: c.probability for c in answer.candidates}
+    found = {c.index: c.probability for c in answer.listed}
     assert [found[i] for i in range(6)] == pytest.approx(expected.tolist(), abs=1e-6)
-    assert not answer.promise["holds"]
+    assert not answer.listed.promise.holds and answer.listed.promise.void == "photos"
 
 
 def test_some_classes_share_all_the_probability(model):
     image = inputs(1)
-    [answer] = Answerer(model).answer([Query(image, Choice(coverage=0.8), classes=(1, 3, 4))])
+    [answer] = Answerer(model).answer([Query(image, Choice(coverage=0.8, classes=(1, 3, 4)))])
     [whole] = Answerer(model).answer([Query(image, Choice(coverage=0.8))])
-    before = {c.class_index: c.probability for c in whole.candidates}
+    before = {c.index: c.probability for c in whole.listed}
     total = sum(before[i] for i in (1, 3, 4))
-    assert {c.class_index for c in answer.candidates} == {1, 3, 4}
-    for c in answer.candidates:
-        assert c.probability == pytest.approx(before[c.class_index] / total, rel=1e-5)
-    assert answer.renormalized and not whole.renormalized
-    assert not answer.promise["holds"] and "some classes" in answer.promise["why_not"]
-    assert whole.promise["holds"] and whole.promise["level"] == 0.8
+    assert {c.index for c in answer.listed} == {1, 3, 4}
+    for c in answer.listed:
+        assert c.probability == pytest.approx(before[c.index] / total, rel=1e-5)
+    assert not answer.listed.promise.holds and answer.listed.promise.void == "classes"
+    assert whole.listed.promise.holds and whole.listed.promise.level == 0.8
 
 
 SIZES = ({"top": 1}, {"top": 4}, {"average": 1.5}, {"average": 3})
@@ -88,12 +85,12 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
     answers = Answerer(model).answer([Query(image[None], Choice(**choice, macro=macro)) for image in batch])
     sets = predictor(model.scores(batch)).numpy()
     for answer, row in zip(answers, sets, strict=True):
-        assert {c.class_index for c in answer.candidates if c.in_set} == set(np.flatnonzero(row))
-        entries = [c.enters_at for c in answer.candidates]
+        assert {c.index for c in answer.listed if c.in_set} == set(np.flatnonzero(row))
+        entries = [c.enters_at for c in answer.listed]
         if "coverage" in choice:
-            assert [e.coverage < choice["coverage"] for e in entries] == [c.in_set for c in answer.candidates]
+            assert [e.coverage < choice["coverage"] for e in entries] == [c.in_set for c in answer.listed]
         if "average" in choice:
-            assert [e.average <= choice["average"] for e in entries] == [c.in_set for c in answer.candidates]
+            assert [e.average <= choice["average"] for e in entries] == [c.in_set for c in answer.listed]
         assert [e.top for e in entries] == list(range(1, 7))
         coverages = [e.coverage for e in entries]
         assert coverages == ([None] * 6 if macro else sorted(coverages))
@@ -102,20 +99,20 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
 def test_answers_do_not_depend_on_the_batch(model):
     batch = inputs(12)
     choices = [Choice(), Choice(top=2), Choice(average=2, macro=True), Choice(predictor="average2_macro")]
-    queries = [
-        Query(batch[i : i + 1 + i % 2], choices[i % 4], classes=(0, 2, 5) if i % 3 == 0 else None)
-        for i in range(10)
-    ]
+    queries = []
+    for i in range(10):
+        options = {"classes": (0, 2, 5) if i % 3 == 0 else None, "photos": 1 + i % 2}
+        queries.append(Query(batch[i : i + 1 + i % 2], dataclasses.replace(choices[i % 4], **options)))
     answerer = Answerer(model)
     together, alone = answerer.answer(queries), [answerer.answer([query])[0] for query in queries]
     for first, second in zip(together, alone, strict=True):
-        assert [c[:1] + c[5:7] for c in first.candidates] == [c[:1] + c[5:7] for c in second.candidates]
-        assert [c.probability for c in first.candidates] == pytest.approx(
-            [c.probability for c in second.candidates]
-        )
-        assert dataclasses.replace(first, candidates=(), set_probability=0) == dataclasses.replace(
-            second, candidates=(), set_probability=0
-        )
+        one, other = first.listed, second.listed
+        assert [(c.index, c.in_set, c.enters_at.top) for c in one] == [
+            (c.index, c.in_set, c.enters_at.top) for c in other
+        ]
+        assert [c.probability for c in one] == pytest.approx([c.probability for c in other])
+        assert one.members == other.members and one.choice == other.choice and one.promise == other.promise
+        assert (first.status, first.common_ancestor) == (second.status, second.common_ancestor)
     assert answerer.answer([]) == []
 
 
@@ -132,8 +129,8 @@ def test_the_limit_keeps_the_set_first():
         score_map=make_map(table),
         predictors={"odd": predictor},
     )
-    listed = [Answerer(model).answer([Query(scores, limit=limit)])[0].candidates for limit in (1, 2, 4, 9)]
-    assert [[c.class_index for c in found] for found in listed] == [
+    listed = [Answerer(model).answer([Query(scores, limit=limit)])[0].listed for limit in (1, 2, 4, 9)]
+    assert [[c.index for c in found] for found in listed] == [
         [1],
         [1, 3],
         [0, 1, 3, 4],
@@ -154,21 +151,21 @@ def test_status_says_when_the_model_does_not_know():
     answerer = Answerer(model)
     statuses = [answerer.answer([Query(x, Choice(top=k))])[0].status for x in (sure, flat) for k in (1, 21)]
     assert statuses == ["ok", "ok", "not_confident", "ok"]  # 21 of 40 equal classes hold 52 %
-    assert answerer.answer([Query(flat)])[0].choice.top == 5  # of a model without predictors
+    assert answerer.answer([Query(flat)])[0].listed.choice.top == 5  # of a model without predictors
 
 
 def test_images_are_beside_their_candidates(model):
     queries = [
-        Query(inputs(2), related_images=1),
+        Query(inputs(2), Choice(photos=2), related_images=1),
         Query(inputs(1)),
         Query(inputs(1), related_images=10, limit=2),
     ]
     first, second, third = Answerer(model, Index()).answer(queries)
-    for c in first.candidates:
-        assert [image.id for image in c.related_images] == [f"{c.class_index}-0"]
-    assert all(c.related_images == () for c in second.candidates)
-    assert [len(c.related_images) for c in third.candidates] == [2, 2]
-    assert third.candidates[0].related_images[1].similarity == pytest.approx(0.8)
+    for c, images in zip(first.listed, first.related_images, strict=True):
+        assert [image.id for image in images] == [f"{c.index}-0"]
+    assert [*second.related_images] == [()] * len(second.listed)
+    assert [len(images) for images in third.related_images] == [2, 2]
+    assert third.related_images[0][1].similarity == pytest.approx(0.8)
 
 
 def test_a_parent_that_all_share_is_the_most_specific_one():
@@ -188,13 +185,13 @@ def test_strangers_are_told_if_each_photo_is_strange(strangeness):
     target = torch.zeros(300, dtype=torch.int64)
     detector.calibrate(target, scores=model.scores(known), features=model.features(known))
     judging = make_model(novelty=detector)
-    answers = Answerer(judging).answer([Query(batch[i : i + 2]) for i in range(0, 40, 2)])
+    answers = Answerer(judging).answer([Query(batch[i : i + 2], Choice(photos=2)) for i in range(0, 40, 2)])
     flags = detector.flag(scores=model.scores(batch), features=model.features(batch)).tolist()
     expected = [first and second for first, second in zip(flags[::2], flags[1::2], strict=True)]
     assert [answer.status == "novel" for answer in answers] == expected and any(expected)
-    assert all(
-        answer.novelty["level"] == 0.3 and "At most 30 %" in answer.novelty["words"] for answer in answers
-    )
+    p_values = detector.p_values(scores=model.scores(batch), features=model.features(batch)).tolist()
+    largest = [max(pair) for pair in zip(p_values[::2], p_values[1::2], strict=True)]
+    assert [answer.listed.novelty.p_value for answer in answers] == pytest.approx(largest)
 
 
 @pytest.mark.errors
@@ -202,25 +199,28 @@ def test_strangers_are_told_if_each_photo_is_strange(strangeness):
     ("choice", "words"),
     [
         (Choice(top=2, coverage=0.9), "at most one of"),
-        (Choice(predictor="best"), r"predictor must be one of the model's \(conformal90, top2"),
+        (Choice(predictor="best"), "predictor must be one of conformal90, top2"),
         (Choice(predictor="top2", macro=True), "macro goes with top"),
         (Choice(top=7), "top must be from 1 to 6, got 7"),
         (Choice(average=5.999), "average must be from 1 to"),
         (Choice(coverage=1.0), "coverage must be < 1"),
+        (Choice(classes=()), "classes must be indices from 0 to 5, got none"),
+        (Choice(classes=(2, 6)), "classes must be indices from 0 to 5, got 2 to 6"),
+        (Choice(photos=0), "photos must be an integer >= 1, got 0"),
     ],
 )
 def test_a_choice_that_cannot_be_is_named(model, choice, words):
     with pytest.raises(ValueError, match=words):
-        Answerer(model).check(choice)
+        model.resolve(choice)
 
 
 @pytest.mark.errors
 def test_what_a_model_lacks_is_named():
     plain = make_model(summary=None)
     with pytest.raises(ValueError, match="kept nothing of its calibration rows"):
-        Answerer(plain).check(Choice(coverage=0.9))
+        plain.resolve(Choice(coverage=0.9))
     [answer] = Answerer(plain).answer([Query(inputs(1), Choice(top=2))])
-    assert answer.candidates[0].enters_at == (1, None, None)
+    assert answer.listed[0].enters_at == (1, None, None)
     with pytest.raises(UnknownPriorError):
         Answerer(Model.from_parts(nn.Identity(), TREES, preprocessing=PREPARE))
 
@@ -228,12 +228,12 @@ def test_what_a_model_lacks_is_named():
 @pytest.mark.errors
 def test_a_coverage_of_the_average_class_is_refused_and_says_what_to_do(model):
     with pytest.raises(ValueError, match=r"macro must be false with coverage.*predictor .*\(it has none\)"):
-        Answerer(model).check(Choice(coverage=0.9, macro=True))
+        model.resolve(Choice(coverage=0.9, macro=True))
     own = Conformal(coverage=0.9, rule="macro", score="lac").calibrate(
         model.scores(inputs(100)).clone(), torch.arange(100) % 6
     )
     with pytest.raises(ValueError, match=r"that has it \(for_all\)"):
-        Answerer(make_model(predictors={"for_all": own})).check(Choice(coverage=0.9, macro=True))
+        make_model(predictors={"for_all": own}).resolve(Choice(coverage=0.9, macro=True))
 
 
 def test_a_taxonomy_predictor_answers_with_its_nodes(model):
@@ -250,15 +250,16 @@ def test_a_taxonomy_predictor_answers_with_its_nodes(model):
         name = "two" if i % 4 == 1 else "one"
         row = with_trees.scores(batch[i : i + 1])
         [expected] = with_trees.predictors[name].nodes(row, with_trees.probabilities(row))
-        assert answer.nodes.predictor == name and answer.nodes.promise["level"] == 0.8
-        assert [n.name for n in answer.nodes.nodes] == [n.name for n in expected]
-        assert [n.mass for n in answer.nodes.nodes] == pytest.approx([n.mass for n in expected])
-        held = {name for node in answer.nodes.nodes for name in _names_below(node.name)}
+        nodes = answer.listed.nodes
+        assert nodes.predictor == name and nodes.promise.level == 0.8
+        assert [n.name for n in nodes.nodes] == [n.name for n in expected]
+        assert [n.mass for n in nodes.nodes] == pytest.approx([n.mass for n in expected])
+        held = {name for node in nodes.nodes for name in _names_below(node.name)}
         if i % 4 in (1, 3):
-            assert held == {c.name for c in answer.candidates if c.in_set}
-    assert Answerer(model).answer([Query(batch[:1])])[0].nodes is None
-    [several] = Answerer(with_trees).answer([Query(batch[:2])])
-    assert not several.nodes.promise["holds"]
+            assert held == {c.name for c in answer.listed if c.in_set}
+    assert Answerer(model).answer([Query(batch[:1])])[0].listed.nodes is None
+    [several] = Answerer(with_trees).answer([Query(batch[:2], Choice(photos=2))])
+    assert not several.listed.nodes.promise.holds
 
 
 def _names_below(name: str) -> list[str]:

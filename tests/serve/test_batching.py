@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from shortlist.model import Choice
 from shortlist.serve.batching import Batcher
 from shortlist.serve.exchange import Query
 from shortlist.serve.limits import Limits
@@ -15,7 +16,7 @@ from shortlist.serve.refusals import Refusal
 
 
 def query(number: float, images: int = 1) -> Query:
-    return Query(torch.full((images, 1), number))
+    return Query(torch.full((images, 1), number), Choice(photos=images))
 
 
 class Slow:

@@ -11,10 +11,7 @@ import typer
 from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shortlist.model import Model
-    from shortlist.predictors import Candidate
+    from shortlist.model import Model, ShortList
     from shortlist.runs.list_writers import Batch, Counts, Form, Item
 
 __all__ = ["predict", "predict_files"]
@@ -124,10 +121,8 @@ def predict(
 
 def _words_of_sets(model: "Model", predictor: str | None, verbose: bool) -> list[str]:
     """Say in a sentence what the lists promise; or all of it, and why their predictor was chosen."""
-    from shortlist.predictors import default_predictor
-
-    name = default_predictor(model.promises) if predictor is None else predictor
-    promise = model.promises[name]
+    choice, promise = model.resolve(predictor)
+    name = choice.predictor
     if not verbose:
         return [f"{name}: {promise.in_short()} (-v says more)"]
     lines = [f"{name}: {promise.words()}"]
@@ -170,7 +165,6 @@ def predict_files(
     Without ``out`` they are written to stdout, in the given form.
     """
     from shortlist._checks import check_count
-    from shortlist.predictors import default_predictor
     from shortlist.runs.list_writers import (
         COLUMNS,
         NODE_COLUMNS,
@@ -193,13 +187,13 @@ def predict_files(
         raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
     at_least = (0 if out is None and form == "text" else 5) if top is None else top
     lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
-    chosen = default_predictor(model.promises) if predictor is None else predictor
+    chosen, promise = model.resolve(predictor)
     columns = COLUMNS + NOVEL * (model.novelty is not None)
-    columns += NODE_COLUMNS * model.predictors[chosen].takes_taxonomy
-    promise = {"predictor": chosen, **model.promises[chosen].numbers()}
+    columns += NODE_COLUMNS * model.predictors[chosen.predictor or ""].takes_taxonomy
+    numbers = {"predictor": chosen.predictor, **promise.numbers()}
     if out is None:
-        return print_lists(sys.stdout, lists, form, columns=columns, promise=promise)
-    return write_lists(out, lists, columns=columns, promise=promise, progress=progress)
+        return print_lists(sys.stdout, lists, form, columns=columns, promise=numbers)
+    return write_lists(out, lists, columns=columns, promise=numbers, progress=progress)
 
 
 def _listed(
@@ -218,8 +212,8 @@ def _listed(
         for names, rows, are_scores, total in batches:
             finite = rows.isfinite().flatten(1).all(1).tolist()
             reasons = [_NO_NUMBERS if is_finite else "it holds NaN or infinity" for is_finite in finite]
-            scored = (model.score_map(rows.to(model.device)), None) if are_scores else _scored(model, rows)
-            lists = _lists(model, *scored, predictor, top)
+            scored = (model.score_map(rows.to(model.device)), None) if are_scores else model.scored(rows)
+            lists = model.lists(scored[0], predictor, features=scored[1], at_least=top)
             pairs = zip(names, lists, reasons, strict=True)
             yield [_item(name, listed, reason) for name, listed, reason in pairs], total
         return
@@ -229,34 +223,15 @@ def _listed(
     for start in range(0, len(files), batch_size):
         names = files[start : start + batch_size]
         prepared, reasons = inputs_or_reasons(names, model.preprocessing)
-        lists = iter(_lists(model, *_scored(model, prepared), predictor, top) if len(prepared) else [])
+        scores, features = model.scored(prepared) if len(prepared) else (prepared, None)
+        lists = iter(model.lists(scores, predictor, features=features, at_least=top) if len(prepared) else [])
         pairs = zip(names, reasons, strict=True)
         yield [_item(name, next(lists) if why is None else None, why) for name, why in pairs], len(files)
 
 
-def _scored(model: "Model", rows: "Tensor") -> "tuple[Tensor, Tensor | None]":
-    """Return the scores of prepared rows, and the features too where the detector of strangers needs them."""
-    if model.novelty is None or model.novelty.needs == "scores":
-        return model.scores(rows), None
-    return model.scores_and_features(rows)
-
-
-def _lists(
-    model: "Model", scores: "Tensor", features: "Tensor | None", predictor: str | None, top: int
-) -> "list[tuple[Sequence[Candidate] | None, bool | None]]":
-    """Return the list of each row, and whether the row is flagged as a stranger, if that can be told."""
-    lists = model.lists_of_scores(scores, predictor, at_least=top)
-    detector, rows = model.novelty, [row for row, listed in enumerate(lists) if listed is not None]
-    if detector is None or not rows or (features is None and detector.needs != "scores"):
-        return [(listed, None) for listed in lists]
-    flags = iter(detector.flag(scores=scores[rows], features=None if features is None else features[rows]))
-    return [(listed, None if listed is None else bool(next(flags))) for listed in lists]
-
-
-def _item(
-    name: str, listed: "tuple[Sequence[Candidate] | None, bool | None] | None", reason: str | None
-) -> "Item":
+def _item(name: str, listed: "ShortList | None", reason: str | None) -> "Item":
     from shortlist.runs.list_writers import Item
 
-    candidates, novel = listed or (None, None)
-    return Item(name, reason or _NO_NUMBERS, None) if candidates is None else Item(name, candidates, novel)
+    if listed is None:
+        return Item(name, reason or _NO_NUMBERS)
+    return Item(name, listed, None if listed.novelty is None else listed.novelty.novel)

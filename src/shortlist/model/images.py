@@ -1,6 +1,5 @@
 """Read and prepare images for a model, some at a time."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from os import PathLike
@@ -21,7 +20,6 @@ __all__ = [
     "inputs_or_reasons",
     "pixels_for",
     "prepare_images",
-    "prepare_readable",
     "tensor_as_it_is",
 ]
 
@@ -49,18 +47,6 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
     if not parts:
         raise ValueError("images must be at least one, got none")
     return _inputs(parts, preprocessing)
-
-
-def prepare_readable(images: Iterable[Any], preprocessing: Preprocessing | None) -> tuple[Tensor, list[bool]]:
-    """Make inputs (m, ...) of the images that can be read; return also which these are, of all.
-
-    A warning says of each other image why it cannot be read.
-    """
-    inputs, reasons = inputs_or_reasons(images, preprocessing)
-    for reason in reasons:
-        if reason is not None:
-            warnings.warn(reason, stacklevel=2)
-    return inputs, [reason is None for reason in reasons]
 
 
 def inputs_or_reasons(

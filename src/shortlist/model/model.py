@@ -16,24 +16,18 @@ import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.model.checks import all_promises, check_outputs, check_parts, plain_values, unknown_meaning
+from shortlist.model.choice import Choice
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
-from shortlist.model.images import in_parts, prepare_images, prepare_readable
+from shortlist.model.images import in_parts, prepare_images
 from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tensor_on
+from shortlist.model.listing import Lister, ShortList
 from shortlist.model.saved import SavedModel
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import classifier_input, output_and_features
 from shortlist.models.heads import head_scores
 from shortlist.models.spec import NetworkSpec
-from shortlist.predictors import (
-    Candidate,
-    NoveltyDetector,
-    Promise,
-    SetPredictor,
-    TaxonomyNodes,
-    default_predictor,
-    to_lists,
-)
+from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap
 
@@ -44,17 +38,15 @@ __all__ = ["Model", "ModelError"]
 class Model:
     """A trained network with all that is needed to make short lists of images.
 
-    Made by :meth:`from_parts` or a training run, kept in a folder by :meth:`save`, opened by :meth:`load`,
-    which needs neither a recipe nor anything that trains.
+    Made by :meth:`from_parts` or a training run, kept by :meth:`save`, opened by :meth:`load`.
 
     Attributes:
         network: Network from prepared inputs (n, ...) to scores (n, c), in evaluation mode.
         classes: Names, ids, parents and training counts of the c classes.
         preprocessing: Rule from an image to an input; ``None`` if the inputs are not images.
         score_map: Map from the network's output to log-posteriors.
-        predictors: Predictors by name; ``shortlist.predictors.default_predictor`` chooses if none is named.
-        promises: By name of the predictor, what its lists promise, and what was measured on held-out rows, if
-            that was done; ``promises[name].words()`` says it in sentences.
+        predictors: Predictors by name.
+        promises: By name of the predictor, what its lists promise, and what was measured on held-out rows.
         novelty: Detector of inputs that belong to none of the classes; ``None`` if there is none.
         head: Head to predict from, for a network of two heads.
         classifier: Dotted name of the network's classifier; ``None`` to find it.
@@ -155,6 +147,18 @@ class Model:
                 part.to(device)
         return self
 
+    @cached_property
+    def _lister(self) -> Lister:
+        return Lister(
+            self.classes,
+            self.predictors,
+            self.promises,
+            probabilities=None if self.score_map.now is None else self.probabilities,
+            priors=self.score_map.now,
+            summary=self.summary,
+            novelty=self.novelty,
+        )
+
     def __repr__(self) -> str:
         network = type(self.network).__name__ if self.spec is None else self.spec.name
         predictors = ", ".join(self.predictors) or "none"
@@ -185,13 +189,9 @@ class Model:
         return self.score_map.map_(scores)
 
     def probabilities(self, scores: Rows) -> Float[Tensor, "n c"]:
-        """Compute class probabilities (n, c), for rows with the class frequencies of the training rows.
+        """Compute class probabilities (n, c) of :meth:`scores`, for the class frequencies of training rows.
 
-        Without training counts in the class table, they are for rows whose classes occur as the score map's
-        result assumes.
-
-        Args:
-            scores: Scores that :meth:`scores` returned.
+        Without training counts, they are for the class frequencies that the score map's result assumes.
 
         Raises:
             UnknownPriorError: If the meaning of the scores is not known.
@@ -201,11 +201,9 @@ class Model:
             return self._to_shown(tensor_on(self.device, scores)).softmax(1)
 
     def shown(self, scores: Rows) -> Float[Tensor, "n c"] | None:
-        """Convert scores from :meth:`scores` to those whose softmax are the :meth:`probabilities`.
+        """Convert :meth:`scores` to those whose softmax are the :meth:`probabilities`.
 
-        Returns:
-            The converted scores, the given tensor itself if there is nothing to convert, or ``None`` if the
-            meaning of the scores is not known.
+        Returns the given tensor if there is nothing to convert, ``None`` if their meaning is not known.
         """
         if self.score_map.now is None:
             return None
@@ -222,6 +220,12 @@ class Model:
         with self._running(batch) as inputs:
             found = output_and_features(self.network, inputs, name=self.classifier)
             return self._mapped(found[0]), promote(found[1])
+
+    def scored(self, batch: Rows, *, features: bool = False) -> tuple[Float[Tensor, "n c"], Tensor | None]:
+        """Compute scores for :meth:`lists`; features too if asked for, or if the detector needs them."""
+        if features or (self.novelty is not None and self.novelty.needs != "scores"):
+            return self.scores_and_features(batch)
+        return self.scores(batch), None
 
     def sets(self, scores: Rows, predictor: str | None = None) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of scores from :meth:`scores`, by a predictor (see ``predictors``)."""
@@ -241,69 +245,76 @@ class Model:
     def short_lists(
         self,
         images: Iterable[Any],
-        predictor: str | None = None,
+        choice: Choice | str | None = None,
         *,
         at_least: int = 0,
         batch_size: int = 64,
-    ) -> list[list[Candidate]]:
-        """Return the candidate classes of each image, the one with the best score first.
+    ) -> list[ShortList]:
+        """Return the short list of each image: its candidate classes, the one with the best score first.
 
-        Where the scores contain other class priors than the training rows', as those of a logit-adjusted loss
-        do, the best score need not have the largest probability.
+        The best score need not have the largest probability: scores may contain other priors.
 
         Args:
             images: Paths, Pillow images, pictures as NumPy arrays of uint8 (h, w, 3), prepared tensors or
                 arrays, or one batch (n, ...) of prepared inputs, such as embeddings.
-            predictor: Name of the predictor whose sets are listed; see ``predictors`` for ``None``.
+            choice: What makes the sets: a choice, or the name of a predictor; see ``Choice`` for ``None``.
             at_least: Number of best classes that are listed in any case, in the set or not.
-            batch_size: Number of images that go through the network at a time.
+            batch_size: Number of objects that go through the network at a time.
 
         Raises:
-            UnknownPriorError: If the meaning of the scores is not known.
-            ValueError: If there is no such predictor, or an image cannot be read.
+            ValueError: If the model cannot make such sets, an image cannot be read, or its scores are no
+                numbers or of unknown meaning (``UnknownPriorError``).
         """
         check_count("batch_size", batch_size)
         self._check_known()
-        self._predictor(predictor)
-        check_batch(images, self._input_shape)
-        lists = []
-        for part in in_parts(images, batch_size):
-            lists += self._lists(self.scores(self.prepare(part)), predictor, at_least)
+        resolved, _ = self.resolve(choice)
+        check_batch(images, known_shape(self.spec, self.preprocessing))
+        lists: list[ShortList] = []
+        for part in in_parts(images, batch_size * resolved.photos):
+            scores, features = self.scored(self.prepare(part))
+            for made in self.lists(scores, resolved, features=features, at_least=at_least):
+                if made is None:
+                    raise ValueError(f"scores must be numbers, got others for image {len(lists)}")
+                lists.append(made)
         return lists
 
-    def readable_lists(
-        self, images: Iterable[Any], predictor: str | None = None, *, at_least: int = 0
-    ) -> list[list[Candidate] | None]:
-        """Return the candidate classes of each image that can be read, ``None`` for any other.
+    def lists(
+        self,
+        scores: Rows,
+        choice: Choice | str | None = None,
+        *,
+        features: Rows | None = None,
+        at_least: int = 0,
+        limit: int | None = None,
+    ) -> list[ShortList | None]:
+        """Return the short list of each object: the one way, for images, finished scores and servers.
 
-        As :meth:`short_lists`, for one batch of whatever people send: an image that cannot be read is named
-        in a warning, and candidates have no probability where the meaning of the scores is not known.
-        """
-        inputs, readable = prepare_readable(images, self.preprocessing)
-        if not any(readable):
-            return [None] * len(readable)
-        found = iter(self.lists_of_scores(self.scores(inputs), predictor, at_least=at_least))
-        return [next(found) if ok else None for ok in readable]
+        Args:
+            scores: Scores (n, c) of :meth:`scores`; of several photos of an object, row after row.
+            choice: What makes the sets: a choice, or the name of a predictor; see ``Choice`` for ``None``.
+            features: Features (n, d) of :meth:`features`, for a detector of strangers that needs them.
+            at_least: Number of best classes that are listed in any case, in the set or not.
+            limit: Largest number of classes in a list, those of the set first; any number if ``None``.
 
-    def lists_of_scores(
-        self, scores: Rows, predictor: str | None = None, *, at_least: int = 0
-    ) -> list[list[Candidate] | None]:
-        """Return the candidate classes of scores from :meth:`scores`, ``None`` for a row without a number.
+        Returns:
+            A list for each object, without probabilities if the meaning of the scores is not known; ``None``
+            where scores are not numbers.
 
-        Candidates have no probability where the meaning of the scores is not known.
+        Raises:
+            ValueError: If the model cannot make such sets; the message names the argument.
         """
         scores = tensor_on(self.device, scores)
-        known = scores.isfinite().any(1)
-        found = iter(self._lists(scores[known], predictor, at_least) if bool(known.any()) else [])
-        return [next(found) if ok else None for ok in known.tolist()]
+        features = None if features is None else tensor_on(self.device, features)
+        with torch.inference_mode():
+            return self._lister.lists(scores, _choice(choice), features, at_least=at_least, limit=limit)
 
-    def _lists(self, scores: Tensor, predictor: str | None, at_least: int) -> list[list[Candidate]]:
-        """Turn scores into lists: the one way, for images, saved scores and any server."""
-        probabilities = None if self.score_map.now is None else self.probabilities(scores)
-        chosen, order = self._predictor(predictor), scores.to(self.device)
-        taxonomy = chosen.taxonomy if isinstance(chosen, TaxonomyNodes) else None
-        sets = self.sets(scores, predictor)
-        return to_lists(sets, probabilities, self.classes, order=order, at_least=at_least, taxonomy=taxonomy)
+    def resolve(self, choice: Choice | str | None = None) -> tuple[Choice, Promise]:
+        """Return a choice with nothing left open, and what is promised about its lists.
+
+        Raises:
+            ValueError: If the model cannot make such sets; the message names the argument.
+        """
+        return self._lister.resolve(_choice(choice))
 
     def save(self, folder: str | Path) -> None:
         """Save the model to a new folder, which appears only when it is complete.
@@ -367,33 +378,23 @@ class Model:
         export_onnx(graph, inputs_for(self.network, self.device, batch).contiguous(), path)
 
     def _description(self) -> dict[str, Any]:
-        return {
-            "network": None if self.spec is None else self.spec.to_dict(),
-            "preprocessing": None if self.preprocessing is None else self.preprocessing.to_dict(),
-            "head": self.head,
-            "classifier": self.classifier,
-            "predictors": list(self.predictors),
-            "promises": {},
-            "novelty": self.novelty is not None,
-            "about": self.about,
-        }
-
-    @property
-    def _input_shape(self) -> tuple[int, ...] | None:
-        return known_shape(self.spec, self.preprocessing)
+        parts = {"network": self.spec, "preprocessing": self.preprocessing}
+        plain = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        return {**plain, "classifier": self.classifier, "about": self.about}
 
     def _running(self, batch: Rows) -> AbstractContextManager[Tensor]:
-        return running(self.network, self.device, batch, self._input_shape)
+        return running(self.network, self.device, batch, known_shape(self.spec, self.preprocessing))
 
     def _check_known(self) -> None:
         if self.score_map.now is None:
             raise unknown_meaning(len(self.classes))
 
     def _predictor(self, name: str | None) -> SetPredictor:
-        if name is None and self.predictors:
-            name = default_predictor(self.promises)
-        if name not in self.predictors:
-            known = f"one of {', '.join(self.predictors)}"
-            known = known if self.predictors else "given to the model: it has none"
-            raise ValueError(f"predictor must be {known}, got {name!r}")
-        return self.predictors[name]
+        chosen, _ = self.resolve(name)
+        if chosen.predictor is None:
+            raise ValueError(f"predictor must be given to the model: it has none, got {name!r}")
+        return self.predictors[chosen.predictor]
+
+
+def _choice(choice: Choice | str | None) -> Choice:
+    return choice if isinstance(choice, Choice) else Choice(predictor=choice)

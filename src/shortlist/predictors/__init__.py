@@ -10,7 +10,7 @@ from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.coverage_law import coverage_range, rows_for
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.ladder import Ladder
-from shortlist.predictors.lists import Candidate, Node, sizes, to_lists, to_nodes
+from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.promise import Measured, Promise, default_predictor
@@ -28,6 +28,7 @@ __all__ = [
     "CalibrationWarning",
     "Candidate",
     "Conformal",
+    "EntersAt",
     "FeatureMeans",
     "Ladder",
     "Measured",

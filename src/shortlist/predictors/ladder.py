@@ -142,6 +142,19 @@ class Ladder:
         budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
         return Entries(rank, budget)
 
+    def enters_at(self, values: np.ndarray) -> tuple[list[float | None], list[float | None]]:
+        """Find above which coverage, and from which average size on, classes with these values (m,) are in.
+
+        Sizes beyond the ladder are ``None``; so are all coverages with priors, where none can be asked for.
+        """
+        entries = self.entries_of(values)
+        coverages = (entries.rank / (self.rows + 1)).astype(object)
+        if self.weights is not None:
+            coverages[:] = None
+        sizes = (entries.budget / self.rows).astype(object)
+        sizes[entries.budget >= len(self.pooled)] = None
+        return coverages.tolist(), sizes.tolist()
+
     def sets_of_coverage(self, values: np.ndarray, coverage: float) -> np.ndarray:
         """Return which values are in the set of a coverage in (0, 1), without a search for each."""
         rank = self.coverage_rank(coverage)

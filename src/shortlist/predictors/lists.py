@@ -1,8 +1,11 @@
 """Turn sets into lists that people read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -10,14 +13,28 @@ from torch import Tensor
 from shortlist._checks import check_count, check_scores
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
+from shortlist.predictors.ladder import Ladder
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["Candidate", "Node", "sizes", "to_lists", "to_nodes"]
+__all__ = ["Candidate", "EntersAt", "Node", "sizes", "to_lists", "to_nodes"]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One class of a short list.
+class EntersAt(NamedTuple):
+    """The smallest sets that hold a candidate.
+
+    Args:
+        top: Place of the candidate among all classes: it is in every list of so many classes or more.
+        coverage: The candidate is in the set of every larger coverage; ``None`` without calibration rows.
+        average: The candidate is in the set of this average size and of larger ones; ``None`` if unknown.
+    """
+
+    top: int
+    coverage: float | None = None
+    average: float | None = None
+
+
+class Candidate(NamedTuple):
+    """One class of a short list; a named tuple, since lists are made by the thousand.
 
     Args:
         index: Index of the class in the class table.
@@ -27,15 +44,17 @@ class Candidate:
         probability: Probability of the class, if the classes are as frequent as in the training rows;
             ``None`` if nobody knows it.
         in_set: Whether the class is in the predicted set; if not, it is listed as one of the best classes.
+        enters_at: Smallest sets that hold the class.
         node: Node of the answer that holds the class, if it is in a set made of nodes of a taxonomy.
     """
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - nobody searches a candidate
     id: str
     name: str
     parents: Mapping[str, str]
     probability: float | None
     in_set: bool
+    enters_at: EntersAt
     node: "Node | None" = None
 
 
@@ -76,9 +95,14 @@ def to_lists(
     *,
     order: Float[Tensor, "n c"] | None = None,
     at_least: int = 0,
+    limit: int | None = None,
     taxonomy: Taxonomy | None = None,
+    ladder: Ladder | None = None,
+    values: np.ndarray | None = None,
 ) -> list[list[Candidate]]:
     """List the classes of each set by name, the best first; ties are in the order of the table.
+
+    A class whose value in ``order`` is ``-inf`` is impossible: it is never listed.
 
     Args:
         sets: Sets (n, c).
@@ -87,8 +111,11 @@ def to_lists(
         class_table: Names, ids and parents of the c classes.
         order: Scores (n, c) to sort by instead of the probabilities, such as those that made the sets.
         at_least: Number of best classes that are listed in any case, in the set or not.
+        limit: Largest number of classes in a list, those of the set first; any number if ``None``.
         taxonomy: Tree over the c classes, if the sets are made of its nodes: classes in a set are then listed
             with the node that holds them.
+        ladder: Calibration rows that say at which coverage and average size a class enters the set.
+        values: Values (n, c) of the classes for the ladder; see :meth:`Ladder.values`.
 
     Returns:
         One list per row.
@@ -104,18 +131,66 @@ def to_lists(
     """
     order = _check_listed(sets, probabilities, class_table, order)
     check_count("at_least", at_least, low=0)
-    shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, len(class_table)))
+    picked = _pick(sets, order, at_least, limit)
+    rows, columns = picked.rows, picked.columns
+    indices, parents = columns.tolist(), class_table.parents_by_class
+    entries: Sequence[Sequence[float | None]] = [[None] * len(indices)] * 2
+    if ladder is not None and values is not None:
+        entries = ladder.enters_at(values[rows.cpu().numpy(), columns.cpu().numpy()])
+    nodes = None
+    if taxonomy is not None:
+        held = _nodes_by_class(to_nodes(sets, probabilities, taxonomy), taxonomy)
+        nodes = [held[row].get(index) for row, index in zip(rows.tolist(), indices, strict=True)]
+    columns_of_list = zip(  # without a function call for each class
+        indices,
+        [class_table.ids[index] for index in indices],
+        [class_table.names[index] for index in indices],
+        [parents[index] for index in indices],
+        repeat(None) if probabilities is None else probabilities[rows, columns].tolist(),
+        sets[rows, columns].tolist(),
+        map(EntersAt, picked.places.tolist(), *entries),
+        nodes or repeat(None),
+        strict=False,  # some are the same for all
+    )
+    candidates = list(map(Candidate._make, columns_of_list))
+    ends = rows.bincount(minlength=len(sets)).cumsum(0).tolist()
+    return [candidates[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class _Picked(NamedTuple):
+    """The listed classes of all rows: row, class, and place among all classes from 1, each (m,)."""
+
+    rows: Tensor
+    columns: Tensor
+    places: Tensor
+
+
+def _pick(sets: Tensor, order: Tensor, at_least: int, limit: int | None) -> _Picked:
+    """Choose the classes to list, row after row, the best first."""
+    shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, order.shape[1]))
+    shown = shown & (order > -torch.inf)
     rows, columns = shown.nonzero(as_tuple=True)
-    best_first = order[rows, columns].argsort(descending=True, stable=True)  # in all rows at once
+    best_first = order[rows, columns].argsort(descending=True, stable=True)
+    best_first = best_first[rows[best_first].argsort(stable=True)]
     rows, columns = rows[best_first], columns[best_first]
-    known = [None] * len(rows) if probabilities is None else probabilities[rows, columns].tolist()
-    listed = (rows.tolist(), columns.tolist(), known, sets[rows, columns].tolist())
-    nodes = None if taxonomy is None else _nodes_by_class(to_nodes(sets, probabilities, taxonomy), taxonomy)
-    lists: list[list[Candidate]] = [[] for _ in range(len(sets))]
-    for row, index, probability, in_set in zip(*listed, strict=True):
-        node = None if nodes is None else nodes[row].get(index)
-        lists[row].append(_candidate(class_table, index, probability, in_set, node))
-    return lists
+    places = _places_in_row(rows, len(sets)) + 1
+    lowest = order.masked_fill(~shown, torch.inf).amin(1, keepdim=True)
+    gaps = ((order >= lowest) & ~shown).any(1)  # classes between those that are listed
+    if bool(gaps.any()):
+        ranks = order[gaps].argsort(dim=1, descending=True, stable=True).argsort(1)
+        inside, number = gaps[rows], gaps.cumsum(0) - 1
+        places[inside] = ranks[number[rows[inside]], columns[inside]] + 1
+    if limit is None or len(rows) <= limit:
+        return _Picked(rows, columns, places)
+    members_first = (2 * rows + ~sets[rows, columns]).argsort(stable=True)
+    kept = members_first[_places_in_row(rows, len(sets)) < limit].sort().values
+    return _Picked(rows[kept], columns[kept], places[kept])
+
+
+def _places_in_row(rows: Tensor, number: int) -> Tensor:
+    """Return, for rows in order (m,), how many of the same row come before."""
+    counts = rows.bincount(minlength=number)
+    return torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
 
 
 def to_nodes(
@@ -197,14 +272,6 @@ def _check_listed(
     if order.shape != sets.shape or bool(order.isnan().any()):
         raise ValueError(f"order must be numbers of shape {tuple(sets.shape)}, got {tuple(order.shape)}")
     return order
-
-
-def _candidate(
-    class_table: ClassTable, index: int, probability: float | None, in_set: bool, node: Node | None
-) -> Candidate:
-    parents = {level: column[index] for level, column in class_table.parents.items()}
-    name = class_table.names[index]
-    return Candidate(index, class_table.ids[index], name, parents, probability, in_set, node)
 
 
 def _first_classes(scores: Tensor, k: int) -> Tensor:

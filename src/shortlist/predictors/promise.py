@@ -86,6 +86,8 @@ class Promise:
         rows_also: What else the calibration rows served for, such as "chose the epoch". The promise is then
             not exact, since these rows are not like new ones any more.
         measured: What came of it on held-out rows, if that was measured.
+        void: Why the promise is not about a list: it has only some ``classes``, or is of several ``photos``
+            where calibration rows have one each. ``None`` if the promise is about it.
 
     Example:
         >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
@@ -106,6 +108,7 @@ class Promise:
     has_law: bool = False
     rows_also: str = ""
     measured: Measured | None = None
+    void: Literal["classes", "photos"] | None = None
 
     def __post_init__(self) -> None:
         if self.about not in get_args(About):
@@ -113,6 +116,11 @@ class Promise:
         if (self.level is not None) != (self.about in _HOLDS):
             wanted = "a share" if self.about in _HOLDS else "None"
             raise ValueError(f"level must be {wanted} for a promise about {self.about}, got {self.level!r}")
+
+    @property
+    def holds(self) -> bool:
+        """Whether a coverage is promised for this very list."""
+        return self.level is not None and self.void is None
 
     @property
     def spread(self) -> tuple[float, float] | None:

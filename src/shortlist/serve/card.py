@@ -8,9 +8,8 @@ from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
 from shortlist.model import Model
 from shortlist.predictors import Ladder
-from shortlist.serve.exchange import Choice
+from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
-from shortlist.serve.promises import promise_of
 
 __all__ = ["model_card", "run_facts"]
 
@@ -104,7 +103,7 @@ def _predictor(model: Model, name: str) -> dict[str, Any]:
         "kind": type(predictor).__name__,
         "options": predictor.options(),
         "macro": predictor.weights is not None,
-        "promise": promise_of(model, Choice(predictor=name), None, why_not=None),
+        "promise": promise_form(model.promises[name]),
     }
 
 

@@ -1,5 +1,6 @@
 """The parents of classes, and the one that several classes share."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from shortlist.class_table import ClassTable
@@ -13,20 +14,11 @@ class Lineage:
 
     Attributes:
         levels: The levels, the most specific first: the one with the most parents.
-        parents: The parents of each class, by level.
     """
 
     def __init__(self, table: ClassTable) -> None:
-        self._columns = {level: tuple(column) for level, column in table.parents.items()}
-        self._counts: dict[str, dict[str, int]] = {}
-        for level, column in self._columns.items():
-            counts: dict[str, int] = {}
-            for name in column:
-                counts[name] = counts.get(name, 0) + 1
-            self._counts[level] = counts
-        self.parents = [
-            {level: column[index] for level, column in self._columns.items()} for index in range(len(table))
-        ]
+        self._columns = table.parents
+        self._counts = {level: Counter(column) for level, column in table.parents.items()}
         self.levels = sorted(self._columns, key=lambda level: -len(self._counts[level]))
 
     def common_ancestor(self, classes: Sequence[int]) -> CommonAncestor | None:

@@ -18,8 +18,9 @@ from starlette.requests import Request
 
 from shortlist._names import split_author
 from shortlist.class_table import ClassTable
+from shortlist.model import Choice
 from shortlist.serve import examples
-from shortlist.serve.exchange import Answer, Choice
+from shortlist.serve.exchange import Answer
 from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
 from shortlist.serve.refusals import Refusal
@@ -147,7 +148,7 @@ async def _identified(
         _check_project(service, project)
         uploads, organs = await photos(held)
         options = BatchOptions(limit=min(asked.results, 100), related_images=_RELATED if asked.related else 0)
-        choice = Choice(top=min(asked.results, len(service.model.classes)))
+        choice = Choice(top=min(asked.results, len(service.model.classes)), photos=len(uploads))
         answer = await service.answer_object(uploads, options, held, choice=choice)
     if not asked.no_reject and answer.status == "novel":
         raise Refusal(404, "rejected", "Species not found")
@@ -233,7 +234,7 @@ def _answer_form(
     return {
         "predictedOrgans": [],
         "preferedReferential": service.name,
-        "bestMatch": answer.candidates[0].name if answer.candidates else "",
+        "bestMatch": answer.listed[0].name if answer.listed else "",
         "results": results,
         "version": service.version,
         "remainingIdentificationRequests": UNLIMITED if left is None else left,
@@ -270,9 +271,9 @@ def _organs(organs: Sequence[str], images: int) -> list[str]:
 
 def _results(answer: Answer, service: Service, base: str, related: bool) -> list[dict[str, Any]]:
     results = []
-    for listed in answer.candidates:
+    for listed, images in zip(answer.listed, answer.related_images, strict=True):
         result: dict[str, Any] = {
-            "score": round(listed.probability, 5),
+            "score": round(listed.probability or 0.0, 5),
             "species": {
                 **_name(listed.name),
                 "genus": _name(listed.parents.get("genus", "")),
@@ -281,7 +282,7 @@ def _results(answer: Answer, service: Service, base: str, related: bool) -> list
             },
         }
         if related:
-            result["images"] = [_image(image, service, base) for image in listed.related_images]
+            result["images"] = [_image(image, service, base) for image in images]
         results.append(result)
     return results
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from shortlist.serve.answer_form import choice_form
 from shortlist.serve.exchange import Answer
 
 __all__ = ["MAX_RECEIPT", "Signing", "read_receipt"]
@@ -46,12 +47,13 @@ def _content(answer: Answer, images: Sequence[str], *, model: str, audit: bool =
 
     The choice has what was ``promised`` over all rows together, if the promise is about this list.
     """
-    choice = {name: value for name, value in vars(answer.choice).items() if value not in (None, False)}
-    if answer.promise["holds"] and answer.promise["about"] == "rows":
-        choice["promised"] = answer.promise["level"]
+    listed = answer.listed
+    choice = {name: value for name, value in choice_form(listed.choice).items() if value not in (None, False)}
+    if listed.promise.holds and listed.promise.about == "rows":
+        choice["promised"] = listed.promise.level
     return {
         "images": list(images),
-        "shown": [[one.id, round(one.probability, 6), one.in_set] for one in answer.candidates],
+        "shown": [[c.id, round(c.probability or 0.0, 6), c.in_set] for c in listed],
         "choice": choice,
         "model": model,
         "status": answer.status,

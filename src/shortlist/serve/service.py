@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,13 +14,14 @@ from starlette.requests import Request
 
 from shortlist._checks import check_number
 from shortlist.index import ImageIndex
-from shortlist.model import Model, model_version
+from shortlist.model import Choice, Model, model_version
+from shortlist.serve.answer_form import AnswerForm, written
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher, Future
 from shortlist.serve.card import model_card, run_facts
 from shortlist.serve.connection import GONE
 from shortlist.serve.decoding import Decoder
-from shortlist.serve.exchange import Answer, Choice, Query
+from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.feedback import FeedbackDesk
 from shortlist.serve.fetching import Fetcher
 from shortlist.serve.forms import Upload
@@ -31,7 +31,6 @@ from shortlist.serve.metrics import Metrics
 from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
-from shortlist.serve.writing import AnswerWriter, joined
 
 __all__ = ["Service"]
 
@@ -99,7 +98,7 @@ class Service:
         self.named = {"name": self.name, "version": self.version}
         results, training = run_facts(source)
         self.card = model_card(model, **self.named, results=results, training=training, limits=self.limits)
-        self.writer = AnswerWriter(model.classes, self.answerer.rare, self.image_form)
+        self.form = AnswerForm(model.classes, model.novelty, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         self.metrics.about = self.named
         self.metrics.gauges = {
@@ -147,16 +146,16 @@ class Service:
             yield held, left
 
     def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
-        """Return what the options choose, or refuse them with 422."""
-        chosen = {
-            name: getattr(options, name) for name in ("predictor", "top", "average", "coverage", "macro")
-        }
+        """Return what the options choose for so many photos, or refuse them with 422."""
+        names = ("predictor", "top", "average", "coverage", "macro")
+        chosen = {name: getattr(options, name) for name in names}
+        choice = Choice(**chosen, classes=self._classes_of(options), photos=images)
         try:
-            return self.answerer.check(Choice(**chosen), images=images)
+            return self.model.resolve(choice)[0]
         except ValueError as error:
             raise Refusal(422, "bad_parameter", _sentence(error)) from None
 
-    def classes_of(self, options: BatchOptions) -> tuple[int, ...] | None:
+    def _classes_of(self, options: BatchOptions) -> tuple[int, ...] | None:
         """Return the indices of the classes that are possible."""
         if not options.classes:
             return None
@@ -172,11 +171,10 @@ class Service:
     ) -> Answer:
         """Answer about one object, of which there are one or more photos."""
         choice = choice or self.choice_of(options, images=len(uploads))
-        classes = self.classes_of(options)
         held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
             images = await self.decoder.object([upload.content for upload in uploads], held)
-            query = Query(images, choice, classes, options.limit, options.related_images)
+            query = Query(images, choice, options.limit, options.related_images)
             (future,) = self._submit([query], held)
         return await future
 
@@ -192,12 +190,12 @@ class Service:
         self, uploads: Sequence[Upload], options: BatchOptions, held: Held
     ) -> list[Answer | BadImage]:
         """Answer about each photo by itself; bad ones do not stop the others."""
-        choice, classes = self.choice_of(options, images=1), self.classes_of(options)
+        choice = self.choice_of(options, images=1)
         held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
             decoded = await self.decoder.each([upload.content for upload in uploads], held)
             queries = [
-                Query(images, choice, classes, options.limit, options.related_images)
+                Query(images, choice, options.limit, options.related_images)
                 for images in decoded
                 if not isinstance(images, BadImage)
             ]
@@ -220,8 +218,8 @@ class Service:
 
     def written(self, answer: Answer, *, start: float, images: int, **more: Any) -> bytes:
         """Return an answer as JSON, with the model that made it, the time that it took, and more."""
-        text = self.writer.text(answer)
-        return joined(text, images=images, model=self.named, seconds=_since(start), **more)
+        content = {**self.form(answer), "images": images, "model": self.named, "seconds": _since(start)}
+        return written(content | more)
 
     async def signing(self, uploads: Sequence[Upload]) -> Signing:
         """Return what a receipt for these photos needs."""
@@ -241,11 +239,8 @@ class Service:
 
     def written_each(self, answers: Sequence[Answer | BadImage], *, start: float) -> bytes:
         """Return answers as JSON, one for each image."""
-        texts = [
-            json.dumps(found.to_dict()) if isinstance(found, BadImage) else self.writer.text(found) + "}"
-            for found in answers
-        ]
-        return joined(f'{{"answers":[{",".join(texts)}]', model=self.named, seconds=_since(start))
+        forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a) for a in answers]
+        return written({"answers": forms, "model": self.named, "seconds": _since(start)})
 
     def start(self) -> None:
         """Start to answer; called in the event loop."""

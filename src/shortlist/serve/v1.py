@@ -152,11 +152,8 @@ def _add_class(router: APIRouter, service: Service) -> None:
 def _class_form(service: Service, index: int) -> dict[str, Any]:
     table = service.model.classes
     return {
-        "id": table.ids[index],
-        "name": table.names[index],
-        "parents": {level: column[index] for level, column in table.parents.items()},
+        **service.form.classes[index],
         "count": table.counts[index] if table.counts else None,
-        "rare": service.answerer.rare[index],
     }
 
 

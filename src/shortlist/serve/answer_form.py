@@ -1,0 +1,108 @@
+"""Answers as plain values, in the form of ``/v1``."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from shortlist.class_table import ClassTable
+from shortlist.model import Choice
+from shortlist.model.listing import NodesAnswer
+from shortlist.predictors import Candidate, NoveltyDetector, Promise
+from shortlist.serve.exchange import Answer
+
+__all__ = ["AnswerForm", "choice_form", "promise_form", "written"]
+
+_WHY_NOT = {
+    "photos": "several photos were taken together, and the rows that the promise is from have one photo each",
+    "classes": "only some classes were allowed, and the promise is about all of them",
+}
+
+
+def written(content: Any) -> bytes:
+    """Return plain values as JSON."""
+    return orjson.dumps(content)
+
+
+def promise_form(promise: Promise) -> dict[str, Any]:
+    """Return a promise in numbers and in words, and whether it is about this very list."""
+    content = promise.to_dict()
+    why_not = content.pop("void")
+    return {
+        **content,
+        "spread": promise.spread,
+        "words": promise.words(),
+        "holds": promise.holds,
+        "why_not": None if why_not is None or promise.level is None else _WHY_NOT[why_not],
+    }
+
+
+@lru_cache(maxsize=1000)  # many lists have the same promise
+def _promise_text(promise: Promise) -> orjson.Fragment:
+    return orjson.Fragment(written(promise_form(promise)))
+
+
+def choice_form(choice: Choice) -> dict[str, Any]:
+    """Return what made the set."""
+    return {name: getattr(choice, name) for name in ("predictor", "top", "average", "coverage", "macro")}
+
+
+class AnswerForm:
+    """Writes answers about the classes of a table.
+
+    Args:
+        table: The classes.
+        novelty: Detector of strangers, if there is one.
+        image_form: Function from a known image to plain values.
+    """
+
+    def __init__(
+        self, table: ClassTable, novelty: NoveltyDetector | None, image_form: Callable[[Any], Any]
+    ) -> None:
+        self._image_form = image_form
+        self._novelty = {} if novelty is None else {"level": novelty.level, "words": novelty.promise}
+        rare = table.groups().eq(0).tolist() if table.counts else [False] * len(table)
+        columns = zip(table.ids, table.names, table.parents_by_class, rare, strict=True)
+        self.classes = [
+            {"id": id, "name": name, "parents": parents, "rare": is_rare}
+            for id, name, parents, is_rare in columns
+        ]
+        """What is always the same of each class."""
+
+    def __call__(self, answer: Answer) -> dict[str, Any]:
+        """Return an answer as plain values."""
+        listed, ancestor = answer.listed, answer.common_ancestor
+        pairs = zip(listed.candidates, answer.related_images, strict=True)
+        return {
+            "status": answer.status,
+            "candidates": [self._candidate(candidate, images) for candidate, images in pairs],
+            "set_size": len(listed.members),
+            "set_probability": round(min(listed.mass or 0.0, 1.0), 6),
+            "choice": choice_form(listed.choice),
+            "promise": _promise_text(listed.promise),
+            "common_ancestor": None if ancestor is None else ancestor._asdict(),
+            "renormalized": listed.choice.classes is not None,
+            "novelty": None
+            if listed.novelty is None
+            else {**listed.novelty._asdict(), **(self._novelty or {})},
+            "nodes": None if listed.nodes is None else _nodes_form(listed.nodes),
+        }
+
+    def _candidate(self, candidate: Candidate, images: Any) -> dict[str, Any]:
+        top, coverage, average = candidate.enters_at
+        return {
+            **self.classes[candidate.index],
+            "probability": candidate.probability,
+            "in_set": candidate.in_set,
+            "enters_at": {"top": top, "coverage": coverage, "average": average},
+            "related_images": list(map(self._image_form, images)),
+        }
+
+
+def _nodes_form(answer: NodesAnswer) -> dict[str, Any]:
+    nodes = [
+        {"name": name, "level": level, "mass": round(min(mass or 0.0, 1.0), 6), "size": size}
+        for name, level, mass, size in ((n.name, n.level, n.mass, n.size) for n in answer.nodes)
+    ]
+    return {"predictor": answer.predictor, "nodes": nodes, "promise": _promise_text(answer.promise)}
