@@ -35,6 +35,7 @@ def make_wider():
 """
 WITHOUT = {  # they read files of runs, data or answers, and never make the network of a model
     *("demo", "init", "train", "suite run", "suite status", "compare", "report", "doctor", "releases"),
+    *("papers page", "papers figure"),
     *(f"data {name}" for name in ("build", "check", "describe", "votes")),
     *(f"feedback {name}" for name in ("stats", "export", "review", "drift", "delete")),
 }
