@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from shortlist.metrics.calibration import brier_of_rows
 from shortlist.metrics.ranks import true_ranks
 from shortlist.model import Model
 from shortlist.ops.selection import largest
@@ -26,10 +27,11 @@ def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> tuple[
 
     Columns: ``classes``, ``log_probabilities`` and ``probabilities`` (n, m) of the m best classes, best
     first; ``logsumexp``; of the true class ``true_log_probability``, ``true_probability``, ``rank`` (after
-    those with the same score) and ``first_rank`` (before them); ``shown_confidence``, ``shown_nll`` and
-    ``shown_right`` where people see other probabilities than those of the scores; and by predictor
-    ``NAME.size``, ``NAME.hit`` and ``NAME.set`` (n, m), whether each of the m best classes is in the set;
-    ``NAME.whole`` tells whether no other is. Numbers about a true class that is not known mean nothing.
+    those with the same score) and ``first_rank`` (before them); ``brier``, the Brier score;
+    ``shown_confidence``, ``shown_nll``, ``shown_brier`` and ``shown_right`` where people see other
+    probabilities than those of the scores; and by predictor ``NAME.size``, ``NAME.hit`` and ``NAME.set``
+    (n, m), whether each of the m best classes is in the set; ``NAME.whole`` tells whether no other is.
+    Numbers about a true class that is not known mean nothing.
     """
     step = max(1, _VALUES // scores.shape[1])
     parts, finite = [], []
@@ -60,6 +62,7 @@ def _keep(model: Model, scores: Tensor, target: Tensor, best: Tensor, classes: T
         "true_probability": true_probability,
         "rank": rank,
         "first_rank": first,
+        "brier": probabilities.square().sum(1) - 2 * true_probability + 1,
         **_shown(model, scores, target, index),
     }
     rows = KeptRows(kept, scores.shape[1], target, true_probability)
@@ -86,14 +89,20 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
     shown = model.shown(scores)
     if shown is None:
         unknown = torch.full((len(scores),), torch.nan)
-        return {"shown_confidence": unknown, "shown_nll": unknown, "shown_right": torch.zeros_like(target)}
+        names = ("shown_confidence", "shown_nll", "shown_brier")
+        return dict.fromkeys(names, unknown) | {"shown_right": torch.zeros_like(target)}
     if shown is scores or _shows_scores(model, scores.shape[1]):
         return {}
     shown = shown.to(scores.device)
     total, top = shown.logsumexp(1), shown.amax(1)
     true = shown.gather(1, index)[:, 0]
     right = (shown >= true[:, None]).sum(1) == 1
-    return {"shown_confidence": (top - total).exp(), "shown_nll": total - true, "shown_right": right.long()}
+    return {
+        "shown_confidence": (top - total).exp(),
+        "shown_nll": total - true,
+        "shown_brier": brier_of_rows(shown, index[:, 0]).float(),
+        "shown_right": right.long(),
+    }
 
 
 def _shows_scores(model: Model, num_classes: int) -> bool:

@@ -220,12 +220,12 @@ def evaluate_scores(
     return results_of_rows(rows, predictors, class_table, num_resamples=num_resamples, ignored_rows=ignored)
 
 
-_SHOWN = ("shown_confidence", "shown_nll", "shown_right")
+_SHOWN = ("shown_confidence", "shown_nll", "shown_brier", "shown_right")
 
 
 def _columns(made_before: set[str], kept: bool) -> list[str]:
     """The columns that an evaluation reads: sets of some predictors, and kept probabilities for others."""
-    columns = ["classes", "log_probabilities", "true_log_probability", "rank"]
+    columns = ["classes", "log_probabilities", "true_log_probability", "rank", "brier"]
     columns += [f"{name}.{key}" for name in sorted(made_before) for key in ("size", "hit")]
     return columns + (["probabilities", "true_probability"] if kept else [])
 
@@ -242,6 +242,7 @@ def _numbers(
         "rank": columns["rank"],
         "confidence": columns["log_probabilities"][:, 0].double().exp(),
         "nll": nll,
+        "brier": columns["brier"].double(),
         "score_nll": nll,
         "right": (columns["rank"] == 1).double(),
     }
@@ -272,6 +273,7 @@ def _rows(columns: Mapping[str, Tensor], names: list[str]) -> RowNumbers:
         confidence=columns["confidence"],
         right=columns["right"],
         nll=columns["nll"],
+        brier=columns["brier"],
         score_nll=columns["score_nll"],
         hits={name: columns[f"hit {name}"] for name in names},
         sizes={name: columns[f"size {name}"] for name in names},

@@ -35,7 +35,7 @@ __all__ = [
     "score_shards",
 ]
 
-SCORES_FORMAT = "shortlist scores 4"
+SCORES_FORMAT = "shortlist scores 5"
 MANIFEST = "scores.json"
 KEEP = 64
 _ROWS = 256  # prepared inputs that go through the network at a time
@@ -122,7 +122,10 @@ def _for_table(columns: Columns, unknown: Tensor) -> dict[str, Any]:
     return table
 
 
-_OF_TRUE = ("true_log_probability", "true_probability", "rank", "first_rank", "shown_nll", "shown_right")
+_OF_TRUE = (
+    *("true_log_probability", "true_probability", "rank", "first_rank", "brier"),
+    *("shown_nll", "shown_brier", "shown_right"),
+)
 
 
 def _lists(classes: Tensor, chosen: Tensor, whole: Tensor) -> Any:

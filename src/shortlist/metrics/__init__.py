@@ -4,6 +4,7 @@ from shortlist.metrics.aggregation import Aggregate, aggregate
 from shortlist.metrics.calibration import (
     Activation,
     CalibrationSums,
+    brier_score,
     calibration_error,
     calibration_sums,
     error_of_bins,
@@ -12,6 +13,7 @@ from shortlist.metrics.class_means import (
     Average,
     average_classes,
     average_rows,
+    class_coverage_gap,
     coverage_shortfall,
     under_covered_share,
     worst_classes,
@@ -47,8 +49,11 @@ from shortlist.metrics.sets import (
     set_coverage,
     set_size,
     set_sums,
+    singleton_hit_rate,
     size_histogram,
     size_quantiles,
+    size_violation,
+    worst_slice_coverage,
 )
 from shortlist.metrics.shares import clopper_pearson, effective_rows
 
@@ -75,8 +80,10 @@ __all__ = [
     "average_classes",
     "average_rows",
     "balanced_error",
+    "brier_score",
     "calibration_error",
     "calibration_sums",
+    "class_coverage_gap",
     "clopper_pearson",
     "confused_within",
     "coverage_shortfall",
@@ -95,8 +102,10 @@ __all__ = [
     "set_coverage",
     "set_size",
     "set_sums",
+    "singleton_hit_rate",
     "size_histogram",
     "size_quantiles",
+    "size_violation",
     "topk_accuracy",
     "topk_curve",
     "topk_curve_area",
@@ -104,4 +113,5 @@ __all__ = [
     "true_ranks",
     "under_covered_share",
     "worst_classes",
+    "worst_slice_coverage",
 ]

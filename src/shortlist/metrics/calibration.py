@@ -1,4 +1,4 @@
-"""Calibration error: the distance between the confidence of the first guess and its accuracy."""
+"""Calibration error, the distance between confidence and accuracy of the first guess, and Brier score."""
 
 from typing import Literal, NamedTuple
 
@@ -6,12 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_count, check_scores, promote
+from shortlist._checks import can_read_values, check_choice, check_count, check_scores, check_target, promote
 from shortlist.metrics.ranks import Ties, topk_hits, true_ranks
 
 __all__ = [
     "Activation",
     "CalibrationSums",
+    "brier_of_rows",
+    "brier_score",
     "calibration_error",
     "calibration_sums",
     "error_of_bins",
@@ -131,3 +133,45 @@ def calibration_error(
         scores, target, activation=activation, bins=bins, ties=ties, ignore_index=ignore_index
     )
     return error_of_bins(sums.counts, sums.correct, sums.confidence)
+
+
+def brier_of_rows(
+    scores: Float[Tensor, "n c"], target: Tensor, *, activation: Activation = "softmax"
+) -> Float[Tensor, " n"]:
+    """Return the Brier score of each row (n,), float64; NaN if the row has a NaN, and with sigmoids."""
+    check_choice("activation", activation, ACTIVATIONS)
+    if activation == "sigmoid":
+        return torch.full_like(target, torch.nan, dtype=torch.float64)
+    probs = promote(scores).softmax(1) if activation == "softmax" else promote(scores)
+    true = probs.gather(1, target[:, None])[:, 0].double()
+    return probs.square().sum(1, dtype=torch.float64) - 2 * true + 1
+
+
+@torch.no_grad()
+def brier_score(
+    scores: Float[Tensor, "n c"],
+    target: Tensor,
+    *,
+    activation: Activation = "softmax",
+    ignore_index: int = -100,
+) -> Float[Tensor, ""]:
+    r"""Compute the Brier score, the mean of :math:`\sum_j (p_j - [j = y])^2`: from 0 to 2, smaller is better.
+
+    Args:
+        scores: Scores (n, c), from which the activation makes probabilities.
+        target: Class indices (n,).
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
+        ignore_index: Rows with this target are ignored.
+
+    Returns:
+        A float64 scalar. Rows with a NaN are left out; NaN if no row is left, and for ``"sigmoid"``.
+
+    Example:
+        >>> probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
+        >>> brier_score(probs, torch.tensor([0, 1]), activation="none")  # (0.125 + 0.5) / 2
+        tensor(0.3125, dtype=torch.float64)
+    """
+    check_scores(scores, name="scores")
+    check_target(target, scores, ignore_index=ignore_index)
+    counted = target != ignore_index
+    return brier_of_rows(scores[counted], target[counted], activation=activation).nanmean()

@@ -10,11 +10,13 @@ from shortlist._checks import check_choice, check_count, check_number
 from shortlist.class_table import GROUPS
 
 __all__ = [
+    "COVERAGE_MEASURES",
     "Average",
     "average_classes",
     "average_rows",
     "check_coverage",
     "check_groups",
+    "class_coverage_gap",
     "coverage_shortfall",
     "under_covered_share",
     "worst_classes",
@@ -179,6 +181,36 @@ def coverage_shortfall(
     """
     check_coverage(coverage)
     return _shortfall(hits, counts, coverage).sum() / (counts > 0).sum()
+
+
+def class_coverage_gap(
+    hits: Float[Tensor, " c"] | Int[Tensor, " c"], counts: Int[Tensor, " c"], *, coverage: float
+) -> Float[Tensor, ""]:
+    """Return how far the coverage of a class is from the promised one, on average over classes with rows.
+
+    Ding and others (2023) write it in percent, as CovGap. Classes above the promise count too; see
+    :func:`coverage_shortfall` for those below.
+
+    Args:
+        hits: Number of rows of each class (c,) whose set contains the class.
+        counts: Number of rows of each class (c,).
+        coverage: Promised coverage, in [0, 1].
+
+    Example:
+        >>> gap = class_coverage_gap(torch.tensor([10, 1, 0]), torch.tensor([10, 2, 0]), coverage=0.9)
+        >>> round(float(gap), 6)  # (0.1 + 0.4) / 2
+        0.25
+    """
+    check_coverage(coverage)
+    return (average_classes(hits, counts, average="none") - coverage).abs().nanmean()
+
+
+COVERAGE_MEASURES = {
+    "under_covered": under_covered_share,
+    "coverage_shortfall": coverage_shortfall,
+    "class_coverage_gap": class_coverage_gap,
+}
+"""By name, how far the coverages of classes are from the promised one."""
 
 
 def check_coverage(coverage: float) -> None:

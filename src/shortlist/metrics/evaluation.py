@@ -20,14 +20,21 @@ from shortlist._checks import (
 from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
-from shortlist.metrics.class_means import coverage_shortfall, under_covered_share, worst_classes
+from shortlist.metrics.class_means import COVERAGE_MEASURES, worst_classes
 from shortlist.metrics.confusions import confused_within
 from shortlist.metrics.nodes import mean_level, node_shares
 from shortlist.metrics.promises import ClassCounts, measure_promise, promise_of, promised_importance
 from shortlist.metrics.ranks import Ties, check_ks, curve_area_of_rows, histogram_of, topk_curve, topk_hits
-from shortlist.metrics.results import Estimate, ReliabilityBins, Results, ScoreResults, SetResults
+from shortlist.metrics.results import (
+    BELOW_PROMISE,
+    Estimate,
+    ReliabilityBins,
+    Results,
+    ScoreResults,
+    SetResults,
+)
 from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
-from shortlist.metrics.sets import size_quantiles
+from shortlist.metrics.sets import size_quantiles, violation_of_sizes
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import Promise, SetPredictor
@@ -166,23 +173,8 @@ def results_of_rows(
 ) -> Results:
     """Compute the metrics of rows that were measured before; see :func:`evaluate`, which measures them too.
 
-    Args:
-        rows: The numbers of the rows.
-        predictors: The predictors whose sets were measured; none is called.
-        class_table: Table of the classes.
-        ks: Values of K for the top-K accuracies; those above c are left out.
-        activation: How scores became probabilities.
-        ties: The rule for ties that the rows were measured by.
-        few_below: Classes with fewer training examples are in the group "few".
-        many_above: Classes with more training examples are in the group "many".
-        count_bins: In place of these groups, the largest number of training examples of each group but the
-            last: ``[10, 50]`` gives "up_to_10", "up_to_50" and "over_50".
-        bins: Number of bins of the calibration error.
-        curve_max: Largest K of the top-K curve that is listed.
-        num_worst: Number of classes with the lowest coverage to list.
-        num_resamples: Number of resamples for the intervals; 0 for no intervals.
-        generator: Random generator of the resamples; by default one with seed 0.
-        ignored_rows: Number of rows that were left out.
+    None of the predictors is called. ``activation`` and ``ties`` are those of the measurement, and
+    ``ignored_rows`` rows were left out of it; other arguments are those of :func:`evaluate`.
     """
     c = len(class_table)
     ks = _check_options(
@@ -268,9 +260,11 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
     columns = {f"top {k}": hits[:, i] for i, k in enumerate(every)}
     columns["area"] = curve_area_of_rows(rows.ranks, c)
     known = ~rows.nll.isnan()
-    columns |= {"nll": torch.where(known, rows.nll, 0.0), "known": known}
+    columns |= {"known": known}
+    columns |= {name: torch.where(known, getattr(rows, name), 0.0) for name in ("nll", "brier")}
     for name, sizes in rows.sizes.items():
         columns |= {f"hit {name}": rows.hits[name], f"size {name}": sizes, f"empty {name}": sizes == 0}
+        columns[f"single {name}"] = rows.hits[name] & (sizes == 1)
     return columns
 
 
@@ -293,7 +287,8 @@ def _score_results(
         balanced_error=error,
         topk_area=table.averages["area"].micro,
         calibration_error=calibration_error,
-        nll=_nll(table),
+        nll=_mean_where_known(table, "nll"),
+        brier=_mean_where_known(table, "brier"),
         topk_curve=tuple(topk_curve(histogram, k_max=curve_max).tolist()),
         reliability=reliability,
         class_hits={k: _numbers(table.sums[f"top {k}"], whole=ties != "expected") for k in ks},
@@ -313,12 +308,12 @@ def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins
     return estimate(error), ReliabilityBins(tuple(sums.counts.tolist()), *shares)
 
 
-def _nll(table: Table) -> Estimate:
-    """Return the mean negative log-likelihood over the rows where it is known."""
-    value = table.sums["nll"].sum() / table.sums["known"].sum()
+def _mean_where_known(table: Table, name: str) -> Estimate:
+    """Return the mean over the rows that have probabilities."""
+    value = table.sums[name].sum() / table.sums["known"].sum()
     if not table.draws:
         return estimate(value)
-    return estimate(value, *interval(table.draws["nll"] / table.draws["known"], LEVEL))
+    return estimate(value, *interval(table.draws[name] / table.draws["known"], LEVEL))
 
 
 def _set_results(
@@ -338,21 +333,16 @@ def _set_results(
         own = classes.groups[rows.target]
         by_group = {group: sizes[own == number] for number, group in enumerate(classes.group_names)}
     worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
-    below = (None, None)
-    if asked is not None:
-        measures = (under_covered_share, coverage_shortfall)
-        below = [float(measure(hits, counts, coverage=asked)) for measure in measures]
     return SetResults(
         coverage=coverage,
         coverage_by=table.by_parent[f"hit {name}"],
         size=size,
         empty_share=table.averages[f"empty {name}"].micro,
+        singleton_hits=table.averages[f"single {name}"].micro,
         size_quantiles=_size_quantiles(sizes),
         group_size_quantiles={g: _size_quantiles(some) for g, some in by_group.items() if len(some)},
         size_histogram=tuple(torch.bincount(sizes).tolist()),
         promise=promise,
-        under_covered=below[0],
-        shortfall=below[1],
         worst_classes=tuple(worst.tolist()),
         worst_coverage=tuple(
             Estimate(share, *clopper_pearson(float(hits[index]), float(counts[index]), level=LEVEL))
@@ -361,8 +351,20 @@ def _set_results(
         worst_rows=tuple(counts[worst].tolist()),
         class_hits=_numbers(hits),
         class_sizes=_numbers(table.sums[f"size {name}"]),
+        **_below_promise(rows, table, name, asked),
         **_by_level(rows, name, predictor),
     )
+
+
+def _below_promise(rows: RowNumbers, table: Table, name: str, asked: float | None) -> dict[str, float | None]:
+    """Return how far the sets are from the coverage that was asked for, by name."""
+    if asked is None:
+        return dict.fromkeys(BELOW_PROMISE)
+    by_class, sizes = (table.sums[f"hit {name}"], table.counts), rows.sizes[name]
+    by_size = torch.bincount(sizes[rows.hits[name]], minlength=int(sizes.max()) + 1), torch.bincount(sizes)
+    numbers = [measure(*by_class, coverage=asked) for measure in COVERAGE_MEASURES.values()]
+    numbers.append(violation_of_sizes(*by_size, coverage=asked))
+    return dict(zip(BELOW_PROMISE, map(float, numbers), strict=True))
 
 
 def _measured_promise(table: Table, name: str, predictor: Predictor) -> Promise | None:

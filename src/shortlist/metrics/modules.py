@@ -2,30 +2,36 @@
 
 The only file that imports torchmetrics (``pip install 'shortlist[metrics]'``). Each module computes a
 dictionary of metrics, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
-scalars.
+scalars. All take the options of ``torchmetrics.Metric`` too.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from shortlist._checks import check_choice, check_count, check_k
+from shortlist._checks import check_choice, check_count, check_k, check_scores, check_target
 from shortlist.class_table import GROUPS
-from shortlist.metrics.calibration import ACTIVATIONS, Activation, calibration_sums, error_of_bins
+from shortlist.metrics.calibration import (
+    ACTIVATIONS,
+    Activation,
+    brier_of_rows,
+    calibration_sums,
+    error_of_bins,
+)
 from shortlist.metrics.class_means import (
+    COVERAGE_MEASURES,
     average_classes,
     check_coverage,
     check_groups,
-    coverage_shortfall,
-    under_covered_share,
     worst_classes,
 )
 from shortlist.metrics.ranks import TIES, Ties, check_ks, nan_rows, rank_histogram, topk_curve, topk_sums
-from shortlist.metrics.sets import check_shares, set_sums, size_quantiles
+from shortlist.metrics.sets import check_shares, set_sums, size_quantiles, violation_of_sizes
 
-__all__ = ["CalibrationError", "SetCoverage", "SetSize", "TopKAccuracy", "TopKCurve"]
+__all__ = ["BrierScore", "CalibrationError", "SetCoverage", "SetSize", "TopKAccuracy", "TopKCurve"]
 
 
 class _SumMetric(Metric):
@@ -34,11 +40,30 @@ class _SumMetric(Metric):
     full_state_update = False
     is_differentiable = False
     groups: Tensor | None
+    hits: Tensor
+    counts: Tensor
+    sizes: Tensor
+    histogram: Tensor
+    size_hits: Tensor
+    nan_rows: Tensor
+    ties: Ties
+    activation: Activation
 
     def __init__(
-        self, *, num_classes: int, groups: Tensor | None, ignore_index: int, counting: str = "", **options
+        self,
+        *,
+        ignore_index: int,
+        num_classes: int = 1,
+        groups: Tensor | None = None,
+        counting: str = "",
+        ties: Ties = "against",
+        activation: Activation = "softmax",
+        **options,
     ) -> None:
         super().__init__(**options)
+        check_choice("ties", ties, TIES)
+        check_choice("activation", activation, ACTIVATIONS)
+        self.ties, self.activation = ties, activation
         check_count("num_classes", num_classes)
         if groups is not None:
             check_groups(groups, num_classes)
@@ -46,7 +71,8 @@ class _SumMetric(Metric):
         self.register_buffer("groups", groups, persistent=False)
         # MetricCollection lets metrics share one state if names and values are equal after the first batch.
         # Those that count something else might be so by chance: this empty state keeps them apart.
-        self.add_sum(f"counting {counting} without {ignore_index}".replace(".", " "), 0)
+        what = f"counting {counting} {activation} ties {ties} without {ignore_index}"
+        self.add_sum(what.replace(".", " "), 0)
 
     def add_sum(self, name: str, *shape: int, exact: bool = True) -> None:
         """Add a state of zeros: int64 for counts, float64 otherwise."""
@@ -97,13 +123,9 @@ class TopKAccuracy(_SumMetric):
         per_class: Whether to return each class's own accuracy.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
         ignore_index: Rows with this target are ignored.
-        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
-    hits: Tensor
-    counts: Tensor
-    nan_rows: Tensor
 
     def __init__(
         self,
@@ -117,16 +139,9 @@ class TopKAccuracy(_SumMetric):
         **options,
     ) -> None:
         check_count("num_classes", num_classes)
-        check_choice("ties", ties, TIES)
         ks = check_ks(k, num_classes)
-        super().__init__(
-            num_classes=num_classes,
-            groups=groups,
-            ignore_index=ignore_index,
-            counting=f"top {ks} ties {ties}",
-            **options,
-        )
-        self.ties: Ties = ties
+        options |= {"num_classes": num_classes, "groups": groups, "ties": ties}
+        super().__init__(ignore_index=ignore_index, counting=f"top {ks}", **options)
         self.ks, self.per_class = ks, per_class
         self.add_sum("hits", num_classes, len(self.ks), exact=ties != "expected")
         self.add_sum("counts", num_classes)
@@ -158,12 +173,9 @@ class TopKCurve(_SumMetric):
         k_max: Largest K; c if ``None``.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
         ignore_index: Rows with this target are ignored.
-        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
-    histogram: Tensor
-    nan_rows: Tensor
 
     def __init__(
         self,
@@ -174,17 +186,10 @@ class TopKCurve(_SumMetric):
         ignore_index: int = -100,
         **options,
     ) -> None:
-        check_choice("ties", ties, TIES)
-        super().__init__(
-            num_classes=num_classes,
-            groups=None,
-            ignore_index=ignore_index,
-            counting=f"places ties {ties}",
-            **options,
-        )
+        options |= {"num_classes": num_classes, "ties": ties}
+        super().__init__(ignore_index=ignore_index, counting="places", **options)
         if k_max is not None:
             check_k(k_max, num_classes, name="k_max", up_to=True)
-        self.ties: Ties = ties
         self.k_max = k_max
         self.add_sum("histogram", num_classes + 1, exact=ties != "expected")
         self.add_sum("nan_rows")
@@ -206,8 +211,9 @@ class SetCoverage(_SumMetric):
 
     ``compute()`` has ``coverage`` (over rows; average-K accuracy if the sets have K classes on average),
     ``macro_coverage``, with groups ``few_coverage``, ..., with ``per_class`` ``class_coverage`` (c,);
-    ``worst_coverage``, the mean of the worst classes; with a promised ``coverage``, ``under_covered``, the
-    share of classes below it, and ``coverage_shortfall``; and ``absent_classes``.
+    ``worst_coverage``, the mean of the worst classes; ``singleton_hit_rate``; with a promised ``coverage``,
+    ``under_covered``, the share of classes below it, ``coverage_shortfall``, ``class_coverage_gap`` and
+    ``size_violation``; and ``absent_classes``.
 
     Args:
         num_classes: Number of classes c.
@@ -216,12 +222,9 @@ class SetCoverage(_SumMetric):
         groups: Group of each class (c,), as from ``ClassTable.groups()``.
         per_class: Whether to return each class's own coverage.
         ignore_index: Rows with this target are ignored.
-        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = True
-    hits: Tensor
-    counts: Tensor
 
     def __init__(
         self,
@@ -239,25 +242,25 @@ class SetCoverage(_SumMetric):
         if coverage is not None:
             check_coverage(coverage)
         self.coverage, self.num_worst, self.per_class = coverage, num_worst, per_class
-        self.add_sum("hits", num_classes)
-        self.add_sum("counts", num_classes)
+        for name, extra in {"hits": 0, "counts": 0, "size_hits": 1, "histogram": 1}.items():
+            self.add_sum(name, num_classes + extra)
 
     def update(self, sets: Tensor, target: Tensor) -> None:
         """Add a batch of bool sets (n, c) with class indices (n,)."""
         self.check_classes(sets)
         sums = set_sums(sets, target, ignore_index=self.ignore_index)
-        self.add(hits=sums.hits, counts=sums.counts)
+        self.add(hits=sums.hits, counts=sums.counts, size_hits=sums.size_hits, histogram=sums.histogram)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the metrics by name."""
         metrics = self.means("coverage", self.hits, self.counts, per_class=self.per_class)
         metrics["worst_coverage"] = worst_classes(self.hits, self.counts, num_worst=self.num_worst)[1].mean()
+        metrics["singleton_hit_rate"] = self.size_hits[1] / self.histogram.sum().double()
         if self.coverage is not None:
-            for name, share in (
-                ("under_covered", under_covered_share),
-                ("coverage_shortfall", coverage_shortfall),
-            ):
-                metrics[name] = share(self.hits, self.counts, coverage=self.coverage)
+            for name, measure in COVERAGE_MEASURES.items():
+                metrics[name] = measure(self.hits, self.counts, coverage=self.coverage)
+            by_size = self.size_hits, self.histogram
+            metrics["size_violation"] = violation_of_sizes(*by_size, coverage=self.coverage)
         return metrics | {"absent_classes": (self.counts == 0).sum()}
 
 
@@ -274,13 +277,9 @@ class SetSize(_SumMetric):
         groups: Group of each class (c,), as from ``ClassTable.groups()``.
         per_class: Whether to return the mean size for each true class.
         ignore_index: Rows with this target are ignored.
-        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = False
-    sizes: Tensor
-    counts: Tensor
-    histogram: Tensor
 
     def __init__(
         self,
@@ -331,14 +330,11 @@ class CalibrationError(_SumMetric):
         bins: Number of bins.
         ties: See :func:`shortlist.metrics.topk_accuracy`.
         ignore_index: Rows with this target are ignored.
-        options: Options of ``torchmetrics.Metric``.
     """
 
     higher_is_better = False
-    counts: Tensor
     correct: Tensor
     confidence: Tensor
-    nan_rows: Tensor
 
     def __init__(
         self,
@@ -349,37 +345,56 @@ class CalibrationError(_SumMetric):
         ignore_index: int = -100,
         **options,
     ) -> None:
-        check_choice("activation", activation, ACTIVATIONS)
-        check_choice("ties", ties, TIES)
-        super().__init__(
-            num_classes=1,
-            groups=None,
-            ignore_index=ignore_index,
-            counting=f"{activation} ties {ties}",
-            **options,
-        )
+        super().__init__(ignore_index=ignore_index, ties=ties, activation=activation, **options)
         check_count("bins", bins)
-        self.activation: Activation = activation
-        self.ties: Ties = ties
         self.bins = bins
         self.add_sum("counts", bins)
-        self.add_sum("correct", bins, exact=False)
-        self.add_sum("confidence", bins, exact=False)
+        for name in ("correct", "confidence"):
+            self.add_sum(name, bins, exact=False)
         self.add_sum("nan_rows")
 
     def update(self, scores: Tensor, target: Tensor) -> None:
         """Add a batch of scores (n, c) with class indices (n,)."""
-        sums = calibration_sums(
-            scores,
-            target,
-            activation=self.activation,
-            bins=self.bins,
-            ties=self.ties,
-            ignore_index=self.ignore_index,
-        )
+        options: Any = {"activation": self.activation, "ties": self.ties, "ignore_index": self.ignore_index}
+        sums = calibration_sums(scores, target, bins=self.bins, **options)
         self.add(**sums._asdict())
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the error and the number of rows left out."""
         error = error_of_bins(self.counts, self.correct, self.confidence)
         return {"calibration_error": error, "nan_confidences": self.nan_rows.clone()}
+
+
+class BrierScore(_SumMetric):
+    """A metric of the Brier score; see :func:`shortlist.metrics.brier_score`.
+
+    ``compute()`` has ``brier_score`` and ``brier_nan_rows``, the number of rows left out.
+
+    Args:
+        activation: ``"softmax"``, or ``"none"`` if the scores are probabilities already.
+        ignore_index: Rows with this target are ignored.
+    """
+
+    higher_is_better = False
+    total: Tensor
+    rows: Tensor
+
+    def __init__(self, *, activation: Activation = "softmax", ignore_index: int = -100, **options) -> None:
+        check_choice("activation", activation, ("softmax", "none"))
+        super().__init__(ignore_index=ignore_index, counting="brier", activation=activation, **options)
+        self.add_sum("total", exact=False)
+        self.add_sum("rows")
+        self.add_sum("nan_rows")
+
+    def update(self, scores: Tensor, target: Tensor) -> None:
+        """Add a batch of scores (n, c) with class indices (n,)."""
+        check_scores(scores, name="scores")
+        check_target(target, scores, ignore_index=self.ignore_index)
+        counted = target != self.ignore_index
+        brier = brier_of_rows(scores[counted], target[counted], activation=self.activation)
+        unknown = brier.isnan().sum()
+        self.add(total=brier.nansum(), rows=len(brier) - unknown, nan_rows=unknown)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the score and the number of rows left out."""
+        return {"brier_score": self.total / self.rows, "brier_nan_rows": self.nan_rows.clone()}

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 
-from shortlist.metrics import Estimate
+from shortlist.metrics.results import BELOW_PROMISE, PLAIN, Estimate
 
 __all__ = [
     "check_metric",
@@ -22,8 +22,7 @@ __all__ = [
 
 _AVERAGES = ("micro", "macro", "few", "medium", "many")
 _BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bounds
-_PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll")
-_OF_SETS = ("worst_class", "empty_share", "under_covered", "shortfall", "mean_level")
+_OF_SETS = ("worst_class", "empty_share", "singleton_hits", *BELOW_PROMISE, "mean_level")
 _BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
 _CONFUSED = r"confused_within\.[^.]+"
 
@@ -35,7 +34,7 @@ def default_metrics() -> list[str]:
 
 def check_metric(name: str, predictors: Collection[str]) -> None:
     """Require the name of a metric that results with these predictors can have."""
-    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*_PLAIN]
+    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*PLAIN]
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
@@ -58,7 +57,7 @@ def larger_is_better(name: str) -> bool:
         >>> larger_is_better("top5.macro"), larger_is_better("nll")
         (True, False)
     """
-    small = {"balanced_error", "calibration_error", "nll", *_OF_SETS} - {"worst_class"}
+    small = {*PLAIN, *_OF_SETS} - {"topk_area", "worst_class", "singleton_hits"}
     return name.rpartition(".")[2] not in small and size_of(name) != name
 
 
@@ -99,7 +98,7 @@ def predictor_of(name: str) -> str | None:
 def is_share(name: str) -> bool:
     """Return whether a metric is a share in [0, 1], written in percent."""
     is_count = re.fullmatch(r"sets\..+\.(mean_level|nodes\.[^.]+)", name)
-    return name != "nll" and size_of(name) != name and not is_count
+    return name not in ("nll", "brier") and size_of(name) != name and not is_count
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

@@ -9,9 +9,24 @@ from shortlist._files import read_text, write_text
 from shortlist._json import parse_json, strict_json
 from shortlist.predictors import Promise
 
-__all__ = ["Averages", "Estimate", "GroupRows", "ReliabilityBins", "Results", "ScoreResults", "SetResults"]
+__all__ = [
+    "BELOW_PROMISE",
+    "PLAIN",
+    "Averages",
+    "Estimate",
+    "GroupRows",
+    "ReliabilityBins",
+    "Results",
+    "ScoreResults",
+    "SetResults",
+]
 
-_FORMAT = "shortlist results 2"
+_FORMAT = "shortlist results 3"
+
+PLAIN = ("balanced_error", "topk_area", "calibration_error", "nll", "brier")
+"""Metrics of scores that are one number."""
+BELOW_PROMISE = ("under_covered", "shortfall", "class_gap", "size_violation")
+"""How far sets are from what was promised; smaller is better."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,7 @@ class ScoreResults:
         topk_area: Area under the top-K curve, the mean over all K = 1, ..., c.
         calibration_error: Expected calibration error of the first guess; over rows without NaN.
         nll: Negative log-likelihood of the true class; over rows without NaN. None for sigmoid scores.
+        brier: Brier score, from 0 to 2; over rows without NaN. None for sigmoid scores.
         topk_curve: Top-K accuracy for K = 1, 2, ..., as far as asked for.
         reliability: The bins of the calibration error.
         class_hits: By K, the number of rows of each class whose first K guesses contain the class.
@@ -72,6 +88,7 @@ class ScoreResults:
     topk_area: Estimate
     calibration_error: Estimate
     nll: Estimate
+    brier: Estimate
     topk_curve: tuple[float, ...]
     reliability: ReliabilityBins
     class_hits: Mapping[int, tuple[int, ...] | tuple[float, ...]]
@@ -88,12 +105,15 @@ class SetResults:
             over their classes.
         size: Number of classes in a set; macro and by group of the true class.
         empty_share: Share of rows with an empty set.
+        singleton_hits: Share of rows whose set is the true class and nothing else.
         size_quantiles: Quantiles of the size, by share of rows ("0.5").
         group_size_quantiles: Quantiles of the size for the rows of each group of classes that has any.
         size_histogram: Number of sets with 0, 1, 2, ... classes, up to the largest that occurs.
         promise: What the predictor promises, and what came of it on these rows; ``None`` if it does not say.
         under_covered: Share of the classes with rows whose coverage is below the one that was asked for.
         shortfall: Mean over the classes with rows of how far they are below it.
+        class_gap: Mean over the classes with rows of how far they are from it, on either side.
+        size_violation: Largest distance from it over strata of set sizes, see :func:`size_violation`.
         worst_classes: The classes with the lowest coverage, lowest first.
         worst_coverage: Coverages of these classes, each with the interval of Clopper and Pearson for its rows
             alone: that of one class, as if it had not been chosen for being low.
@@ -109,12 +129,15 @@ class SetResults:
     coverage_by: Mapping[str, Estimate]
     size: Averages
     empty_share: Estimate
+    singleton_hits: Estimate
     size_quantiles: Mapping[str, int]
     group_size_quantiles: Mapping[str, Mapping[str, int]]
     size_histogram: tuple[int, ...]
     promise: Promise | None
     under_covered: float | None
     shortfall: float | None
+    class_gap: float | None
+    size_violation: float | None
     worst_classes: tuple[int, ...]
     worst_coverage: tuple[Estimate, ...]
     worst_rows: tuple[int, ...]
@@ -176,7 +199,7 @@ class Results:
         named: dict[str, Estimate] = {}
         for k, averages in self.scores.topk.items():
             named |= _named(f"top{k}", averages)
-        for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
+        for name in PLAIN:
             named[name] = getattr(self.scores, name)
         named |= {f"confused_within.{level}": found for level, found in self.scores.confused_within.items()}
         for predictor, sets in self.sets.items():
@@ -184,10 +207,9 @@ class Results:
             named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
             named |= {f"{start}.coverage_by.{level}": found for level, found in sets.coverage_by.items()}
             named[f"{start}.worst_class"] = sets.worst_coverage[0]
-            named[f"{start}.empty_share"] = sets.empty_share
+            named |= {f"{start}.{part}": getattr(sets, part) for part in ("empty_share", "singleton_hits")}
             if sets.under_covered is not None:
-                named[f"{start}.under_covered"] = Estimate(sets.under_covered)
-                named[f"{start}.shortfall"] = Estimate(sets.shortfall)
+                named |= {f"{start}.{part}": Estimate(getattr(sets, part)) for part in BELOW_PROMISE}
             if sets.nodes is not None:
                 named[f"{start}.mean_level"] = Estimate(sets.mean_level)
                 named |= {f"{start}.nodes.{level}": Estimate(mean) for level, mean in sets.nodes.items()}
@@ -258,7 +280,7 @@ def _score_results(content: dict[str, Any]) -> ScoreResults:
     content |= {"topk": {int(k): _averages(averages) for k, averages in content["topk"].items()}}
     content |= {"class_hits": {int(k): hits for k, hits in content["class_hits"].items()}}
     content |= {"reliability": ReliabilityBins(**content["reliability"])}
-    for name in ("balanced_error", "topk_area", "calibration_error", "nll"):
+    for name in PLAIN:
         content[name] = Estimate(**content[name])
     within = content.get("confused_within", {})
     content["confused_within"] = {level: Estimate(**found) for level, found in within.items()}
@@ -268,7 +290,8 @@ def _score_results(content: dict[str, Any]) -> ScoreResults:
 def _set_results(content: dict[str, Any]) -> SetResults:
     for name in ("coverage", "size"):
         content[name] = _averages(content[name])
-    content["empty_share"] = Estimate(**content["empty_share"])
+    for name in ("empty_share", "singleton_hits"):
+        content[name] = Estimate(**content[name])
     content["coverage_by"] = {level: Estimate(**found) for level, found in content["coverage_by"].items()}
     content["worst_coverage"] = tuple(Estimate(**found) for found in content["worst_coverage"])
     if content["promise"] is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_scores, promote
-from shortlist.metrics.calibration import Activation, top_confidence
+from shortlist.metrics.calibration import Activation, brier_of_rows, top_confidence
 from shortlist.metrics.nodes import NodeSums, node_sums
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
 from shortlist.taxonomy import Taxonomy
@@ -39,7 +39,8 @@ class RowNumbers:
         confidence: Largest probability, NaN if not known.
         right: Whether the class of the largest probability is the true one, by the rule for ties.
         nll: Minus the log-probability of the true class, NaN if not known.
-        score_nll: The same by the activation of the scores themselves, whatever is shown.
+        brier: Brier score, NaN if not known.
+        score_nll: ``nll`` by the activation of the scores themselves, whatever is shown.
         hits: By predictor, whether the set contains the true class.
         sizes: By predictor, the size of the set.
         nodes: By predictor of nodes of a taxonomy, their sums over the rows.
@@ -52,6 +53,7 @@ class RowNumbers:
     confidence: Tensor
     right: Tensor
     nll: Tensor
+    brier: Tensor
     score_nll: Tensor
     hits: Mapping[str, Tensor]
     sizes: Mapping[str, Tensor]
@@ -104,6 +106,7 @@ def _row_numbers(
         confidence=joined["confidence"],
         right=joined["right"],
         nll=joined["nll"],
+        brier=joined["brier"],
         score_nll=joined["score_nll"],
         hits={name: joined[f"hit {name}"] for name in names},
         sizes={name: joined[f"size {name}"] for name in names},
@@ -182,31 +185,30 @@ def _probabilities(
     scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Shown | None
 ) -> dict[str, Tensor]:
     """Return the numbers for calibration and likelihood; NaN where there are no probabilities."""
-    confidence, nll = _confidence_and_nll(scores, target, activation)
-    numbers = {"score_nll": nll}
+    numbers = _of_probabilities(scores, target, activation)
+    score_nll = {"score_nll": numbers["nll"]}
     converted = scores if shown is None else shown(scores)
     if converted is None:
         unknown = torch.full((len(target),), torch.nan, dtype=torch.float64)
-        return numbers | {"confidence": unknown, "nll": unknown, "right": torch.zeros_like(unknown)}
+        return score_nll | dict.fromkeys(numbers, unknown) | {"right": torch.zeros_like(unknown)}
     if converted is not scores:
         ranks = true_ranks(converted, target, ties=ties)
-        confidence, nll = _confidence_and_nll(converted, target, activation)
-    return numbers | {
-        "confidence": confidence,
-        "nll": nll,
-        "right": topk_hits(ranks, [1], ties=ties)[:, 0].double(),
-    }
+        numbers = _of_probabilities(converted, target, activation)
+    return score_nll | numbers | {"right": topk_hits(ranks, [1], ties=ties)[:, 0].double()}
 
 
-def _confidence_and_nll(scores: Tensor, target: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """The largest probability, and minus the log-probability of the true class, float64 (n,) each.
+def _of_probabilities(scores: Tensor, target: Tensor, activation: Activation) -> dict[str, Tensor]:
+    """Return confidence, minus the log-probability of the true class and Brier score, float64 (n,) each.
 
     NaN where there is none.
     """
     true = scores.gather(1, target[:, None])[:, 0]
+    numbers = {"brier": brier_of_rows(scores, target, activation=activation)}
     if activation == "softmax":
         scores = promote(scores)
         total = scores.logsumexp(1)  # once for both
-        return (scores.amax(1) - total).double().exp(), (total - true).double()
-    nll = -true.double().log() if activation == "none" else torch.full_like(true.double(), torch.nan)
-    return top_confidence(scores, activation=activation), nll
+        confidence, nll = (scores.amax(1) - total).double().exp(), (total - true).double()
+    else:
+        confidence = top_confidence(scores, activation=activation)
+        nll = -true.double().log() if activation == "none" else torch.full_like(confidence, torch.nan)
+    return numbers | {"confidence": confidence, "nll": nll}

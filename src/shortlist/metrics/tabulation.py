@@ -18,7 +18,7 @@ __all__ = ["LEVEL", "Classes", "Table", "estimate", "group_rows", "tabulate"]
 LEVEL = 0.95
 """Level of all intervals."""
 
-_SHARES = ("top", "area", "hit", "empty")  # first words of the columns with values in [0, 1]
+_SHARES = ("top", "area", "hit", "empty", "single")  # first words of the columns with values in [0, 1]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from shortlist.predictors._novelty_limits import NoveltyReport
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.coverage_law import coverage_range, rows_for
+from shortlist.predictors.coverage_law import coverage_range, rows_for, rows_needed
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
@@ -50,6 +50,7 @@ __all__ = [
     "make",
     "p_values",
     "rows_for",
+    "rows_needed",
     "save",
     "save_novelty",
     "sizes",

@@ -17,7 +17,16 @@ def conformal_rank(rows: int, coverage: float) -> int:
 
 
 def rows_needed(coverage: float) -> int:
-    """Return the smallest number of rows that gives a finite threshold."""
+    """Return the smallest number of calibration rows with which not every set holds all classes.
+
+    Args:
+        coverage: Promised coverage, in (0, 1).
+
+    Example:
+        >>> rows_needed(0.9), rows_needed(0.99)
+        (9, 99)
+    """
+    check_number("coverage", coverage, above=0.0, below=1.0)
     rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
     while conformal_rank(rows, coverage) > rows:
         rows += 1
