@@ -34,7 +34,7 @@ def test_a_deleted_image_comes_back_when_it_is_appended(tmp_path):
             writer.delete(names(rows)[:6])
             if compacted:
                 writer.compact()
-            assert writer.was_deleted(int(rows.classes[0]), bytes(rows.digests[0]))
+            assert writer.contents.was_deleted(int(rows.classes[0]), bytes(rows.digests[0]))
             check_equal_to_brute_force(ImageIndex.open(folder), [rows], set(names(rows)[:6]))
             writer.append(rows.take(np.arange(3)))
             check_equal_to_brute_force(ImageIndex.open(folder), [rows], set(names(rows)[3:6]))

@@ -18,7 +18,7 @@ from shortlist.engine.embedder import Embedder, EmbedderSource
 from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.parts import Mapped, Part, write_part_manifest
-from shortlist.engine.scaffold import Map, Pass, Progress, cores_for, make_parts, writing_to
+from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.engine.shards import Shard
 
 __all__ = ["EmbedCounts", "embed_images"]
@@ -104,16 +104,14 @@ def embed_images(
         progress: Function that is called with the number of shards done and in all.
     """
     check_count("shard_rows", shard_rows)
-    workers, decoders = cores_for(workers, source.device)
     folder, source = Path(absolute(folder)), source.absolute()
     _check_outside(folder, Path(absolute(data)))
     shards, table = shards_to_embed(data, shard_rows=shard_rows)
-    opened = partial(_open, source, table.ids)
+    opened, workers = partial(_open, source, table.ids), workers or usual_workers(source.device)
     made = opened()[0]  # here too, to know the network's hash, and to fail early
-    work = Pass(opened, source.model, made, str(folder), ".safetensors", decoders)
+    work = Pass(opened, source.model, str(folder), ".safetensors", made, workers)
     every = [shard for part in shards.values() for shard in part]
-    with writing_to(folder):
-        parts, kept = make_parts(work, every, MANIFEST, workers=workers, engine=engine, progress=progress)
+    with pass_over(every, work, MANIFEST, engine, progress) as (parts, kept):
         return _finish(folder, parts, table, {"network": source.model, **made}, kept)
 
 

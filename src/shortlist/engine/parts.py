@@ -20,9 +20,7 @@ from shortlist._manifest import write_sealed
 __all__ = [
     "Mapped",
     "Part",
-    "arrow_lists",
-    "check_made",
-    "finished_part",
+    "check_part",
     "read_table",
     "write_part",
     "write_part_manifest",
@@ -33,6 +31,7 @@ _KEY = "shortlist"  # of the header: a single one, since safetensors writes seve
 _EXAMPLES = 100  # rows that could not be read, of those that a part and a manifest name
 
 _OTHER = {
+    "keep": "with --keep {}",
     "predictors": "with other predictors",
     "data": "of other rows, or their files have changed since (then this part alone must go)",
 }
@@ -87,18 +86,17 @@ class Part:
         return {key: value for key, value in asdict(self).items() if key != "examples"}
 
 
-def write_part(path: Path, mapped: Mapped, made: Mapping[str, Any], data: str) -> Part:
+def write_part(path: Path, mapped: Mapped, made: Mapping[str, Any]) -> Part:
     """Write a part completely or not at all, as a table or as tensors by the suffix of its path.
 
     Args:
         path: The file.
         mapped: The rows.
-        made: What the part was made with, such as the hash of the model.
-        data: Digest of the shard.
+        made: What the part was made with, such as the hash of the model; ``data`` is the digest of the shard.
     """
     part = Part(
         file=path.name,
-        data=data,
+        data=made["data"],
         rows=len(mapped.ids),
         errors=len(mapped.errors),
         without_class=sum(mapped.targets[row] < 0 for row in mapped.kept),
@@ -125,15 +123,15 @@ def _write_table(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> None:
     place[list(mapped.kept)] = np.arange(len(mapped.kept))
     take = pyarrow.array(place, mask=place < 0)
     for key, values in mapped.columns.items():
-        array = arrow_lists(values.numpy()) if isinstance(values, Tensor) else pyarrow.array(values)
+        array = _arrow(values.numpy()) if isinstance(values, Tensor) else pyarrow.array(values)
         table[key] = array if len(mapped.kept) == len(rows) else array.take(take)
     written = pyarrow.table(table).replace_schema_metadata({_KEY: json.dumps(header)})
     options: Any = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
     parquet.write_table(written, path, use_dictionary=False, **options)
 
 
-def arrow_lists(values: np.ndarray) -> Any:
-    """Return numbers (n,) or (n, m) as an Arrow array, of lists if they are (n, m)."""
+def _arrow(values: np.ndarray) -> Any:
+    """Numbers (n,) or (n, m) as an Arrow array, of lists if they are (n, m)."""
     import pyarrow
 
     if values.ndim == 1:
@@ -155,32 +153,18 @@ def _write_tensors(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> Non
         raise OSError(f"{path.name} cannot be written: {error}") from error
 
 
-def finished_part(path: Path, made: Mapping[str, Any], data: str) -> Part | None:
-    """Return the part that an earlier call wrote for a shard; ``None`` if there is none.
+def check_part(path: Path, made: Mapping[str, Any]) -> Part:
+    """Return a part, which must have been made with a model and options, and perhaps of some data.
 
     Raises:
-        ValueError: If it is damaged, or was made of something else.
-    """
-    if not path.exists():
-        return None
-    part = check_made(path, made)
-    if part.data != data:
-        raise ValueError(f"{path} was made {_OTHER['data']}: choose another folder, or remove {path.parent}")
-    return part
-
-
-def check_made(path: Path, made: Mapping[str, Any]) -> Part:
-    """Return a part, which must have been made with a model and options.
-
-    Raises:
-        ValueError: If it is damaged, or was made with others.
+        ValueError: If it is damaged, or was made with something else.
     """
     header = _header_of(path)
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is of the format {header.get('format')!r}, not {FORMAT!r}")
     for key, value in made.items():
         if (other := header["made"].get(key)) != value:
-            words = _OTHER.get(key, f"with --keep {other}" if key == "keep" else f"with another {key}")
+            words = _OTHER.get(key, f"with another {key}").format(other)
             raise ValueError(f"{path} was made {words}: choose another folder, or remove {path.parent}")
     return Part(**header["part"])
 

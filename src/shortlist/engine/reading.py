@@ -12,7 +12,7 @@ from torch import Tensor
 from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.engine.measuring import Columns
-from shortlist.engine.parts import check_made, read_table
+from shortlist.engine.parts import check_part, read_table
 from shortlist.engine.score import MANIFEST, SCORES_FORMAT, model_key, predictor_key
 from shortlist.metrics import Results
 from shortlist.metrics.evaluation import results_of_rows
@@ -86,7 +86,7 @@ def _read_parts(
         path = Path(folder) / listed["file"]
         if not path.exists():
             raise ValueError(f"{path} is missing: run shortlist score again")
-        part = check_made(path, {key: about[key] for key in ("model", "predictors", "keep")})
+        part = check_part(path, {key: about[key] for key in ("model", "predictors", "keep")})
         if not part.listed().items() <= listed.items():
             raise ValueError(
                 f"{path} was made of other rows than those of {MANIFEST} ({part.rows} rows, not "

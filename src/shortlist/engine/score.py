@@ -19,7 +19,7 @@ from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import Mapped, write_part_manifest
-from shortlist.engine.scaffold import Map, Pass, Progress, cores_for, make_parts, writing_to
+from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.engine.shards import Shard
 from shortlist.model import Model, model_hash
 from shortlist.predictors import SetPredictor
@@ -182,13 +182,11 @@ def score_shards(
         progress: Function that is called with the number of shards done and in all.
     """
     check_count("keep", keep)
-    workers, decoders = cores_for(workers, source.device)
     source, folder = replace(source, path=absolute(source.path)), Path(absolute(folder))
-    opened = partial(_open, source, keep)
+    opened, workers = partial(_open, source, keep), workers or usual_workers(source.device)
     made = opened()[0]  # here too, to know the model's hash, and to fail early
-    work = Pass(opened, source.path, made, str(folder), ".parquet", decoders)
-    with writing_to(folder):
-        parts, kept = make_parts(work, shards, MANIFEST, workers=workers, engine=engine, progress=progress)
+    work = Pass(opened, source.path, str(folder), ".parquet", made, workers)
+    with pass_over(shards, work, MANIFEST, engine, progress) as (parts, kept):
         content = {"format": SCORES_FORMAT, **made}
         total = write_part_manifest(folder / MANIFEST, content, sorted(parts, key=lambda part: part.name))
     return ScoreCounts(total["rows"], total["errors"], len(parts), kept)

@@ -88,18 +88,13 @@ def build_index(
     sizes = {"max_per_class": max_per_class, "segment_rows": segment_rows, "shard_rows": shard_rows}
     for name, value in (*sizes.items(), ("workers", workers)):
         check_count(name, value)
-    folder, cores = Path(folder).absolute(), os.cpu_count() or 1
+    folder, load = Path(folder).absolute(), load or partial(_same, model)
     with IndexWriter.open(folder, model=model) as writer, one_thread():
-        with ThreadPoolExecutor(cores) as pool:
-            keys = _keys(source, pool)
+        keys, key = _keys(source), writer.manifest.model
         plan = Plan(source, keys, ~np.isin(keys, writer.seen()), **sizes)
         building = _Building(writer, plan, max_per_class, progress)
-        key, opened = (
-            writer.manifest.model,
-            partial(open_index_pass, load or partial(_same, model), str(folder)),
-        )
-        parts, decoders = str(folder / PARTS), max(1, cores // workers)
-        work = Pass(opened, "load", {"model": key}, parts, ".parquet", decoders, remake=True)
+        opened, parts = partial(open_index_pass, load, folder), str(folder / PARTS)
+        work = Pass(opened, "load", parts, ".parquet", {"model": key}, workers, remake=True)
         if total := sum(plan.pieces):
             for part in engine(work, plan.shards(key), workers=min(workers, total)):
                 building.take(part)
@@ -115,17 +110,16 @@ def _same(model: Model) -> Model:
 
 
 class _Building:
-    """Takes over shards as they are done: whole chunks, in their order."""
+    """Takes over parts as they are made: those of whole chunks, in their order."""
 
     def __init__(
         self, writer: IndexWriter, plan: Plan, max_per_class: int, progress: Progress | None
     ) -> None:
         self.writer, self.plan, self.max_per_class, self.progress = writer, plan, max_per_class, progress
-        self.missing, self.next = list(plan.pieces), 0
-        self.added = self.left_out = self.unreadable = 0
-        self.warned = False
+        self.missing, self.next, self.warned = list(plan.pieces), 0, False
+        self.before, self.left_out, self.unreadable = int(writer.counts.sum()), 0, 0
         self.done = len(plan.keys) - sum(map(len, plan.chosen))  # seen before, or not drawn
-        self._tell(0)
+        self._progress(0)
 
     def take(self, part: Part) -> None:
         """Note that a part is made, and append the chunks that are now whole."""
@@ -134,12 +128,12 @@ class _Building:
             reason = part.examples[0][1]
             warnings.warn(f"{reason}. It is left out, as others are that cannot be read", stacklevel=3)
         self.missing[self.plan.chunk_of[part.name]] -= 1
-        self._tell(part.rows)
+        self._progress(part.rows)
         while self.next < len(self.missing) and not self.missing[self.next]:
             self._append(self.next)
             self.next += 1
 
-    def _tell(self, number: int) -> None:
+    def _progress(self, number: int) -> None:
         self.done += number
         if self.progress is not None:
             self.progress(self.done, len(self.plan.keys))
@@ -147,40 +141,30 @@ class _Building:
     def _append(self, chunk: int) -> None:
         rows, chosen = self.plan.rows[chunk], self.plan.chosen[chunk]
         paths = [self.writer.folder / PARTS / f"{name}.parquet" for name in self.plan.names[chunk]]
-        images, failed = self._joined(paths)
+        parts = [read_new_rows(path) for path in paths]
+        failed = [self.plan.shard_rows * i + row for i, (_, bad) in enumerate(parts) for row in bad]
+        images = NewRows.joined([self._new(part) for part, _ in parts if len(part)])
         kept = _spread(images, self.max_per_class)
         if len(kept):
-            before = int(self.writer.counts.sum())
             self.writer.append(kept, seen=self.plan.keys[rows[~np.isin(rows, chosen[failed])]])
-            self.added += int(self.writer.counts.sum()) - before
         self.left_out += len(rows) - len(chosen) + len(images) - len(kept)
         self.unreadable += len(failed)
         for path in set(paths):
-            path.unlink(missing_ok=True)
+            path.unlink()
 
-    def _joined(self, paths: Sequence[Path]) -> tuple[NewRows, list[int]]:
-        """The rows of all parts of a chunk that the index has not seen, and which of its images failed."""
-        parts, failed = [], []
-        for number, path in enumerate(paths):
-            rows, bad = read_new_rows(path)
-            failed += [number * self.plan.shard_rows + row for row in bad]
-            # it may have been made by a call that was stopped, and others may have changed the index since
-            names = enumerate(zip(rows.classes.tolist(), map(bytes, rows.digests), strict=True))
-            new = [
-                row
-                for row, name in names
-                if not self.writer.holds(*name) and not self.writer.was_deleted(*name)
-            ]
-            if new:
-                parts.append(rows.take(np.array(new)))
-        return NewRows.joined(parts), failed
+    def _new(self, rows: NewRows) -> NewRows:
+        """The rows that the index does not hold, and that were not deleted from it.
+
+        They may be of a call that was stopped, and others may have changed the index since.
+        """
+        names = zip(rows.classes.tolist(), map(bytes, rows.digests), strict=True)
+        return rows.take(np.flatnonzero([not self.writer.contents.knows(*name) for name in names]))
 
     def counts(self) -> BuildCounts:
         """Return what was done."""
-        images = self.writer.counts
-        return BuildCounts(
-            int(images.sum()), int((images > 0).sum()), self.added, self.left_out, self.unreadable
-        )
+        counts = self.writer.counts
+        images, classes = int(counts.sum()), int((counts > 0).sum())
+        return BuildCounts(images, classes, images - self.before, self.left_out, self.unreadable)
 
 
 def add_images(
@@ -216,11 +200,12 @@ def add_images(
         return writer.append(new_rows(mapped.targets, mapped.columns)) if mapped.kept else []
 
 
-def _keys(source: Source, pool: ThreadPoolExecutor) -> np.ndarray:
+def _keys(source: Source) -> np.ndarray:
     """Return the key of each row; a pool takes in all that it is given, so it gets some at a time."""
     rows = range(len(source.classes))
-    parts = (pool.map(source.key, rows[start : start + _KEYS]) for start in rows[::_KEYS])
-    return np.array([key for part in parts for key in part], dtype=np.uint64)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = (pool.map(source.key, rows[start : start + _KEYS]) for start in rows[::_KEYS])
+        return np.array([key for part in parts for key in part], dtype=np.uint64)
 
 
 def _spread(rows: NewRows, most: int) -> NewRows:

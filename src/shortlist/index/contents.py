@@ -99,6 +99,10 @@ class Contents:
                 return segment, slot, place
         return None
 
+    def knows(self, class_index: int, digest: bytes) -> bool:
+        """Return whether an image is in the index, or was deleted from it."""
+        return self.was_deleted(class_index, digest) or self.find(class_index, digest) is not None
+
     def was_deleted(self, class_index: int, digest: bytes) -> bool:
         """Return whether an image was deleted, and not appended again since."""
         return (class_index, digest.rstrip(b"\0")) in self.deleted_keys

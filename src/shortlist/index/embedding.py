@@ -29,12 +29,12 @@ __all__ = ["embed_source", "new_rows", "open_index_pass", "read_new_rows"]
 _TEXTS = ("digest", "about", "thumbnail", "vector")
 
 
-def open_index_pass(load: Callable[[], Model], folder: str) -> tuple[dict[str, Any], Map]:
+def open_index_pass(load: Callable[[], Model], folder: Path) -> tuple[dict[str, Any], Map]:
     """Load a model: what its parts depend on, and the map of the pass over images of an index.
 
     Images that the index in the folder holds, or that were deleted from it, are not embedded.
     """
-    model, contents = load(), open_contents(Path(folder))
+    model, contents = load(), open_contents(folder)
 
     def function(shard: ShardImages, pool: ThreadPoolExecutor) -> Mapped:
         return embed_source(model, shard.images, pool, contents=contents)
@@ -58,7 +58,7 @@ def embed_source(
     def load(row: int) -> Tensor | None:
         content = source.content(row)
         name = int(source.classes[row]), hashlib.sha256(content).digest()[:16]
-        if contents is not None and (contents.find(*name) is not None or contents.was_deleted(*name)):
+        if contents is not None and contents.knows(*name):
             return None
         image, inputs = source.picture(row, content)
         about = json.dumps(dict(source.about(row)), ensure_ascii=False).encode()

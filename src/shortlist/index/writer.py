@@ -24,10 +24,15 @@ _NOTHING_SEEN = np.zeros(0, dtype=np.uint64)
 
 
 class IndexWriter:
-    """An index that is open to be changed, by :meth:`open`. Readers may use it at the same time."""
+    """An index that is open to be changed, by :meth:`open`. Readers may use it at the same time.
+
+    Args:
+        folder: The folder of the index.
+        contents: What it holds now.
+    """
 
     def __init__(self, folder: Path, contents: Contents) -> None:
-        self.folder, self._contents = folder, contents
+        self.folder, self.contents = folder, contents
 
     @staticmethod
     @contextmanager
@@ -62,7 +67,7 @@ class IndexWriter:
     @property
     def manifest(self) -> Manifest:
         """The manifest as it is now."""
-        return self._contents.manifest
+        return self.contents.manifest
 
     def check_model(self, model: Model) -> None:
         """Refuse a model that is not the one of the index."""
@@ -71,19 +76,11 @@ class IndexWriter:
     @property
     def counts(self) -> np.ndarray:
         """Number of images of each class (c,)."""
-        return self._contents.counts
+        return self.contents.counts
 
     def seen(self) -> np.ndarray:
         """Return the keys of all rows of data that images were chosen from, uint64, ascending."""
-        return np.unique(np.concatenate([_NOTHING_SEEN, *(part.seen() for part in self._contents.segments)]))
-
-    def holds(self, class_index: int, digest: bytes) -> bool:
-        """Return whether an image is in the index."""
-        return self._contents.find(class_index, digest) is not None
-
-    def was_deleted(self, class_index: int, digest: bytes) -> bool:
-        """Return whether an image was deleted, and not appended again since."""
-        return self._contents.was_deleted(class_index, digest)
+        return np.unique(np.concatenate([_NOTHING_SEEN, *(part.seen() for part in self.contents.segments)]))
 
     def append(self, rows: NewRows, *, seen: np.ndarray = _NOTHING_SEEN) -> list[str]:
         """Add images in one step, and return their ids in the order of the rows.
@@ -97,10 +94,10 @@ class IndexWriter:
         self._check(rows)
         named = [(int(c), bytes(d)) for c, d in zip(rows.classes, rows.digests, strict=True)]
         revived = self._entries(named)
-        deleted = self._contents.deleted[~revived]
-        held = {(int(e["class"]), bytes(e["digest"])) for e in self._contents.deleted[revived & self._kept()]}
+        deleted = self.contents.deleted[~revived]
+        held = {(int(e["class"]), bytes(e["digest"])) for e in self.contents.deleted[revived & self._kept()]}
         first = {key: number for number, key in reversed(list(enumerate(named)))}
-        new = [number for key, number in first.items() if key not in held and not self.holds(*key)]
+        new = [number for key, number in first.items() if key not in held and not self.contents.find(*key)]
         records = self._write([(rows.take(np.array(sorted(new))), seen)] if new else [])
         if records or revived.any():
             self._commit([*self.manifest.segments, *records], deleted, rows.vectors.shape[1])
@@ -112,12 +109,12 @@ class IndexWriter:
         A search no longer finds them. Their bytes are gone after :meth:`compact`, and a new build from the
         same data does not bring them back.
         """
-        keys = {key for key in map(parse_id, ids) if key is not None and self.holds(*key)}
+        keys = {key for key in map(parse_id, ids) if key is not None and self.contents.find(*key)}
         if not keys:
             return 0
         entries = np.array([(*key, False) for key in sorted(keys)], DELETED)
         again = self._entries(list(keys))  # purged ones that came back and are deleted once more
-        self._commit(self.manifest.segments, np.concatenate([self._contents.deleted[~again], entries]))
+        self._commit(self.manifest.segments, np.concatenate([self.contents.deleted[~again], entries]))
         return len(keys)
 
     def compact(self, *, max_per_class: int = MAX_PER_CLASS, segment_rows: int = SEGMENT_ROWS) -> bool:
@@ -128,17 +125,17 @@ class IndexWriter:
         """
         check_count("max_per_class", max_per_class)
         check_count("segment_rows", segment_rows)
-        stale = stale_segments(self._contents, max_per_class=max_per_class, segment_rows=segment_rows)
+        stale = stale_segments(self.contents, max_per_class=max_per_class, segment_rows=segment_rows)
         if not stale:
             return False
-        old = [self._contents.segments[number] for number in stale]
+        old = [self.contents.segments[number] for number in stale]
         seen = np.unique(np.concatenate([segment.seen() for segment in old]))
-        parts = merged_rows(self._contents, stale, max_per_class=max_per_class, segment_rows=segment_rows)
+        parts = merged_rows(self.contents, stale, max_per_class=max_per_class, segment_rows=segment_rows)
         with_seen = chain([seen], repeat(_NOTHING_SEEN))  # what was seen goes with the first part
         records = self._write(zip(parts, with_seen, strict=False))
         gone = {segment.record.name for segment in old}
         kept = [record for record in self.manifest.segments if record.name not in gone]
-        deleted = self._contents.deleted.copy()
+        deleted = self.contents.deleted.copy()
         deleted["purged"] = True
         self._commit([*kept, *records], deleted)
         return True
@@ -149,12 +146,12 @@ class IndexWriter:
             self._replace(replace(self.manifest, whole=True))
 
     def _kept(self) -> np.ndarray:
-        return ~self._contents.deleted["purged"]
+        return ~self.contents.deleted["purged"]
 
     def _entries(self, keys: list[tuple[int, bytes]]) -> np.ndarray:
         """Return which entries of the list of deleted images are of these (class, digest)."""
         wanted = {(class_index, digest.rstrip(b"\0")) for class_index, digest in keys}
-        found = [(int(e["class"]), bytes(e["digest"])) in wanted for e in self._contents.deleted]
+        found = [(int(e["class"]), bytes(e["digest"])) in wanted for e in self.contents.deleted]
         return np.array(found, dtype=bool)
 
     def _check(self, rows: NewRows) -> None:
@@ -183,7 +180,7 @@ class IndexWriter:
         before = self.manifest
         new = len({record.name for record in segments} - before.names())
         listed = before.deleted
-        if not np.array_equal(deleted, self._contents.deleted):
+        if not np.array_equal(deleted, self.contents.deleted):
             listed = write_deleted(self.folder, before.next + new, deleted)
         self._replace(
             replace(
@@ -197,8 +194,8 @@ class IndexWriter:
 
     def _replace(self, manifest: Manifest) -> None:
         manifest.write(self.folder)
-        known = {segment.path.name: segment for segment in self._contents.segments}
-        self._contents = open_contents(self.folder, known)
+        known = {segment.path.name: segment for segment in self.contents.segments}
+        self.contents = open_contents(self.folder, known)
         self._remove_unnamed()
 
     def _remove_unnamed(self) -> None:
