@@ -10,7 +10,7 @@ import pytest
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import network_depth
 from shortlist.papers import recipe_path
-from shortlist.papers.find_published import find_published
+from shortlist.papers.matching import find_published
 from shortlist.papers.published import PublishedTable, load_published
 from shortlist.recipes.content import flatten
 from shortlist.recipes.recipe import load_recipe, make_recipe

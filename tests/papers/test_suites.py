@@ -8,7 +8,7 @@ import torch
 
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.papers import recipe_path
-from shortlist.papers.find_published import find_published
+from shortlist.papers.matching import find_published
 from shortlist.papers.published import PublishedTable, load_published
 from shortlist.report.sections.beside_published import published_table
 from shortlist.runs.experiments import Experiment

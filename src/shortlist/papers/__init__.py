@@ -4,7 +4,7 @@
 """
 
 from shortlist.papers.files import recipe_path, recipes, suites
-from shortlist.papers.find_published import PublishedValue, find_published
+from shortlist.papers.matching import PublishedValue, find_published
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
 
 __all__ = [

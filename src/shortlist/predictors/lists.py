@@ -22,7 +22,7 @@ __all__ = ["Candidate", "EntersAt", "Node", "sizes", "to_lists", "to_nodes"]
 class EntersAt(NamedTuple):
     """The smallest sets that hold a candidate.
 
-    Args:
+    Attributes:
         top: Place of the candidate among all classes: it is in every list of so many classes or more.
         coverage: The candidate is in the set of every larger coverage; ``None`` without calibration rows.
         average: The candidate is in the set of this average size and of larger ones; ``None`` if unknown.
@@ -36,7 +36,7 @@ class EntersAt(NamedTuple):
 class Candidate(NamedTuple):
     """One class of a short list; a named tuple, since lists are made by the thousand.
 
-    Args:
+    Attributes:
         index: Index of the class in the class table.
         id: Id of the class.
         name: Name of the class.

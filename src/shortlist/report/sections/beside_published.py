@@ -7,7 +7,7 @@ from shortlist.compare.significance import paired_t_test
 from shortlist.metrics import Estimate
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.metrics.names import format_points
-from shortlist.papers.find_published import PublishedValue, find_published
+from shortlist.papers.matching import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
