@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import numbers
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.jit._trace import is_tracing
+
+from shortlist._bounds import check_choice, require_count, require_number
 
 __all__ = [
     "can_read_values",
@@ -121,14 +122,7 @@ def check_number(
     """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as a Python number."""
     if torch.compiler.is_compiling():  # numbers may be symbols there
         return value
-    bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
-    if value < low or value <= above:
-        raise ValueError(f"{name} must be{bound}, got {value!r}")
-    if value >= below:
-        raise ValueError(f"{name} must be < {below:g}, got {value!r}")
-    return value if isinstance(value, int | float) else float(value)  # a NumPy scalar
+    return require_number(name, value, low=low, above=above, below=below)
 
 
 def check_average_size(k: float, num_classes: int | None = None) -> float:
@@ -139,18 +133,10 @@ def check_average_size(k: float, num_classes: int | None = None) -> float:
     return k
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Require one of the given words."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
 def check_count(name: str, value: int, *, low: int = 1) -> None:
     """Require an integer ``>= low``."""
-    if torch.compiler.is_compiling():
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")
+    if not torch.compiler.is_compiling():
+        require_count(name, value, low=low)
 
 
 def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: bool = False) -> None:

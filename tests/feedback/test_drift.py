@@ -1,6 +1,7 @@
 """Drift: the coverage of audited lists, what confirmations flatter, and scores that shift."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,5 +87,29 @@ def test_the_promise_is_the_mean_of_what_each_audited_list_promised():
     levels = (0.5, 0.9, 0.95, 0.8)
     events = [answer_to_audit(place, "confirm", promised=level) for place, level in enumerate(levels)]
     assert find_drift(events)[0].promised == pytest.approx(0.7875)
-    (found,) = find_drift([*events, answer_to_audit(7, "confirm", promised=None)])
-    assert found.promised is None and find_drift(events, promised=0.6)[0].promised == 0.6
+    without = answer_to_audit(7, "none_of_these", promised=None)
+    (found,) = find_drift([*events, without])  # a list without a promise is left out
+    assert (found.audited, found.coverage, found.promised) == (4, 1.0, pytest.approx(0.7875))
+    (found,) = find_drift([*events, without], promised=0.6)  # unless it is said what it promised
+    assert (found.audited, found.coverage, found.promised) == (5, 0.8, pytest.approx(0.75))
+    (found,) = find_drift([without])
+    assert (found.audited, found.coverage, found.promised) == (1, 0.0, None)
+
+
+def test_one_answer_to_a_list_without_a_promise_does_not_silence_the_audit():
+    misses = [answer_to_audit(place, "none_of_these") for place in range(25)]
+    assert find_drift(misses)[0].is_below
+    (found,) = find_drift([*misses, answer_to_audit(99, "confirm", promised=None)])
+    assert found.is_below and (found.audited, found.promised) == (25, pytest.approx(0.9))
+
+
+def test_one_receipt_is_one_trial_whatever_its_observation_is_called():
+    """Of 40 answers with one receipt and 40 names of observations one counts, also for the scores."""
+    well = [answer_to_audit(place, "confirm") for place in range(9)]
+    forged = [
+        replace(answer_to_audit(99, "none_of_these", person=f"p{name}"), observation=f"o-{name}")
+        for name in range(40)
+    ]
+    (found,) = find_drift([*well, *forged])
+    assert (found.audited, found.coverage, found.lists) == (10, 0.9, 10) and not found.is_below
+    assert found.scores is None  # of ten lists nothing can be said

@@ -6,6 +6,7 @@ import math
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.event import observation_of
 from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.review import review_queue
-from shortlist.feedback.store import FullError, SameRequestError, read_events, stats_of
+from shortlist.feedback.store import FullError, SameRequestError, answers_by_item, read_events, stats_of
 from shortlist.feedback.votes import Vote, collect_votes
 from tests.serve.parts import png
 
@@ -107,10 +108,11 @@ def test_a_deleted_person_leaves_no_trace_but_the_record_of_the_deletion(tmp_pat
         store.add(event(301, person="person-1-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
         store.add(event(302, person="person-2-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
         assert b"person-1-secret" in all_bytes(folder)
-        assert store.erase_person("person-1-secret") == (102, 1)  # the other photo was given by another too
+        # the other photo was given by another person too
+        assert store.erase_person("person-1-secret") == (102, 1, False)
         assert b"person-1-secret" not in all_bytes(folder) and IMAGES[1].encode() not in all_bytes(folder)
         assert store.copy_of(IMAGES[1]) is None and store.copy_of(IMAGES[2]) is not None
-        assert store.erase_person("person-1-secret") == (0, 0)
+        assert store.erase_person("person-1-secret") == (0, 0, False)
         assert store.add(event(300, person="person-1-secret", images=(IMAGES[1],))) == Kept(301, new=False)
         assert {one.person for one in store.events()} == {"person-0-secret", "person-2-secret"}
     stats = stats_of(folder)
@@ -124,7 +126,7 @@ def test_a_deleted_image_takes_its_copy_and_the_answers_about_it(tmp_path):
         store.add(event(0, consent=True), [PHOTOS[0]])
         store.add(event(1, person="p2"))
         store.add(event(2, images=(IMAGES[1],)))
-        assert store.erase_image(IMAGES[0]) == (2, 1)
+        assert store.erase_image(IMAGES[0]) == (2, 1, False)
         assert [one.images for one in store.events()] == [(IMAGES[1],)]
         assert IMAGES[0].encode() not in all_bytes(folder)
     assert examine_store(folder) == []
@@ -138,7 +140,7 @@ def test_a_deletion_leaves_the_copy_of_an_answer_that_is_on_its_way(tmp_path, mo
 
         def take_and_wait_for_a_deletion(copies, image, content):
             taken = take(copies, image, content)
-            assert store.erase_person("leaves") == (1, 1)
+            assert store.erase_person("leaves") == (1, 1, False)
             return taken
 
         monkeypatch.setattr(Copies, "take", take_and_wait_for_a_deletion)
@@ -157,7 +159,7 @@ def test_a_deletion_finds_a_copy_that_could_not_be_moved_to_its_place(tmp_path, 
         monkeypatch.setattr(Copies, "move", fail)
         store.add(event(0, person="leaves", consent=True), [PHOTOS[0]])
         assert PHOTOS[0] in all_bytes(folder)
-        assert store.erase_person("leaves") == (1, 1)
+        assert store.erase_person("leaves") == (1, 1, False)
         assert PHOTOS[0] not in all_bytes(folder)
 
 
@@ -212,7 +214,9 @@ def test_a_full_store_refuses_and_goes_on_reading(tmp_path):
         "DELETE FROM events WHERE number = 3",
         "DELETE FROM events WHERE number = 1",
         "UPDATE state SET store = 'other'",
-        "UPDATE events SET content = x'00' WHERE number = 2",
+        "UPDATE contents SET content = x'00' WHERE number = 2",
+        "UPDATE contents SET content = replace(content, 'images', 'image') WHERE number = 2",
+        "UPDATE events SET item = 'o9' WHERE number = 2",
     ],
 )
 def test_rows_that_were_changed_or_lost_are_noticed(tmp_path, change):
@@ -225,6 +229,9 @@ def test_rows_that_were_changed_or_lost_are_noticed(tmp_path, change):
     opened.close()
     with pytest.raises(FeedbackError, match=r"events.sqlite is damaged"):
         list(read_events(tmp_path / "store"))
+    if "contents" not in change:
+        with pytest.raises(FeedbackError, match=r"events.sqlite is damaged"):
+            list(answers_by_item(tmp_path / "store"))
     (found,) = examine_store(tmp_path / "store")
     assert found.file == "events.sqlite"
 
@@ -275,7 +282,14 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path):
     assert lines[0] == '"path","item","image","organ","author","license","date"' and str(place) in lines[1]
 
 
-def test_none_of_these_of_four_people_counts_against_one_careless_label():
+def stored(tmp_path, said: list[Event]) -> Path:
+    with FeedbackStore(tmp_path / "store") as store:
+        for one in said:
+            store.add(one)
+    return tmp_path / "store"
+
+
+def test_none_of_these_of_four_people_counts_against_one_careless_label(tmp_path):
     """From the answers to the label: four looked and saw none of the list, one took its first class."""
     shown = (Shown("oak", 0.9, True), Shown("ash", 0.1, True))
     said = [event(i, person=f"p{i}", observation="easy") for i in range(5)]
@@ -286,7 +300,7 @@ def test_none_of_these_of_four_people_counts_against_one_careless_label():
     found = aggregate_votes(*columns, theta=0.5)
     assert found.items.tolist() == ["easy", "hard"] and found.valid.tolist() == [True, False]
     assert found.votes.tolist() == [5, 5]
-    (waiting,) = review_queue(found, votes, said)
+    (waiting,) = review_queue(stored(tmp_path, said), theta=0.5)
     assert (waiting.item, waiting.label, waiting.votes, waiting.undecided) == ("hard", "oak", 1, 4)
     # two newcomers' weight for the oak and its list, of which 0.1 is an ash, and four for something else
     assert dict(waiting.candidates) == pytest.approx({"?": 4 / 6, "oak": 1.9 / 6, "ash": 0.1 / 6})
@@ -313,20 +327,26 @@ def test_votes_are_written_in_the_forms_of_other_tools(tmp_path):
         write_votes(tmp_path / "answers.csv", votes, form="peerannot")
 
 
-def test_what_cannot_be_decided_is_reviewed_most_informative_first():
-    votes = [Vote("split", "a", "oak", "", ""), Vote("split", "b", "ash", "", "")]
-    votes += [Vote("lone", "a", "oak", "", "")]
-    votes += [Vote("sure", user, "elm", "", "") for user in "abcdef"]
-    columns = [[getattr(vote, name) for vote in votes] for name in ("item", "user", "label")]
-    found = aggregate_votes(*columns, rule="majority", theta=2.0)
+def test_what_cannot_be_decided_is_reviewed_most_informative_first(tmp_path):
+    votes = [("split", "a", "oak"), ("split", "b", "ash"), ("lone", "a", "oak")]
+    votes += [("sure", user, "elm") for user in "abcdef"]
+    said = [
+        event(number, person=user, observation=item, label=label)
+        for number, (item, user, label) in enumerate(votes)
+    ]
     shown = (Shown("oak", 0.5, True), Shown("elm", 0.5, True))
-    unsure = event(9, "do_not_know", observation="unsure", shown=shown)
-    queue = review_queue(found, votes, [unsure])
+    said.append(event(9, "do_not_know", observation="unsure", shown=shown))
+    queue = review_queue(stored(tmp_path, said), rule="majority", theta=2.0)
     assert [one.item for one in queue] == ["unsure", "split", "lone"]  # "sure" is decided
     # one newcomer's weight for something else, one for the list: 1/2, 1/4, 1/4
     assert queue[0].information == pytest.approx(1.5 * math.log(2)) and queue[0].undecided == 1
     assert queue[0].candidates == (("?", 0.5), ("elm", 0.25), ("oak", 0.25)) and queue[0].label == "elm"
     assert queue[1].information == pytest.approx(math.log(2)) and queue[2].information == 0
+    short = review_queue(tmp_path / "store", rule="majority", theta=2.0, first=1)
+    assert short == [queue[0], *(one._replace(candidates=()) for one in queue[1:])]
+    stored(tmp_path / "other", [event(verb="do_not_know")])
+    with pytest.raises(ValueError, match="has no votes to review"):
+        review_queue(tmp_path / "other" / "store")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -132,5 +132,11 @@ def png(seed: int = 0, size: tuple[int, int] = (2, 2)) -> bytes:
     return encoded(picture(seed, size))
 
 
+def receipt_of(post, photo: bytes | None = None, *, address: str = "", **options) -> str:
+    """Ask for a list of a photo, and return its receipt."""
+    sent = files(png(1) if photo is None else photo)
+    return post(f"{address}/v1/identify?receipt=true", files=sent, **options).json()["receipt"]
+
+
 def files(*contents: bytes, name: str = "photo.png"):
     return [("images", (name, content, "image/png")) for content in contents]

@@ -13,7 +13,7 @@ from shortlist.predictors import NoveltyDetector
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, encoded, files, make_model, picture, png
+from tests.serve.parts import Index, encoded, files, make_model, picture, png, receipt_of
 
 SHA = hashlib.sha256(png(1)).hexdigest()
 
@@ -55,7 +55,7 @@ def test_there_is_no_receipt_unless_it_is_asked_for(client, tmp_path):
 
 
 def test_an_answer_that_is_sent_again_is_recorded_once(client):
-    said = {"verb": "none_of_these", "id": "r1", "images": [SHA]}
+    said = {"verb": "none_of_these", "id": "r1", "receipt": receipt_of(client.post)}
     answers = [client.post("/v1/feedback", json=said).json() for _ in range(3)]
     assert [one["new"] for one in answers] == [True, False, False] and len(events(client)) == 1
     other = client.post("/v1/feedback", json=said | {"verb": "do_not_know"})
@@ -88,8 +88,27 @@ def test_photos_are_kept_with_consent_alone(client):
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        (b'{"verb": "confirm", "images": ["%s"]}' % SHA.encode(), "application/json", 422),
-        (b'{"verb": "confirm", "class_id": "oak", "images": ["%s"]}' % SHA.encode(), "application/json", 422),
+        (b'{"verb": "confirm", "receipt": "RECEIPT"}', "application/json", 422),
+        (b'{"verb": "confirm", "class_id": "oak", "receipt": "RECEIPT"}', "application/json", 422),
+        (b'{"verb": "do_not_know", "images": ["%s"]}' % SHA.encode(), "application/json", 422),
+        (b'{"verb": "do_not_know", "receipt": "RECEIPT", "person": " "}', "application/json", 422),
+        (b'{"verb": "do_not_know", "receipt": "RECEIPT", "person": "NaN"}', "application/json", 422),
+        (b'{"verb": "do_not_know", "receipt": "RECEIPT", "id": "\\n"}', "application/json", 422),
+        (
+            b'{"verb": "do_not_know", "receipt": "RECEIPT", "about": {"observation": "new-0-0\\u0000z"}}',
+            "application/json",
+            422,
+        ),
+        (
+            b'{"verb": "do_not_know", "receipt": "RECEIPT", "about": {"observation": "\\t "}}',
+            "application/json",
+            422,
+        ),
+        (
+            b'{"verb": "do_not_know", "receipt": "RECEIPT", "about": {"author": "a\\u001b[2J"}}',
+            "application/json",
+            422,
+        ),
         (b'{"verb": "bad_image", "path": "/etc"}', "application/json", 422),
         (b'{"verb": "bad_image"}', "application/json", 422),
         (b'{"verb": "bad_image", "images": ["../../etc/passwd"]}', "application/json", 422),
@@ -101,6 +120,7 @@ def test_photos_are_kept_with_consent_alone(client):
     ],
 )
 def test_bad_feedback_is_not_kept(client, body, kind, status):
+    body = body.replace(b"RECEIPT", receipt_of(client.post).encode())
     response = client.post("/v1/feedback", content=body, headers={"content-type": kind})
     assert response.status_code == status and "message" in response.json()["error"]
     assert events(client) == []
@@ -118,10 +138,11 @@ def test_a_receipt_cannot_be_made_up_nor_changed(client):
 
 
 def test_a_full_store_says_so(client):
-    client.service.feedback.store._writer._max_bytes = 60_000
+    client.service.feedback.store._writer._max_bytes = 90_000
+    receipt = receipt_of(client.post)
     answers = {
         client.post(
-            "/v1/feedback", json={"verb": "do_not_know", "images": [SHA], "note": 2000 * "x"}
+            "/v1/feedback", json={"verb": "do_not_know", "receipt": receipt, "note": 2000 * "x"}
         ).status_code
         for _ in range(20)
     }
@@ -137,10 +158,8 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
         for number, person in enumerate(["p1", "p1", "p/2"]):
             said = {"verb": "do_not_know", "person": person, "id": f"r{number}", "consent": True}
             photo = png(number)
-            image = hashlib.sha256(photo).hexdigest()
-            assert (
-                client.post("/v1/feedback", files=form(said | {"images": [image]}, photo)).status_code == 201
-            )
+            said["receipt"] = receipt_of(client.post, photo)
+            assert client.post("/v1/feedback", files=form(said, photo)).status_code == 201
         stats = client.get("/v1/feedback/stats").json()
         assert (stats["events"], stats["people"], stats["images"], stats["copies"]) == (3, 2, 3, 3)
         assert stats["verbs"]["do_not_know"] == 3 and stats["first"] <= stats["last"]
@@ -148,10 +167,14 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
         for wrong in ({"x-api-key": "no-key-of-any-administrator"}, {"authorization": "Bearer no-such-key"}):
             assert deleted(client, {"person": "p1"}, wrong).json()["error"]["code"] == "key_wrong"
         key = {"x-api-key": "an-administrators-key"}
-        assert deleted(client, {"person": "p1"}, key).json() == {"events": 2, "copies": 2}
+        assert deleted(client, {"person": "p1"}, key).json() == {"events": 2, "copies": 2, "pending": False}
         image = hashlib.sha256(png(2)).hexdigest()
         bearer = {"authorization": "Bearer an-administrators-key"}
-        assert deleted(client, {"image": image}, bearer).json() == {"events": 1, "copies": 1}
+        assert deleted(client, {"image": image}, bearer).json() == {
+            "events": 1,
+            "copies": 1,
+            "pending": False,
+        }
         stats = client.get("/v1/feedback/stats").json()
         assert (stats["events"], stats["deletions"], stats["erased_events"], stats["copies"]) == (0, 2, 3, 0)
 
@@ -159,14 +182,18 @@ def test_answers_are_counted_and_deleted_with_a_key_alone(model, tmp_path):
 def test_people_of_any_name_can_be_deleted(model, tmp_path):
     """Names that no address can carry, each of which is another person."""
     (tmp_path / "keys").write_text("an-administrators-key")
-    people = ["a/b", ".", "..", "a", "../a", "a%2Fb", "a?b#c", " ", "é", "a\n", "x" * 500]
+    people = ["a/b", ".", "..", "a", "../a", "a%2Fb", "a?b#c", "a b", "é", "'a", "x" * 500]
     service = Service(model, feedback=tmp_path / "store", admin_keys=tmp_path / "keys")
     with TestClient(make_app(service)) as client:
         client.service, key = service, {"authorization": "bearer an-administrators-key"}
         for person in people:
             service.feedback.store.add(Event("do_not_know", person, person=person, images=(SHA,)))
         for number, person in enumerate(people):
-            assert deleted(client, {"person": person}, key).json() == {"events": 1, "copies": 0}
+            assert deleted(client, {"person": person}, key).json() == {
+                "events": 1,
+                "copies": 0,
+                "pending": False,
+            }
             assert [event.person for event in events(client)] == people[number + 1 :]
 
 
@@ -197,7 +224,7 @@ def test_a_store_that_fails_says_so_at_every_route(model, tmp_path):
     keys.write_text("an-admin-key-of-2026\n")
     service = Service(model, feedback=store, admin_keys=keys)
     with TestClient(make_app(service), raise_server_exceptions=False) as client:
-        said = {"verb": "none_of_these", "images": [SHA], "person": "p"}
+        said = {"verb": "none_of_these", "receipt": receipt_of(client.post), "person": "p"}
         assert client.post("/v1/feedback", json=said).status_code == 201
         service.feedback.store.close()  # nothing can be written from now on
         (store / "feedback.json").write_text("{}")
@@ -218,19 +245,20 @@ def test_lists_do_not_need_the_store(client, tmp_path):
     (tmp_path / "feedback").write_text("no store")
     answer = listed(client)
     assert answer["candidates"] and (answer["receipt"], answer["audit"]) == (None, False)
-    said = {"verb": "none_of_these", "images": [SHA]}
+    said: dict = {"verb": "none_of_these"}
     for more in ({}, {"receipt": None}):
         refused = client.post("/v1/feedback", json=said | more)
         assert refused.status_code == 507 and refused.json()["error"]["code"] == "log_failed"
     (tmp_path / "feedback").unlink()  # somebody made room for it
-    said["receipt"], said["images"] = listed(client)["receipt"], []
+    said["receipt"] = listed(client)["receipt"]
     assert client.post("/v1/feedback", json=said).status_code == 201
 
 
 def test_of_several_servers_at_one_store_one_writes_and_all_give_receipts(model, tmp_path):
     first, second = (Service(model, feedback=tmp_path / "store", audit=0.5) for _ in range(2))
     with TestClient(make_app(first)) as writer, TestClient(make_app(second)) as other:
-        assert writer.post("/v1/feedback", json={"verb": "bad_image", "images": [SHA]}).status_code == 201
+        said = {"verb": "bad_image", "receipt": receipt_of(writer.post)}
+        assert writer.post("/v1/feedback", json=said).status_code == 201
         answers = [listed(other, seed=seed) for seed in range(6)]
         assert [one["audit"] for one in answers] == [listed(writer, seed=seed)["audit"] for seed in range(6)]
         said = {"verb": "none_of_these", "receipt": answers[1]["receipt"]}
@@ -240,7 +268,7 @@ def test_of_several_servers_at_one_store_one_writes_and_all_give_receipts(model,
 
 
 def test_nobody_can_vote_as_the_machine(client):
-    said = {"verb": "do_not_know", "person": "!machine", "images": ["0" * 64]}
+    said = {"verb": "do_not_know", "person": "!machine", "receipt": receipt_of(client.post)}
     refused = client.post("/v1/feedback", json=said)
     assert refused.status_code == 422 and "person must not begin with" in refused.json()["error"]["message"]
 
@@ -306,3 +334,49 @@ def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rat
     voted = {vote.item for vote in collect_votes(events).votes}
     assert voted == {hashlib.sha256(photo).hexdigest() for photo in photos} - flagged
     assert len(collect_votes(events, with_novel=True).votes) == 80
+
+
+def test_a_vote_needs_a_receipt_for_its_photo(client):
+    """Made-up photos gave one stranger any number of votes."""
+    for images in (["0" * 64], [SHA], []):
+        refused = client.post("/v1/feedback", json={"verb": "do_not_know", "person": "p", "images": images})
+        assert refused.status_code == 422
+    said = {"verb": "do_not_know", "person": "p", "receipt": receipt_of(client.post, png(2))}
+    refused = client.post("/v1/feedback", files=form(said | {"consent": True}, png(1)))
+    assert refused.status_code == 422 and "SHA-256" in refused.json()["error"]["message"]
+    assert events(client) == []
+
+
+def test_a_person_belongs_to_the_key_that_used_the_name_first(model, tmp_path):
+    keys = {name: {"x-api-key": f"the-key-of-{name}-0123"} for name in ("ann", "bob")}
+    (tmp_path / "keys").write_text("\n".join(key["x-api-key"] for key in keys.values()))
+    service = Service(model, feedback=tmp_path / "store", keys=tmp_path / "keys")
+    with TestClient(make_app(service)) as client:
+        receipt = receipt_of(client.post, headers=keys["ann"])
+        client.service, said = service, {"verb": "bad_image", "receipt": receipt, "person": "expe\u0301rt"}
+        assert client.post("/v1/feedback", json=said, headers=keys["ann"]).status_code == 201
+        for name in ("expe\u0301rt", "exp\u00e9rt"):  # which votes take for one person
+            other = client.post("/v1/feedback", json=said | {"person": name}, headers=keys["bob"])
+            assert other.status_code == 403 and other.json()["error"]["code"] == "other_person"
+        assert client.post("/v1/feedback", json=said, headers=keys["ann"]).status_code == 201
+        mine = said | {"person": "bob", "verb": "do_not_know"}
+        assert client.post("/v1/feedback", json=mine, headers=keys["bob"]).status_code == 201
+        assert [(one.person, one.verb) for one in events(client)] == [
+            *[("exp\u00e9rt", "bad_image")] * 2,
+            ("bob", "do_not_know"),
+        ]
+        assert all("0123" not in one.key and one.key.startswith("key-") for one in events(client))
+        service.feedback.store.erase_person("expe\u0301rt")
+        assert client.post("/v1/feedback", json=said, headers=keys["bob"]).status_code == 201  # it is free
+
+
+def test_what_a_person_says_to_have_seen_does_not_break_a_promise(model, tmp_path):
+    service = Service(model, feedback=tmp_path / "store", audit=1.0)
+    with TestClient(make_app(service)) as client:
+        client.service, answer = service, listed(client, coverage=0.9)
+        first = answer["candidates"][0]["id"]
+        said = {"verb": "confirm", "class_id": first, "receipt": answer["receipt"], "shown": []}
+        assert client.post("/v1/feedback", json=said).status_code == 201
+        (event,) = events(client)
+        in_set = [one["in_set"] for one in answer["candidates"]]
+        assert event.audit and [one.in_set for one in event.shown] == in_set and in_set[0]

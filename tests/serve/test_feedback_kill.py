@@ -12,6 +12,7 @@ import pytest
 from shortlist.feedback._database import request_key
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import read_events
+from tests.serve.parts import receipt_of
 from tests.serve.test_process import Server, folder
 
 __all__ = ["folder"]  # the fixture
@@ -26,10 +27,11 @@ async def post_all(address: str, names: list[str], kill_after: int | None, pid: 
     """Post the answers all at once; kill the server when so many were acknowledged. Returns those."""
     kept: set[str] = set()
     limits = httpx.Limits(max_connections=AT_ONCE)
+    receipt = receipt_of(httpx.post, address=address, timeout=60)
     async with httpx.AsyncClient(limits=limits, timeout=120) as client:
 
         async def post(name: str) -> None:
-            event = {"verb": "do_not_know", "id": name, "person": f"p{name[-1]}", "images": ["0" * 64]}
+            event = {"verb": "do_not_know", "id": name, "person": f"p{name[-1]}", "receipt": receipt}
             try:
                 answer = await client.post(f"{address}/v1/feedback", json=event)
             except httpx.TransportError:

@@ -1,17 +1,14 @@
 """Pages of other sites: what they send from a person's browser changes nothing."""
 
-import hashlib
-
 import pytest
 from starlette.testclient import TestClient
 
 from shortlist.feedback.store import is_store
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, files, make_model, png
+from tests.serve.parts import Index, files, make_model, png, receipt_of
 
-SHA = hashlib.sha256(png(1)).hexdigest()
-SAID = {"verb": "do_not_know", "images": [SHA], "person": "p1", "consent": True}
+SAID = {"verb": "do_not_know", "person": "p1", "consent": True}
 HOST = "127.0.0.1:8000"
 ROUTES = {
     "/v1/identify": {"files": files(png(1))},
@@ -63,7 +60,10 @@ def start(tmp_path):
 
 def sent(client, route: str, **headers: str) -> int:
     key = {"x-api-key": "an-administrators-key"}
-    return client.post(route, headers={**key, **headers}, **ROUTES[route]).status_code
+    body = ROUTES[route]
+    if route == "/v1/feedback":
+        body = {"json": SAID | {"receipt": receipt_of(client.post)}}
+    return client.post(route, headers={**key, **headers}, **body).status_code
 
 
 @pytest.mark.errors

@@ -11,7 +11,7 @@ from shortlist.model import CalibrationSummary
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import PREPARE, files, png
+from tests.serve.parts import PREPARE, files, png, receipt_of
 from tests.serve.running import running
 from tests.serve.test_page import browser, draw, names  # noqa: F401 (browser is a fixture)
 
@@ -76,7 +76,8 @@ def test_a_class_is_found_in_both_forms_of_its_accents(tmp_path):
             assert client.get("/v1/classes", params={"search": id}).json()["total"] == 1
             answer = client.post("/v1/identify", files=files(png()), params={"classes": [id, "tea"]}).json()
             assert {one["id"] for one in answer["candidates"]} == {composed_id, "tea"}
-            said = {"verb": "other_class", "class_id": id, "images": ["0" * 64], "id": f"request {len(id)}"}
+            said = {"verb": "other_class", "class_id": id, "id": f"request {len(id)}"}
+            said |= {"receipt": receipt_of(client.post)}
             assert client.post("/v1/feedback", json=said).status_code in (200, 201)
     with FeedbackStore(tmp_path / "feedback") as store:
         assert [event.label for event in store.events()] == [composed_id] * 2

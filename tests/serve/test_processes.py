@@ -19,7 +19,7 @@ import pytest
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import read_events
 from shortlist.releases import Releases
-from tests.serve.parts import files, png
+from tests.serve.parts import files, png, receipt_of
 from tests.serve.test_process import Server, begun
 from tests.serve.test_process import folder as folder
 
@@ -81,7 +81,8 @@ def test_both_answer_and_people_s_answers_are_in_one_store(start, tmp_path):
         answers = list(clients.map(ask, range(60)))
     assert all(candidates == answers[0][0] and new for candidates, new in answers)
     assert sorted(ids) == list(range(1, 61)) and len(list(read_events(tmp_path / "feedback"))) == 60
-    again = {"verb": "do_not_know", "images": ["0" * 64], "id": "r7"}
+    receipt = receipt_of(post, address=server.address, timeout=60)
+    again = {"verb": "do_not_know", "receipt": receipt, "id": "r7"}
     statuses = {post(f"{server.address}/v1/feedback", json=again).status_code for _ in range(8)}
     assert statuses == {409}  # whichever process is asked
     assert httpx.get(f"{server.address}/v1/feedback/stats").json()["events"] == 60
@@ -90,7 +91,7 @@ def test_both_answer_and_people_s_answers_are_in_one_store(start, tmp_path):
         line = r'shortlist_requests_total{process="(\d)",route="/v1/identify",status="200"} (\d+)'
         return {one: int(n) for one, n in re.findall(line, httpx.get(f"{server.address}/metrics").text)}
 
-    wait_until(lambda: sum(counted().values()) == 60)
+    wait_until(lambda: sum(counted().values()) == 61)
     assert set(counted()) == {"0", "1"}  # the odds that one gets all are 2 to 2 ** 60
     server.process.terminate()
     assert server.process.wait(120) == 0
@@ -175,11 +176,12 @@ def test_a_process_that_is_told_to_end_or_killed_while_it_starts_is_replaced(sta
 def test_no_answer_that_was_acknowledged_is_lost(start, tmp_path):
     """People answer all the time, while one process is killed, and then the server is told to end."""
     server, ended, kept = start(), threading.Event(), []
+    receipt = receipt_of(httpx.post, address=server.address, timeout=60)
 
     def answer(person: int) -> None:
         number = 0
         while not ended.is_set():
-            said = {"verb": "do_not_know", "images": ["0" * 64], "person": f"{person}-{number}"}
+            said = {"verb": "do_not_know", "receipt": receipt, "person": f"{person}-{number}"}
             try:
                 if httpx.post(f"{server.address}/v1/feedback", json=said, timeout=60).status_code == 201:
                     kept.append(said["person"])

@@ -1,10 +1,13 @@
 """``shortlist feedback``: what people said about lists, as votes, counts and a queue to review."""
 
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from shortlist._json import strict_json
 
 __all__ = ["feedback_app"]
 
@@ -60,21 +63,31 @@ def export(
     !not_this_kind. "I do not know" is no vote.
     """
     from shortlist.feedback.export import write_photos, write_votes
-    from shortlist.feedback.store import read_events
-    from shortlist.feedback.votes import collect_votes
+    from shortlist.feedback.store import answers_by_item, photos_of
+    from shortlist.feedback.votes import Photo, Tally, Vote, each_vote
 
-    found = collect_votes(read_events(store), with_novel=with_novel, with_machine=with_machine)
-    files = write_votes(out, found.votes, form=form.value)
+    tally, seen = Tally(), {"votes": 0, "items": 0}
+    users: set[str] = set()
+
+    def votes() -> Iterator[Vote]:
+        last = None
+        options = {"with_novel": with_novel, "with_machine": with_machine}
+        for vote in each_vote(answers_by_item(store), tally, **options):
+            seen["votes"] += 1
+            seen["items"] += vote.item != last
+            users.add(vote.user)
+            last = vote.item
+            yield vote
+
+    files = write_votes(out, votes(), form=form.value)
+    photos = (Photo.known(*photo) for photo in photos_of(store) if photo[1] not in tally.novel)
     if images is not None:
-        write_photos(images, found.photos, store)
+        number = write_photos(images, photos, store)
         files.append(images)
-    content: dict[str, Any] = {
-        "votes": len(found.votes),
-        "items": len({vote.item for vote in found.votes}),
-        "users": len({vote.user for vote in found.votes}),
-        "photos": len(found.photos),
-    }
-    left_out = {f"left out: {what}": number for what, number in sorted(found.left_out.items())}
+    else:
+        number = sum(1 for _ in photos)
+    content: dict[str, Any] = seen | {"users": len(users), "photos": number}
+    left_out = {f"left out: {what}": number for what, number in sorted((+tally.left_out).items())}
     _print(content | left_out | {"written": ", ".join(map(str, files))}, as_json)
 
 
@@ -89,24 +102,14 @@ def review(
 ) -> None:
     """List observations that the votes could not decide. Where one more answer helps most comes first."""
     from shortlist._tables import write_columns
-    from shortlist.cli._console import print_json
-    from shortlist.curation.votes import aggregate_votes
     from shortlist.feedback.review import review_queue
-    from shortlist.feedback.store import read_events
-    from shortlist.feedback.votes import collect_votes
 
-    events = list(read_events(store))
-    votes = collect_votes(events).votes
-    if not votes:
-        raise ValueError(f"{store} has no votes to review")
-    columns = [[getattr(vote, name) for vote in votes] for name in ("item", "user", "label", "author")]
-    found = aggregate_votes(*columns, theta=theta, min_agreement=min_agreement)
-    queue = review_queue(found, votes, events)
+    queue = review_queue(store, first=limit, theta=theta, min_agreement=min_agreement)
     if out is not None:
         names = ("item", "information", "label", "votes", "undecided")
         write_columns(out, {name: [getattr(one, name) for one in queue] for name in names})
     if as_json:
-        print_json({"waiting": len(queue), "first": [vars(one) for one in queue[:limit]]})
+        typer.echo(strict_json({"waiting": len(queue), "first": [one._asdict() for one in queue[:limit]]}))
         return
     typer.echo(f"{len(queue):,} observations wait; the most informative first:")
     for one in queue[:limit]:
@@ -135,13 +138,12 @@ def drift(
     """
     from dataclasses import asdict
 
-    from shortlist.cli._console import print_json
     from shortlist.feedback.drift import find_drift
-    from shortlist.feedback.store import read_events
+    from shortlist.feedback.store import last_answers
 
-    found = find_drift(read_events(store), promised=promised, reference=reference, recent=recent)
+    found = find_drift(last_answers(store), promised=promised, reference=reference, recent=recent)
     if as_json:
-        print_json({one.model: asdict(one) | {"is_below": one.is_below} for one in found})
+        typer.echo(strict_json({one.model: asdict(one) | {"is_below": one.is_below} for one in found}))
     else:
         for one in found:
             typer.echo(one.words())
@@ -170,14 +172,15 @@ def delete(
     read_manifest(store)  # a store is not made here
     with FeedbackStore(store) as opened:
         erased = opened.erase_person(person) if person is not None else opened.erase_image(image or "")
-    _print({"deleted events": erased.events, "deleted copies of photos": erased.copies}, as_json)
+    content: dict[str, Any] = {"deleted events": erased.events, "deleted copies of photos": erased.copies}
+    if erased.pending:
+        content["pending"] = "somebody reads the store: old pages go when the store is opened next"
+    _print(content, as_json)
 
 
 def _print(content: dict[str, Any], as_json: bool) -> None:
-    from shortlist.cli._console import print_json
-
     if as_json:
-        print_json(content)
+        typer.echo(strict_json(content))
         return
     width = max(map(len, content))
     for name, value in content.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist._checks import check_choice, check_count, check_number
+from shortlist._bounds import check_choice, require_count, require_number
 from shortlist._tables import read_columns, write_columns
 from shortlist.curation._ballot import AGAINST, DIGITS, Ballot, count_ballot, count_species, find_winners
 from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
@@ -152,7 +152,7 @@ def aggregate_votes(
     """
     theta, min_agreement = _bounds(rule, theta, min_agreement)
     formula = _Formula(alpha, beta, b0, theta, min_agreement, machine, machine_weight)
-    check_count("max_iterations", max_iterations)
+    require_count("max_iterations", max_iterations)
     if machine_weight is not None and rule in SIMPLE_RULES:
         raise ValueError(f"machine_weight must be left out with rule {rule}: it has weights of its own")
     columns, dropped = {"item": item, "user": user, "label": label, "author": author}, 0
@@ -189,10 +189,10 @@ def aggregate_votes(
 def _bounds(rule: str, theta: float | None, min_agreement: float | None) -> tuple[float, float]:
     """Check the bounds of valid items, which have defaults for each rule."""
     check_choice("rule", rule, RULES)
-    theta = THETAS[rule] if theta is None else check_number("theta", theta, low=0.0)
+    theta = THETAS[rule] if theta is None else require_number("theta", theta, low=0.0)
     if min_agreement is None:
         min_agreement = 0.0 if rule == "adaptive" else MIN_AGREEMENT
-    return theta, check_number("min_agreement", min_agreement, low=0.0, below=1.0)
+    return theta, require_number("min_agreement", min_agreement, low=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
@@ -208,12 +208,12 @@ class _Formula:
     machine_weight: float | None
 
     def __post_init__(self) -> None:
-        check_number("b0", self.b0, low=0.0)
-        check_number("alpha", self.alpha, low=0.0)
-        if not 0 <= check_number("beta", self.beta) <= self.alpha:
+        require_number("b0", self.b0, low=0.0)
+        require_number("alpha", self.alpha, low=0.0)
+        if not 0 <= require_number("beta", self.beta) <= self.alpha:
             raise ValueError(f"beta must be from 0 to alpha ({self.alpha:g}), got {self.beta:g}")
         if self.machine_weight is not None:
-            check_number("machine_weight", self.machine_weight, low=0.0)
+            require_number("machine_weight", self.machine_weight, low=0.0)
 
     def user_weights(self, n_u: np.ndarray, people: np.ndarray) -> np.ndarray:
         found = n_u**self.alpha - n_u**self.beta + self.b0

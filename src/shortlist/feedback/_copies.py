@@ -38,11 +38,15 @@ class Copies:
         """
         self._incoming.mkdir(exist_ok=True)
         path = self._incoming / f"{image}-{hashlib.sha256(content).hexdigest()}-{secrets.token_hex(8)}"
-        with path.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync(self._incoming)
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(self._incoming)
+        except OSError:  # such as a full disk
+            self.drop(path)
+            raise
         return path
 
     def move(self, taken: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import queue
 import secrets
+import sqlite3
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,13 +13,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shortlist.feedback._copies import Copies
-from shortlist.feedback._database import FeedbackError, Row, check_state, connect, named_errors, request_key
+from shortlist.feedback._database import (
+    NAME_INDEXES,
+    FeedbackError,
+    Row,
+    check_state,
+    connect,
+    named_errors,
+    request_key,
+)
 from shortlist.feedback.event import ERASED, ERASURE, Event
 
 __all__ = ["Erased", "Kept", "Writer"]
 
 _TOGETHER = 1000  # events of one commit
-_SAME = ("verb", "person", "label", "images")  # of an event that is sent again
+_READER_SECONDS = 1.0  # that a deletion waits for who reads; then it is pending, and tried again as often
 
 
 class Kept(NamedTuple):
@@ -29,10 +38,15 @@ class Kept(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """What a deletion took away: a number of events and of copies of photos."""
+    """What a deletion took away: a number of events and of copies of photos.
+
+    It is ``pending`` while old pages of the database are in use: somebody else reads them. They are removed
+    as soon as nobody does.
+    """
 
     events: int
     copies: int
+    pending: bool = False
 
 
 @dataclass
@@ -58,6 +72,7 @@ class Writer:
         self._folder, self._store, self._max_bytes = folder, store, max_bytes
         self._copies = Copies(folder)
         self._unmoved: list[Path] = []  # copies of recorded events that could not be moved to their place
+        self._pending = False  # whether the log of the database has pages with what was deleted
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="feedback", daemon=True)
@@ -97,19 +112,34 @@ class Writer:
         open_ = True
         while open_:
             jobs, open_ = self._next()
+            if self._pending:
+                self._pending = self._has_old_pages()
             events = [job for job in jobs if job.event is not None]
             if events:
                 self._append_all(events)
             for job in jobs:
                 if job.event is None:
                     self._finish(job, self._erase)
-        self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._has_old_pages()
         self._base.close()
+
+    def _has_old_pages(self) -> bool:
+        """Empty the log of the database, which may hold what was deleted; return whether it could not be."""
+        self._base.execute(f"PRAGMA busy_timeout = {1000 * _READER_SECONDS:.0f}")
+        try:
+            return bool(self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.Error:
+            return True
+        finally:
+            self._base.execute("PRAGMA busy_timeout = 30000")
 
     def _next(self) -> tuple[list[_Job], bool]:
         """Wait for a job, and take all that wait with it, up to a deletion, which comes after them."""
         jobs: list[_Job] = []
-        job = self._queue.get()
+        try:
+            job = self._queue.get(timeout=_READER_SECONDS if self._pending else None)
+        except queue.Empty:
+            return jobs, True
         while job is not None:
             jobs.append(job)
             if job.event is None or len(jobs) == _TOGETHER:
@@ -181,28 +211,37 @@ class Writer:
     def _append(self, job: _Job) -> Kept:
         event = job.event
         assert event is not None
-        content, key = event.content(), request_key(event.request)
-        query = "SELECT number, content, verb FROM events WHERE request = ?"
-        if (found := self._base.execute(query, (key,)).fetchone()) is not None:
-            number, text, verb = found
-            before = json.loads(text)
-            if verb != ERASED and any(before.get(name) != content[name] for name in _SAME):
+        query = "SELECT number, verb, person, label, photos FROM events WHERE request = ?"
+        if (before := self._base.execute(query, (request_key(event.request),)).fetchone()) is not None:
+            number, verb, *_ = before
+            if verb != ERASED and before[1:] != (event.verb, event.person, event.label, event.photos):
                 raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
             self._drop(job)
             return Kept(number, new=False)
+        self._check_owner(event)
         sizes = {path.name[:64]: path.stat().st_size for path in job.taken}
         if self._size() + sum(sizes.values()) > self._max_bytes:
             raise FullError(f"{self._folder} is full: it must have at most {self._max_bytes:,} bytes")
         number = self._rows + 1
-        self._insert(Row.make(number, key, _now(), event.verb, event.person, content))
+        content = json.dumps(event.content(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        self._insert(Row.of_event(number, _now(), event, content), content)
         copies = {path.name[:64]: path.name[65:129] for path in job.taken}
         rows = [(image, number, sizes.get(image, 0), copies.get(image, "")) for image in set(event.images)]
         self._base.executemany("INSERT INTO images VALUES (?, ?, ?, ?)", rows)
         self._bytes += sum(sizes.values())
         return Kept(number, new=True)
 
-    def _insert(self, row: Row) -> None:
-        self._base.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    def _check_owner(self, event: Event) -> None:
+        """Refuse the name of a person that was first used with another key."""
+        if event.person:
+            query = "SELECT key FROM events WHERE person = ? AND key > '' LIMIT 1"
+            owner = self._base.execute(query, (event.person,)).fetchone()
+            if owner not in (None, (event.key,)):
+                raise OwnerError(f"person must be a name of this key: {event.person[:80]!r} is of another")
+
+    def _insert(self, row: Row, content: str) -> None:
+        self._base.execute(f"INSERT INTO events VALUES ({','.join('?' * len(row))})", row)
+        self._base.execute("INSERT INTO contents VALUES (?, ?)", (row.number, content))
         self._rows = row.number
 
     def _size(self) -> int:
@@ -232,26 +271,33 @@ class Writer:
             for image, size in self._base.execute(given, (number,)).fetchall():
                 self._bytes -= size
                 copies |= {image} if size else set()
-            self._base.execute("DELETE FROM images WHERE number = ?", (number,))
-            empty = Row.make(number, request, time[:10], ERASED, "", {})
-            update = (
-                "UPDATE events SET time = ?, verb = ?, person = ?, content = ?, checksum = ? WHERE number = ?"
+            self._base.execute(
+                "UPDATE images SET image = '', bytes = 0, sha256 = '' WHERE number = ?", (number,)
             )
-            self._base.execute(update, (*empty[2:], number))
+            empty = Row(number, request, time[:10], ERASED).sealed("")
+            columns = ", ".join(f"{name} = ?" for name in Row._fields[2:])
+            self._base.execute(f"UPDATE events SET {columns} WHERE number = ?", (*empty[2:], number))
+            self._base.execute("UPDATE contents SET content = '' WHERE number = ?", (number,))
         gone = sorted(image for image in copies if not self._has_copy(image))
         self._base.executemany("INSERT OR IGNORE INTO to_remove VALUES (?)", [(image,) for image in gone])
-        erased = Erased(len(rows), len(gone))
-        record = {"kind": kind, **erased._asdict()}
-        self._insert(Row.make(self._rows + 1, secrets.token_bytes(16), _now(), ERASURE, "", record))
+        record = json.dumps({"kind": kind, "events": len(rows), "copies": len(gone)})
+        erasure = Row(self._rows + 1, secrets.token_bytes(16), _now(), ERASURE)
+        self._insert(erasure.sealed(record), record)
+        for index in NAME_INDEXES if rows else ():
+            self._base.execute(f"REINDEX {index}")
         self._base.execute("UPDATE state SET rows = ?", (self._rows,))
         self._base.execute("COMMIT")
         self._remove_erased()
-        self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # old pages hold what was erased
-        return erased
+        self._pending = self._has_old_pages()
+        return Erased(len(rows), len(gone), self._pending)
 
 
 class SameRequestError(FeedbackError):
     """A request of the same name said something else before."""
+
+
+class OwnerError(FeedbackError):
+    """A person's name that belongs to another key."""
 
 
 class FullError(FeedbackError):

@@ -4,14 +4,17 @@ Confirmations alone cannot say it: the true class is named mostly if it was list
 share of requests that is drawn at random, and that somebody who knows answers.
 """
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, nan
 
+import numpy as np
 import torch
 
 from shortlist._checks import check_count
-from shortlist.feedback.event import LABELED, Event
+from shortlist.feedback._database import Said
+from shortlist.feedback.event import LABELED
 from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
 from shortlist.metrics.shares import clopper_pearson
 
@@ -26,15 +29,16 @@ class Drift:
 
     Args:
         model: Version of the model.
-        lists: Number of observations with a list and an answer.
+        lists: Number of lists with an answer; one for the same photos, whatever they are said to be of.
         replies: Number of answers that say whether the class was listed.
         listed: Share of these for which it was. It flatters: who does not see the class often says nothing.
         audited: Number of audited lists with an answer that says whether the class was listed; of several
-            answers about an observation the last counts, since one list is one trial.
+            answers about the same photos the last counts, since one list is one trial. Lists without a
+            promise are left out if others have one.
         coverage: Share of these whose list held the class; ``None`` without any.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        promised: Coverage that was promised: the mean over the audited lists, if each had a promise.
+        promised: Coverage that was promised: the mean over the audited lists; ``None`` if none had a promise.
         scores: Test whether the probabilities of the first classes of recent lists are like those of the
             first lists; ``None`` if there are too few.
     """
@@ -78,7 +82,7 @@ class Drift:
 
 
 def find_drift(
-    events: Iterable[Event], *, promised: float | None = None, reference: int = 500, recent: int = 500
+    events: Iterable[Said], *, promised: float | None = None, reference: int = 500, recent: int = 500
 ) -> list[Drift]:
     """Look for drift among the answers to lists, for each model.
 
@@ -90,42 +94,54 @@ def find_drift(
     """
     check_count("reference", reference)
     check_count("recent", recent)
-    by_model: dict[str, list[Event]] = {}
+    by_model: dict[str, _Answers] = {}
     for event in events:
-        if event.shown:
-            by_model.setdefault(event.model, []).append(event)
-    return [_of_model(model, found, promised, reference, recent) for model, found in by_model.items()]
+        if event.top is not None:
+            by_model.setdefault(event.model, _Answers()).add(event)
+    return [answers.drift(model, promised, reference, recent) for model, answers in by_model.items()]
 
 
-def _of_model(model: str, events: list[Event], promised: float | None, reference: int, recent: int) -> Drift:
-    lists: dict[str, float] = {}
-    for event in events:
-        lists.setdefault(event.item, max(one.probability for one in event.shown))
-    replies = [event for event in events if event.verb in (*LABELED, "none_of_these")]
-    hits = [_is_hit(event) for event in replies]
-    # "none of these" is a miss too: without it, the audit would be as censored as confirmations are
-    trials = {event.item: event for event in replies if event.audit}
-    audited = [_is_hit(event) for event in trials.values()]
-    levels = [event.choice["promised"] for event in trials.values() if "promised" in event.choice]
-    if promised is None and trials and len(levels) == len(trials):
-        promised = fsum(levels) / len(levels)
-    low, high = clopper_pearson(sum(audited), len(audited)) if audited else (None, None)
-    return Drift(
-        model=model,
-        lists=len(lists),
-        replies=len(replies),
-        listed=sum(hits) / len(hits) if hits else None,
-        audited=len(audited),
-        coverage=sum(audited) / len(audited) if audited else None,
-        low=low,
-        high=high,
-        promised=promised,
-        scores=_compare_scores(list(lists.values()), reference, recent),
-    )
+class _Answers:
+    """What is kept of the answers to the lists of one model: of many, a few numbers each."""
 
+    def __init__(self) -> None:
+        self._photos, self._tops, self._levels = array("Q"), array("d"), array("d")
+        self._replies, self._hits, self._audited = array("b"), array("b"), array("b")
 
-def _is_hit(event: Event) -> bool:
-    return any(one.id == event.label and one.in_set for one in event.shown)
+    def add(self, event: Said) -> None:
+        assert event.top is not None
+        # "none of these" is a miss too: without it, the audit would be as censored as confirmations are
+        is_reply = event.verb in (*LABELED, "none_of_these")
+        self._photos.append(int(event.photos[:16], 16))
+        self._tops.append(event.top)
+        self._levels.append(nan if event.promised is None else event.promised)
+        self._replies.append(is_reply)
+        self._hits.append(is_reply and event.is_listed)
+        self._audited.append(is_reply and event.audit)
+
+    def drift(self, model: str, promised: float | None, reference: int, recent: int) -> Drift:
+        photos, tops = np.asarray(self._photos), np.asarray(self._tops)
+        first = np.sort(np.unique(photos, return_index=True)[1])  # answer about each list
+        trials = np.flatnonzero(self._audited)[::-1]
+        trials = trials[np.unique(photos[trials], return_index=True)[1]]  # the last answer about each
+        hits, levels = np.asarray(self._hits)[trials], np.asarray(self._levels)[trials]
+        levels = levels if promised is None else np.where(np.isnan(levels), promised, levels)
+        if (has_promise := ~np.isnan(levels)).any():
+            hits, promised = hits[has_promise], fsum(levels[has_promise]) / int(has_promise.sum())
+        replies, audited, hit = sum(self._replies), len(hits), int(hits.sum())
+        low, high = clopper_pearson(hit, audited) if audited else (None, None)
+        return Drift(
+            model=model,
+            lists=len(first),
+            replies=replies,
+            listed=sum(self._hits) / replies if replies else None,
+            audited=audited,
+            coverage=hit / audited if audited else None,
+            low=low,
+            high=high,
+            promised=promised,
+            scores=_compare_scores(tops[first].tolist(), reference, recent),
+        )
 
 
 def _compare_scores(values: list[float], reference: int, recent: int) -> ExchangeabilityTest | None:

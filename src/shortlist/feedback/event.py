@@ -7,20 +7,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
+from shortlist._tables import NO_NUMBER
+from shortlist._text import composed
 
-__all__ = ["ERASED", "ERASURE", "LABELED", "REJECTED", "VERBS", "Event", "Shown", "observation_of"]
+__all__ = [
+    "ERASED",
+    "ERASURE",
+    "LABELED",
+    "VERBS",
+    "Event",
+    "Shown",
+    "is_sha256",
+    "observation_of",
+]
 
 LABELED = ("confirm", "other_class")
 """Verbs that name a class."""
-REJECTED = ("bad_image", "not_this_kind")
-"""Verbs that say of an image that it does not belong here."""
-VERBS = (*LABELED, "none_of_these", "do_not_know", *REJECTED)
+VERBS = (*LABELED, "none_of_these", "do_not_know", "bad_image", "not_this_kind")
 """What a person can say."""
 ERASED, ERASURE = "erased", "erasure"  # what is left of an event that was deleted; the record of a deletion
 
 ABOUT = ("organ", "author", "license", "date", "note")
 _SHA256 = re.compile("[0-9a-f]{64}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL_OF_NOTE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # a note may have lines and tabs
 _LONGEST = 500  # characters of a name
 _LONGEST_NOTE = 2000
 
@@ -40,7 +51,9 @@ class Event:
     Args:
         verb: One of :data:`VERBS`.
         request: Name of the request, chosen by who sends it: sent again, it is recorded once.
-        person: Opaque name of the person, no address and no real name; empty if not known.
+        person: Opaque name of the person, no address and no real name; empty if not known. It is kept in
+            Unicode's composed form, in which votes compare people.
+        key: Key by which the person was let in, as a hash; empty on a server without keys.
         label: Id of the class that is meant, for ``confirm`` and ``other_class``.
         images: SHA-256 of each photo of the object, in hexadecimal digits.
         observation: Name of the observation, which all photos of one object share; made from the photos if
@@ -72,17 +85,20 @@ class Event:
     audit: bool = False
     about: Mapping[str, str] = field(default_factory=dict)
     time: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         check_choice("verb", self.verb, VERBS)
         if (self.label != "") != (self.verb in LABELED):
             raise ValueError(f"label must be given for confirm and other_class, and only there: {self.verb}")
-        _check_text("request", self.request, shortest=1)
-        for name in ("person", "label", "observation", "model", "status"):
-            _check_text(name, getattr(self, name))
+        for name in ("request", "person", "label", "observation", "model", "status", "key"):
+            _check_text(name, getattr(self, name), shortest=int(name == "request"))
+        for name in ("request", "person", "observation"):
+            _check_name(name, getattr(self, name))
+        object.__setattr__(self, "person", composed(self.person))
         if self.person.startswith("!"):  # names of ours, such as !machine
             raise ValueError(f"person must not begin with '!', got {self.person[:80]!r}")
-        if wrong := [image for image in self.images if not _SHA256.fullmatch(image)]:
+        if wrong := [image for image in self.images if not is_sha256(image)]:
             raise ValueError(f"images must be SHA-256 in 64 hexadecimal digits, got {wrong[0][:80]!r}")
         if not self.images:
             raise ValueError("images must have the SHA-256 of at least one photo, got none")
@@ -90,6 +106,34 @@ class Event:
             raise ValueError(f"about must have keys among {', '.join(ABOUT)}, got {unknown[0][:80]!r}")
         for name, value in self.about.items():
             _check_text(name, value, longest=_LONGEST_NOTE)
+            if (_CONTROL_OF_NOTE if name == "note" else _CONTROL).search(value):
+                raise ValueError(f"{name} must have no control characters, got {value[:80]!r}")
+
+    @property
+    def photos(self) -> str:
+        """Name of the photos, whatever observation they are said to be of."""
+        return observation_of(self.images)
+
+    @property
+    def promised(self) -> float | None:
+        """Coverage that the list promised, if it promised any."""
+        promised = self.choice.get("promised")
+        return None if promised is None else float(promised)
+
+    @property
+    def best(self) -> str:
+        """The most probable class of the list; empty without a list."""
+        return max(self.shown, key=lambda one: one.probability).id if self.shown else ""
+
+    @property
+    def top(self) -> float | None:
+        """Probability of the most probable class of the list; ``None`` without a list."""
+        return float(max(one.probability for one in self.shown)) if self.shown else None
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the class that is meant was in the set."""
+        return any(one.id == self.label and one.in_set for one in self.shown)
 
     @property
     def item(self) -> str:
@@ -97,21 +141,18 @@ class Event:
         return self.observation or observation_of(self.images)
 
     def content(self) -> dict[str, Any]:
-        """Return all that is said as plain values, without name of the request and time."""
+        """Return what is said as plain values, but for what a store has as columns."""
         return {
-            "verb": self.verb,
-            "person": self.person,
-            "label": self.label,
             "images": list(self.images),
-            "observation": self.item,
-            "consent": self.consent,
             "shown": [list(one) for one in self.shown],
             "choice": dict(self.choice),
-            "model": self.model,
-            "status": self.status,
-            "audit": self.audit,
             "about": {name: value for name, value in self.about.items() if value},
         }
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a SHA-256 as it is written here."""
+    return _SHA256.fullmatch(text) is not None
 
 
 def observation_of(images: tuple[str, ...]) -> str:
@@ -128,3 +169,9 @@ def _check_text(name: str, value: Any, *, shortest: int = 0, longest: int = _LON
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} must be text that UTF-8 can write, got a lone surrogate") from None
+
+
+def _check_name(name: str, value: str) -> None:
+    """Refuse a name that files of votes could not carry: blank, with a control character, or not a value."""
+    if value and (not value.strip() or _CONTROL.search(value) or value.strip() in NO_NUMBER):
+        raise ValueError(f"{name} must be a name without control characters, got {value[:80]!r}")

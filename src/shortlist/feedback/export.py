@@ -1,24 +1,26 @@
 """Write votes and photos of a store as files that other tools read."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
 from shortlist._files import write_text
-from shortlist._tables import write_columns
+from shortlist._tables import write_parts
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.votes import Photo, Vote
 
 __all__ = ["FORMS", "write_photos", "write_votes"]
 
+_TOGETHER = 10_000  # rows that are in memory at a time
 FORMS = ("votes", "crowd-kit", "peerannot")
 """The forms: of ``shortlist data votes``, of crowd-kit (task, worker, label) and of peerannot."""
 
 
-def write_votes(path: str | Path, votes: Sequence[Vote], *, form: str = "votes") -> list[Path]:
+def write_votes(path: str | Path, votes: Iterable[Vote], *, form: str = "votes") -> list[Path]:
     """Write votes in a form of :data:`FORMS`.
 
     Args:
@@ -33,18 +35,25 @@ def write_votes(path: str | Path, votes: Sequence[Vote], *, form: str = "votes")
     """
     check_choice("form", form, FORMS)
     if form == "peerannot":
-        return _write_answers(Path(path), votes)
-    names = {"votes": ("item", "user", "label"), "crowd-kit": ("task", "worker", "label")}[form]
-    table = {
-        names[0]: [vote.item for vote in votes],
-        names[1]: [vote.user for vote in votes],
-        names[2]: [vote.label for vote in votes],
-    }
-    if form == "votes":
-        table["author"] = [vote.author for vote in votes]
-        table["time"] = [vote.time for vote in votes]
-    write_columns(path, table)
+        return _write_answers(Path(path), list(votes))
+    names = {"votes": Vote._fields, "crowd-kit": ("task", "worker", "label")}[form]
+    _write_rows(path, names, (vote[: len(names)] for vote in votes))
     return [Path(path)]
+
+
+def _write_rows(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows of which few are in memory at a time."""
+    rows = iter(rows)
+
+    def parts() -> Iterator[dict[str, Sequence[Any]]]:
+        columns: Sequence[Any] = [()] * len(names)
+        while some := list(islice(rows, _TOGETHER)):
+            columns = list(zip(*some, strict=True))
+            yield dict(zip(names, columns, strict=True))
+        if not columns[0]:  # a table without rows
+            yield dict(zip(names, columns, strict=True))
+
+    write_parts(path, parts())
 
 
 def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
@@ -66,15 +75,24 @@ def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
     return [path, beside]
 
 
-def write_photos(path: str | Path, photos: Sequence[Photo], store: str | Path) -> None:
+def write_photos(path: str | Path, photos: Iterable[Photo], store: str | Path) -> int:
     """Write which photos there are copies of, with the file of each, for ``shortlist data build --images``.
 
     Columns: path (absolute), item, image (the SHA-256), organ, author, license, date.
+
+    Returns:
+        The number of photos, with those of which there is no copy.
     """
-    copies = Copies(Path(store).resolve())
-    there = [photo for photo in photos if copies.path(photo.image).is_file()]
-    table: dict[str, list[Any]] = {"path": [str(copies.path(photo.image)) for photo in there]}
-    rows = [asdict(photo) for photo in there]
-    for name in ("item", "image", *(field.name for field in fields(Photo)[2:])):
-        table[name] = [row[name] for row in rows]
-    write_columns(path, table)
+    copies, number = Copies(Path(store).resolve()), 0
+    names = ("item", "image", *(field.name for field in fields(Photo)[2:]))
+
+    def rows() -> Iterator[list[str]]:
+        nonlocal number
+        for photo in photos:
+            number += 1
+            place = copies.path(photo.image)
+            if place.is_file():
+                yield [str(place), *(getattr(photo, name) for name in names)]
+
+    _write_rows(path, ("path", *names), rows())
+    return number

@@ -1,82 +1,131 @@
 """A queue of observations that the votes could not decide, the most informative first."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from heapq import nsmallest
+from itertools import groupby, islice
 from math import log
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from shortlist.curation.votes import AGAINST, ConsensusLabels
-from shortlist.feedback.event import Event
-from shortlist.feedback.votes import Vote
+import numpy as np
+
+from shortlist.curation.votes import AGAINST, ConsensusLabels, aggregate_votes
+from shortlist.feedback.store import answers_by_item, shown_at
+from shortlist.feedback.votes import Tally, Vote, each_vote, votes_of
 
 __all__ = ["ToReview", "review_queue"]
 
+_TOGETHER = 500  # observations whose lists are read at a time
 
-@dataclass(frozen=True)
-class ToReview:
+
+class ToReview(NamedTuple):
     """An observation that somebody who knows should look at.
 
     Args:
         item: The observation.
         information: What an answer would tell, in nats: the entropy of what is believed so far.
-        candidates: Labels with their share of belief, the largest first.
-        votes: Number of votes for a label.
+        votes: Number of votes.
         undecided: Number of people who said "none of these" or "I do not know".
         label: Label that leads so far.
+        candidates: Labels with their share of belief, the largest first.
     """
 
     item: str
     information: float
-    candidates: tuple[tuple[str, float], ...]
     votes: int
     undecided: int
     label: str
+    candidates: tuple[tuple[str, float], ...] = ()
 
 
-def review_queue(
-    found: ConsensusLabels, votes: Sequence[Vote], events: Iterable[Event] = ()
-) -> list[ToReview]:
-    """Return the items without a valid label, those first of which an answer would tell most.
+def review_queue(store: str | Path, *, first: int = 20, **rule: Any) -> list[ToReview]:
+    """Return the observations without a valid label, those first of which an answer would tell most.
 
     Belief is the weight of the votes for each label and, with the weight of one newcomer, the probabilities
     of the last list that was shown; "none of these" and "I do not know" add belief in something else. The
     information of an answer is the entropy of that belief.
 
     Args:
-        found: What :func:`~shortlist.curation.votes.aggregate_votes` found.
-        votes: The votes it was found from.
-        events: Events, for the lists that were shown and for people who did not know.
+        store: Folder of the store.
+        first: Number of observations, from the first one, that come with their candidates.
+        **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
+
+    Raises:
+        ValueError: If there are no votes.
     """
-    weight_of = dict(zip(map(str, found.users.tolist()), found.user_weights.tolist(), strict=True))
+    labels, decided = _labels(store, rule)
+    weight_of = dict(zip(map(str, labels.users.tolist()), labels.user_weights.tolist(), strict=True))
+    rest: list[ToReview] = []
+
+    def noted() -> Iterator[ToReview]:
+        for entry in _entries(store, decided, weight_of):
+            rest.append(entry._replace(candidates=()))
+            yield entry
+
+    chosen = nsmallest(first, noted(), key=_order)
+    rest.sort(key=_order)
+    return chosen + rest[len(chosen) :]
+
+
+def _order(entry: ToReview) -> tuple[float, str]:
+    return -entry.information, entry.item
+
+
+def _labels(store: str | Path, rule: Mapping[str, Any]) -> tuple[ConsensusLabels, set[int]]:
+    """Find labels by the votes of a store; return them, and the hash of each item with a valid one."""
+    import pyarrow
+
+    items, codes = array("q"), {name: array("q") for name in ("user", "label", "author")}
+    texts: dict[str, dict[str, int]] = {name: {} for name in codes}
+    for vote in each_vote(answers_by_item(store), Tally()):
+        items.append(hash(vote.item))
+        for name, column in codes.items():
+            column.append(texts[name].setdefault(getattr(vote, name), len(texts[name])))
+    if not items:
+        raise ValueError(f"{store} has no votes to review")
+    columns = {
+        name: pyarrow.DictionaryArray.from_arrays(np.asarray(codes[name]), pyarrow.array(list(texts[name])))
+        for name in codes
+    }
+    labels = aggregate_votes(np.asarray(items), **columns, **rule)
+    return labels, set(labels.items[labels.valid].tolist())
+
+
+def _entries(store: str | Path, decided: set[int], weight_of: Mapping[str, float]) -> Iterator[ToReview]:
+    """Give what waits, in the order of the observations."""
     newcomer = min(weight_of.values(), default=1.0) or 1.0
-    valid = {str(item) for item in found.items[found.valid].tolist()}
-    belief: dict[str, defaultdict[str, float]] = {}
-    number = Counter(vote.item for vote in votes if vote.label != AGAINST)
-    unsure: Counter[str] = Counter()
-    for vote in votes:
-        if vote.item not in valid and vote.label != AGAINST:  # which the events below have
-            belief.setdefault(vote.item, defaultdict(float))[vote.label] += weight_of.get(vote.user, 0.0)
-    lists: dict[str, Event] = {}
-    for event in events:
-        if event.item in valid:
-            continue
-        if event.shown:
-            lists[event.item] = event
-        if event.verb in ("none_of_these", "do_not_know"):
-            unsure[event.item] += 1
-            belief.setdefault(event.item, defaultdict(float))["?"] += newcomer
-    for item, event in lists.items():
-        if item in belief:
-            for one in event.shown:
-                belief[item][one.id] += newcomer * one.probability
-    queue = [_entry(item, parts, number[item], unsure[item]) for item, parts in belief.items()]
-    return sorted(queue, key=lambda one: (-one.information, one.item))
+    groups = _undecided(store, decided)
+    while some := list(islice(groups, _TOGETHER)):
+        lists = shown_at(store, [number for *_, number in some if number])
+        for item, votes, unsure, number in some:
+            belief: defaultdict[str, float] = defaultdict(float)
+            for vote in votes:
+                belief[vote.label] += weight_of.get(vote.user, 0.0)
+            if unsure:
+                belief["?"] = newcomer * unsure
+            for one in lists.get(number, ()):
+                belief[one.id] += newcomer * one.probability
+            yield _entry(item, belief, len(votes), unsure)
 
 
-def _entry(item: str, parts: Mapping[str, float], votes: int, undecided: int) -> ToReview:
-    total = sum(parts.values())
-    shares = {label: weight / total for label, weight in parts.items() if weight > 0}
+def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[str, list[Vote], int, int]]:
+    """Give each item without a valid label, its votes, how many know none, and the last answer to a list."""
+    for item, group in groupby(answers_by_item(store), key=attrgetter("item")):
+        if hash(item) not in decided:
+            said = list(group)
+            votes = [vote for vote in votes_of(item, said, Tally()) if vote.label != AGAINST]
+            unsure = sum(one.verb in ("none_of_these", "do_not_know") for one in said)
+            if votes or unsure:
+                yield item, votes, unsure, max((one.number for one in said if one.top is not None), default=0)
+
+
+def _entry(item: str, belief: Mapping[str, float], votes: int, unsure: int) -> ToReview:
+    total = sum(belief.values())
+    shares = {label: weight / total for label, weight in belief.items() if weight > 0}
     information = -sum(share * log(share) for share in shares.values())
-    candidates = tuple(sorted(shares.items(), key=lambda one: (-one[1], one[0])))
-    named = [label for label, _ in candidates if label != "?"]
-    return ToReview(item, round(information, 9), candidates, votes, undecided, named[0] if named else "")
+    candidates = tuple(sorted(shares.items(), key=lambda pair: (-pair[1], pair[0])))
+    label = next((name for name, _ in candidates if name != "?"), "")
+    return ToReview(item, round(information, 9), votes, unsure, label, candidates)

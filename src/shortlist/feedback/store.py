@@ -1,29 +1,34 @@
 """A store of events on disk: a folder with a database, and copies of the photos that may be kept."""
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shortlist._files import lock_folder, replacing_folder, sweep
 from shortlist._manifest import read_sealed, write_sealed
+from shortlist._text import composed
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import (
     NAME,
     FeedbackError,
+    Row,
     check_state,
     connect,
     create_tables,
     named_errors,
+    read_contents,
+    read_photos,
     read_rows,
+    read_rows_by_item,
 )
 from shortlist.feedback._metadata import without_metadata
-from shortlist.feedback._writer import Erased, FullError, Kept, SameRequestError, Writer
-from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown
+from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, SameRequestError, Writer
+from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sha256
 
 __all__ = [
     "MANIFEST",
@@ -32,18 +37,24 @@ __all__ = [
     "FeedbackStore",
     "FullError",
     "Kept",
+    "OwnerError",
     "SameRequestError",
+    "answers_by_item",
     "is_store",
+    "last_answers",
+    "photos_of",
     "read_events",
     "read_manifest",
+    "shown_at",
     "stats_of",
 ]
 
 MANIFEST = "feedback.json"
-FORMAT = "shortlist feedback 2"
+FORMAT = "shortlist feedback 3"
+_TOGETHER = 1000  # events that are read at a time
 _COUNTS = {
     "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
-    "images": "SELECT count(DISTINCT image) FROM images",
+    "images": "SELECT count(DISTINCT image) FROM images WHERE image != ''",
     "copies": "SELECT count(DISTINCT image) FROM images WHERE bytes > 0",
 }
 
@@ -120,10 +131,12 @@ class FeedbackStore:
         """
         if not person:
             raise ValueError("person must be given, got an empty name")
-        return self._writer.erase("person", person).result()
+        return self._writer.erase("person", composed(person)).result()
 
     def erase_image(self, image: str) -> Erased:
         """Delete all that is known of a photo, given by its SHA-256: its copy and the events about it."""
+        if not is_sha256(image):
+            raise ValueError(f"image must be a SHA-256 in 64 hexadecimal digits, got {image[:80]!r}")
         return self._writer.erase("image", image).result()
 
     def events(self) -> Iterator[Event]:
@@ -172,22 +185,58 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return found
 
 
-def read_events(folder: str | Path, *, last: int | None = None) -> Iterator[Event]:
+def read_events(folder: str | Path) -> Iterator[Event]:
     """Give the events of a store that were not deleted, in their order, each checked.
-
-    Args:
-        folder: Folder of the store.
-        last: Number of rows to look at, from the end; all if ``None``.
 
     Raises:
         FeedbackError: If the store is damaged; the message names the file.
     """
-    for row in read_rows(Path(folder), read_manifest(folder)["store"], last=last):
-        if row.verb not in (ERASED, ERASURE):
-            content = json.loads(row.content)
-            shown = tuple(Shown(*one) for one in content.pop("shown"))
-            images = tuple(content.pop("images"))
-            yield Event(request=row.request.hex(), time=row.time, shown=shown, images=images, **content)
+    rows = last_answers(folder)
+    while some := list(islice(rows, _TOGETHER)):
+        contents = read_contents(Path(folder), [row.number for row in some])
+        for row in some:
+            if contents[row.number]:  # not deleted meanwhile
+                yield _event(row, contents[row.number])
+
+
+def _event(row: Row, content: dict[str, Any]) -> Event:
+    names = ("verb", "person", "key", "label", "model", "status", "time")
+    return Event(
+        request=row.request.hex(),
+        observation=row.item,
+        consent=bool(row.consent),
+        audit=bool(row.audit),
+        images=tuple(content["images"]),
+        shown=_shown(content),
+        choice=content["choice"],
+        about=content["about"],
+        **{name: getattr(row, name) for name in names},
+    )
+
+
+def _shown(content: dict[str, Any]) -> tuple[Shown, ...]:
+    return tuple(Shown(*one) for one in content.get("shown", ()))
+
+
+def last_answers(folder: str | Path, number: int | None = None) -> Iterator[Row]:
+    """Give people's answers among the last rows of a store, or all, without their lists; each is checked."""
+    rows = read_rows(Path(folder), read_manifest(folder)["store"], last=number)
+    return (row for row in rows if row.verb not in (ERASED, ERASURE))
+
+
+def answers_by_item(folder: str | Path) -> Iterator[Row]:
+    """Give people's answers by observation, in their order within each, without their lists."""
+    return read_rows_by_item(Path(folder), read_manifest(folder)["store"])
+
+
+def shown_at(folder: str | Path, numbers: Sequence[int]) -> dict[int, tuple[Shown, ...]]:
+    """Return the lists that some answers are about, by the number of the answer."""
+    return {number: _shown(content) for number, content in read_contents(Path(folder), list(numbers)).items()}
+
+
+def photos_of(folder: str | Path) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Give each photo that may be kept: its SHA-256, its observation, and what is known of it."""
+    return ((image, item, content["about"]) for image, item, content in read_photos(Path(folder)))
 
 
 def stats_of(folder: str | Path) -> dict[str, Any]:

@@ -1,17 +1,20 @@
 """Votes from events: of each person and observation the last answer counts, unless it is "I do not know"."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from shortlist.curation.votes import MACHINE
+from shortlist.feedback._database import Said
 from shortlist.feedback.event import Event
 
-__all__ = ["Photo", "Vote", "Votes", "collect_votes"]
+__all__ = ["Photo", "Tally", "Vote", "Votes", "collect_votes", "each_vote", "votes_of"]
 
 
-@dataclass(frozen=True)
-class Vote:
+class Vote(NamedTuple):
     """What one person says that an observation is.
 
     Args:
@@ -40,6 +43,19 @@ class Photo:
     license: str = ""
     date: str = ""
 
+    @classmethod
+    def known(cls, image: str, item: str, about: dict[str, str]) -> "Photo":
+        """Return a photo with what is known of it, but for notes."""
+        return cls(image, item, **{name: value for name, value in about.items() if name != "note"})
+
+
+@dataclass
+class Tally:
+    """What is noted while votes are read: events that are no votes, by reason, and novel observations."""
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    novel: set[str] = field(default_factory=set)
+
 
 @dataclass
 class Votes:
@@ -50,52 +66,63 @@ class Votes:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_machine: bool = False) -> Votes:
-    """Collect the votes of events.
+def each_vote(
+    answers: Iterable[Said], tally: Tally, *, with_novel: bool = False, with_machine: bool = False
+) -> Iterator[Vote]:
+    """Give the votes of answers that come by observation, in their order within each.
 
     Args:
-        events: Events in their order.
+        answers: Answers by observation.
+        tally: Takes what is noted on the way.
         with_novel: Whether observations count whose last list said that they are like nothing known. The
             detector promises how often a known one is among them.
         with_machine: Whether the first class of the last list is a vote of the user :data:`MACHINE`.
+    """
+    for item, group in groupby(answers, key=attrgetter("item")):
+        said = list(group)
+        yield from votes_of(item, said, tally, with_novel=with_novel, with_machine=with_machine)
+
+
+def votes_of(
+    item: str, said: Sequence[Said], tally: Tally, *, with_novel: bool = False, with_machine: bool = False
+) -> list[Vote]:
+    """Return the votes for one observation, from all answers about it."""
+    author = next((one.person for one in said if one.consent), "")
+    last = {one.person: one for one in said}  # of each person
+    nobody = sum(not one.person for one in said)
+    listed = next((one for one in reversed(said) if one.top is not None), None)
+    tally.left_out["of nobody known"] += nobody
+    tally.left_out["answered again later"] += len(said) - nobody - len(last) + ("" in last)
+    if listed is not None and listed.status == "novel" and not with_novel:
+        tally.novel.add(item)
+    votes = []
+    for person, one in last.items():
+        if not person:
+            continue
+        if one.verb == "do_not_know":
+            tally.left_out["no vote: do_not_know"] += 1
+        elif item in tally.novel:
+            tally.left_out["like nothing known"] += 1
+        else:
+            votes.append(Vote(item, person, one.label or f"!{one.verb}", author, one.time))
+    if with_machine and votes and listed is not None:
+        votes.append(Vote(item, MACHINE, listed.best, author, listed.time))
+    return votes
+
+
+def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_machine: bool = False) -> Votes:
+    """Collect the votes of events in memory; see :func:`each_vote`.
 
     Returns:
-        Votes in the order of their events, photos with copies, and what was left out.
+        Votes by observation, photos with copies, and what was left out.
     """
-    last: dict[tuple[str, str], Event] = {}
-    lists: dict[str, Event] = {}
-    givers: dict[str, str] = {}
+    events = list(events)
     photos: dict[str, Photo] = {}
-    found = Votes()
     for event in events:
-        item = event.item
-        if event.shown:
-            lists[item] = event
-        if event.consent:
-            givers.setdefault(item, event.person)
-            about = {name: value for name, value in event.about.items() if name != "note"}
-            for image in event.images:
-                photos.setdefault(image, Photo(image, item, **about))
-        if not event.person:
-            found.left_out["of nobody known"] += 1
-        elif last.pop((item, event.person), None) is not None:
-            found.left_out["answered again later"] += 1
-        if event.person:
-            last[item, event.person] = event
-    novel = set() if with_novel else {item for item, event in lists.items() if event.status == "novel"}
-    for (item, person), event in last.items():
-        if event.verb == "do_not_know":
-            found.left_out[f"no vote: {event.verb}"] += 1
-        elif item in novel:
-            found.left_out["like nothing known"] += 1
-        else:
-            label = event.label or f"!{event.verb}"
-            found.votes.append(Vote(item, person, label, givers.get(item, ""), event.time))
-    if with_machine:
-        voted = {vote.item for vote in found.votes}
-        for item, event in lists.items():
-            if item in voted:
-                best = max(event.shown, key=lambda one: one.probability)
-                found.votes.append(Vote(item, MACHINE, best.id, givers.get(item, ""), event.time))
-    found.photos = [photo for photo in photos.values() if photo.item not in novel]
-    return found
+        for image in event.images if event.consent else ():
+            photos.setdefault(image, Photo.known(image, event.item, dict(event.about)))
+    tally = Tally()
+    options = {"with_novel": with_novel, "with_machine": with_machine}
+    votes = list(each_vote(sorted(events, key=attrgetter("item")), tally, **options))
+    kept = [photo for photo in photos.values() if photo.item not in tally.novel]
+    return Votes(votes, kept, +tally.left_out)

@@ -102,7 +102,7 @@ _EXAMPLES: dict[str, Any] = {
         "first": "2026-05-01T10:00:00.000+00:00",
         "last": "2026-05-01T10:01:00.000+00:00",
     },
-    "feedback_erased": {"events": 3, "copies": 1},
+    "feedback_erased": {"events": 3, "copies": 1, "pending": False},
 }
 
 
@@ -156,7 +156,7 @@ def feedback_body(form: type[BaseModel]) -> dict[str, Any]:
         "class_id": "U+0041",
         "id": "7d3f0c52-6a0e-4d0f-9f5e-0d8a1c2b3e4f",
         "person": "p-41",
-        "images": ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+        "receipt": "b0xK...",
         "consent": False,
     }
     files = {

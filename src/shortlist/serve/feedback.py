@@ -5,7 +5,7 @@ import hashlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +20,10 @@ from shortlist.feedback.drift import find_drift
 from shortlist.feedback.store import (
     Erased,
     FullError,
+    OwnerError,
     SameRequestError,
     is_store,
-    read_events,
+    last_answers,
     read_manifest,
     stats_of,
 )
@@ -92,7 +93,7 @@ class FeedbackDesk:
         if not is_store(self.folder):
             return None
         try:
-            found = find_drift(read_events(self.folder, last=_LAST))
+            found = find_drift(last_answers(self.folder, _LAST))
         except (OSError, ValueError) as error:
             _LOG.error("drift cannot be looked for: %s", error)
             return None
@@ -135,7 +136,9 @@ def _add_post(router: APIRouter, service: Any) -> None:
             body, copies = await _read(request, service, held)
             said = _parsed(schemas.Feedback, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
-            event = _event(said, [hashlib.sha256(copy).hexdigest() for copy in copies], store.secret, service)
+            hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
+            key = client if service.keys.needed else ""
+            event = _event(said, hashes, store.secret, service.class_index, key=key)
             kept = await _recorded(store, event, copies)
         content = {"kept": True, "number": kept.number, "new": kept.new}
         return JSONResponse(content, status_code=201)
@@ -150,6 +153,9 @@ async def _recorded(store: FeedbackStore | SharedStore, event: Event, copies: li
         return await asyncio.wrap_future(future)
     except SameRequestError:
         raise Refusal(409, "other_answer", "Another answer was recorded with this id.") from None
+    except OwnerError:
+        words = "The person is known by another key: a name belongs to the key that used it first."
+        raise Refusal(403, "other_person", words) from None
     except FullError:
         raise Refusal(507, "log_full", "The store of answers is full: nothing was kept.") from None
     except (FeedbackError, OSError) as error:
@@ -256,29 +262,25 @@ def _parsed(form: type[Body], body: bytes) -> Body:
         raise _bad(f"{place[:80]}: {first['msg'][:200]}.") from None
 
 
-def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: Any) -> Event:
+def _event(
+    said: schemas.Feedback, copies: list[str], secret: bytes, classes: Collection[str], *, key: str
+) -> Event:
     """Return a checked answer of a person."""
     if (said.class_id is not None) != (said.verb in ("confirm", "other_class")):
         raise _bad("class_id must be given for confirm and other_class, and only there.")
-    if said.class_id is not None and said.class_id not in service.class_index:
+    if said.class_id is not None and said.class_id not in classes:
         raise _bad("class_id must be the id of one of the model's classes.")
-    listed: dict[str, Any] = {"images": said.images, "shown": [], "choice": {}, "model": "", "status": ""}
-    if said.receipt is not None:
-        if said.images:
-            raise _bad("images must not be given with a receipt, which names them.")
-        try:
-            listed = read_receipt(said.receipt, secret)
-        except ValueError as error:
-            raise _bad(f"{error}.") from None
-    images = tuple(listed["images"] or copies)
-    if not images:
-        raise _bad("receipt or images must be given: an answer is about photos.")
+    try:
+        listed = read_receipt(said.receipt or "", secret)
+    except ValueError as error:
+        raise _bad(f"{error}.") from None
+    images = tuple(listed["images"])
     if set(copies) - set(images):
         raise _bad("images of the form must be those of the list: the SHA-256 of one is another.")
     if copies and not said.consent:
         raise _bad("consent must be true if photos are sent to be kept.")
     about = said.about.model_dump(exclude={"observation"}) | {"note": said.note or ""}
-    shown = _shown(said, [Shown(*one) for one in listed["shown"]])
+    shown = _shown(said, [Shown(*one) for one in listed["shown"]], audit=bool(listed["audit"]))
     try:
         return Event(
             said.verb,
@@ -292,20 +294,25 @@ def _event(said: schemas.Feedback, copies: list[str], secret: bytes, service: An
             choice=listed["choice"],
             model=listed["model"],
             status=listed["status"],
-            audit=bool(listed.get("audit")),
+            audit=bool(listed["audit"]),
             about=about,
+            key=key,
         )
     except ValueError as error:
         raise _bad(f"{error}.") from None
 
 
-def _shown(said: schemas.Feedback, listed: list[Shown]) -> tuple[Shown, ...]:
-    """Return the classes of the list that the person saw, with those in the set that were shown as such."""
+def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple[Shown, ...]:
+    """Return the classes of the list that the person saw, with those in the set that were shown as such.
+
+    The set of an audited list stays as it was promised: what a person says to have seen must not break it.
+    """
     if said.shown is not None:
         if unknown := set(said.shown) - {one.id for one in listed}:
             raise _bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
-        listed = [one._replace(in_set=one.id in said.shown) for one in listed]
-    if said.verb == "confirm" and listed and said.class_id not in {one.id for one in listed}:
+        if not audit:
+            listed = [one._replace(in_set=one.id in said.shown) for one in listed]
+    if said.verb == "confirm" and said.class_id not in {one.id for one in listed}:
         raise _bad("class_id of confirm must be in the list; for another class there is other_class.")
     return tuple(listed)
 

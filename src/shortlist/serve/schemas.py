@@ -316,10 +316,9 @@ class Feedback(BaseModel):
         default=None, max_length=500, description="Opaque name of the person: no address, no real name."
     )
     receipt: str | None = Field(
-        default=None, max_length=MAX_RECEIPT, description="Receipt of the list, from identify?receipt=true."
-    )
-    images: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
-        default_factory=list, max_length=5, description="SHA-256 of the photos, if there is no receipt."
+        default=None,
+        max_length=MAX_RECEIPT,
+        description="Receipt of the list, from identify?receipt=true. Without one, nothing is recorded.",
     )
     shown: list[Id] | None = Field(
         default=None, max_length=100, description="Ids that the person saw, if not those of the set."
@@ -365,3 +364,6 @@ class FeedbackErased(BaseModel):
 
     events: int
     copies: int
+    pending: bool = Field(
+        description="Whether old pages of the database wait until nobody reads them; they are not read again."
+    )

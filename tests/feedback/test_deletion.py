@@ -1,0 +1,113 @@
+"""Deletions: nothing of a person is left on any page, whoever reads meanwhile, however full the disk."""
+
+import errno
+import hashlib
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shortlist.feedback import Event, FeedbackError, FeedbackStore
+from shortlist.feedback import _writer as writer
+from shortlist.feedback.doctor import examine_store
+from shortlist.feedback.store import answers_by_item, last_answers, photos_of, read_events
+from tests.serve.parts import png
+
+
+def answer(number: int, person: str, **more) -> Event:
+    image = hashlib.sha256(f"{person} {number}".encode()).hexdigest()
+    values = {"images": (image,), "observation": f"garden of {person} {number}"} | more
+    return Event(
+        "do_not_know", f"request {number} of {len(person)} {person.strip()!a}", person=person, **values
+    )
+
+
+def remains(folder: Path, name: bytes) -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path.name for path in files if name in path.read_bytes()]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_left_on_pages_whose_rows_were_moved(seed, tmp_path):
+    """SQLite leaves remains in the free part of pages that it balances, also with secure_delete."""
+    draw = random.Random(seed)
+    with FeedbackStore(tmp_path / "store") as store:
+        for number in range(draw.choice((50, 400))):
+            person = f"person-{draw.randrange(5)}-secret"
+            note = "x" * draw.choice((0, 10, 500, 1900)) + person
+            store.add(answer(number, person, about={"note": note}))
+        for who in (2, 0, 4):
+            name = f"person-{who}-secret".encode()
+            store.erase_person(name.decode())
+            assert remains(tmp_path / "store", name) == []
+        assert {event.person for event in store.events()} == {"person-1-secret", "person-3-secret"}
+    assert examine_store(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("read", [read_events, last_answers, answers_by_item, photos_of])
+def test_who_reads_stops_no_deletion_and_no_answer(read, tmp_path):
+    """An export that is under way holds no lock: the deletion is done when it says so."""
+    with FeedbackStore(tmp_path / "store") as store:
+        for number in range(2000):
+            store.submit(answer(number, f"person-{number % 2}", consent=True))
+        store.add(answer(2000, "person-0", consent=True))
+        reading = iter(read(tmp_path / "store"))
+        assert next(reading)
+        erased = store.erase_person("person-1")
+        assert (erased.events, erased.pending) == (1000, False)
+        assert remains(tmp_path / "store", b"garden of person-1") == []
+        assert store.add(answer(3000, "person-2")).new
+        rest = list(reading)  # goes on, perhaps with what it had read already
+        assert 1000 <= len(rest) <= 2000
+
+
+def test_a_deletion_is_pending_while_others_hold_old_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "_READER_SECONDS", 0.05)
+    with FeedbackStore(tmp_path / "store") as store:
+        store.add(answer(0, "leaves"))
+        with closing(sqlite3.connect(tmp_path / "store" / "events.sqlite", isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT * FROM events").fetchall()
+            assert store.erase_person("leaves") == (1, 0, True)
+            assert "events.sqlite-wal" in remains(tmp_path / "store", b"leaves")
+            assert store.add(answer(1, "stays")).new  # nobody waits for who reads
+            other.execute("COMMIT")
+        for number in range(2, 200):  # whenever it is tried again, which is within a moment
+            store.add(answer(number, "stays"))
+            if not remains(tmp_path / "store", b"leaves"):
+                break
+        assert remains(tmp_path / "store", b"leaves") == []
+
+
+@pytest.mark.errors
+def test_a_copy_that_finds_no_room_leaves_no_file(tmp_path, monkeypatch):
+    photo = png(1)
+    said = Event("do_not_know", "r", images=(hashlib.sha256(photo).hexdigest(),), consent=True)
+    with FeedbackStore(tmp_path / "store") as store:
+
+        def full(number: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as disk:
+            disk.setattr("os.fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.add(said, [photo])
+        assert list((tmp_path / "store" / "incoming").iterdir()) == []
+        assert store.add(said, [photo]).new
+
+
+@pytest.mark.errors
+def test_names_that_files_of_votes_cannot_carry_are_refused(tmp_path):
+    for name in (" ", "\t", "NaN", "nan", "NULL", "new-0-0\0z", "a\nb", "\x85", "n/a"):
+        for field in ("person", "observation"):
+            with pytest.raises(ValueError, match=f"{field} must be a name without control characters"):
+                answer(0, "p", **{field: name}) if field != "person" else answer(0, name, observation="o")
+    with (
+        FeedbackStore(tmp_path / "store") as store,
+        pytest.raises(ValueError, match="image must be a SHA-256"),
+    ):
+        store.erase_image("")
+    with pytest.raises(FeedbackError, match="is no store"):
+        list(last_answers(tmp_path / "nothing"))
