@@ -65,7 +65,7 @@ def one_node(n: int) -> tuple[float, float]:
     (scores, target), (new, true) = draw(n), draw(NEW)
     predictor = TaxonomyNodes(TREE, coverage=COVERAGE)
     predictor.update(scores, target)
-    plain = predictor.pending()["scores"].sort().values[math.ceil(n * COVERAGE) - 1]
+    plain = predictor.rows.state()["scores"].sort().values[math.ceil(n * COVERAGE) - 1]
     kept = float(held(predictor.finish()(new), true).mean())
     predictor.threshold = plain
     return kept, float(held(predictor(new), true).mean())

@@ -355,7 +355,7 @@ def test_sizes_of_what_are_no_sets():
 def test_what_is_no_other_predictor(tmp_path):
     predictor = AverageK(2)
     predictor.update(rows()[0])
-    with pytest.raises(ValueError, match="other must be another predictor, got itself"):
+    with pytest.raises(ValueError, match="other must be another AverageK, got itself"):
         predictor.merge(predictor)  # its rows would count twice
     with pytest.raises(ValueError, match=r"other must be a AverageK with the same options .* got None"):
         predictor.merge(None)

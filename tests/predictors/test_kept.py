@@ -4,15 +4,7 @@ import pytest
 import torch
 
 from shortlist.predictors import AverageError, AverageK, Conformal, TopK
-from shortlist.predictors.kept import (
-    KeptCalibration,
-    KeptRows,
-    NotKeptError,
-    enough_to_keep,
-    kept_hits,
-    kept_sets,
-    works_on_kept,
-)
+from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 
 ROWS, CLASSES = 300, 40
 
@@ -55,18 +47,18 @@ def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
 def test_whole_sets_are_those_of_all_scores_and_the_others_are_told(predictor, m):
     scores, target = make_scores()
     predictor = predictor.calibrate(scores, target) if predictor.needs_calibration else predictor
-    rows, classes = keep(scores, target, m)
-    sets, whole = kept_sets(predictor, rows)
+    (rows, classes), rule = keep(scores, target, m), kept_rule(predictor)
+    sets, whole = rule.sets(rows)
     dense = predictor(scores)
     assert torch.equal(whole, dense.gather(1, classes).sum(1) == dense.sum(1)) or m < CLASSES
     spread = torch.zeros_like(dense).scatter(1, classes, sets)
     assert torch.equal(spread[whole], dense[whole])
     assert bool((dense.sum(1)[~whole] >= m).all())  # what is not whole has at least all that was kept
     rank = 1 + (scores > scores.gather(1, target[:, None])).sum(1)
-    assert torch.equal(kept_hits(predictor, rows, rank), dense.gather(1, target[:, None])[:, 0])
-    assert int(dense.sum(1).max()) <= enough_to_keep(predictor, CLASSES)
-    enough = min(CLASSES, enough_to_keep(predictor, CLASSES))
-    assert bool(kept_sets(predictor, keep(scores, target, enough)[0])[1].all())
+    assert torch.equal(rule.hits(rows, rank), dense.gather(1, target[:, None])[:, 0])
+    assert int(dense.sum(1).max()) <= rule.enough(CLASSES)
+    enough = min(CLASSES, rule.enough(CLASSES))
+    assert bool(rule.sets(keep(scores, target, enough)[0])[1].all())
 
 
 @pytest.mark.parametrize("m", [5, 7])
@@ -75,9 +67,10 @@ def test_too_few_are_an_error_that_names_enough(m):
     calibration = KeptCalibration(AverageK(6), ROWS)
     calibration.update(keep(scores, target, m)[0])
     with pytest.raises(
-        NotKeptError, match=rf"k=6 cannot be calibrated from {m} values .* --keep (\d+)"
+        NotKeptError, match=rf"AverageK with k=6 cannot be calibrated from {m} values .* --keep (\d+)"
     ) as error:
         calibration.finish()
+    assert not calibration.predictor.calibrated
     enough = int(str(error.value).split("--keep ")[1])
     calibration = KeptCalibration(AverageK(6), ROWS)
     calibration.update(keep(scores, target, enough)[0])
@@ -92,6 +85,6 @@ def test_what_needs_all_scores_says_so():
         AverageError(0.9),
         TopK(3, priors=priors),
     ):
-        assert not works_on_kept(predictor)
+        assert predictor.kept_rule() is None
     with pytest.raises(NotKeptError, match="needs the scores of all classes"):
         KeptCalibration(AverageError(0.9), 10)

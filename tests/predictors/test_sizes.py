@@ -26,6 +26,10 @@ def quiet(predictor, scores):
         return predictor.calibrate(scores)
 
 
+def collected(limit):
+    return LargestValues(limit, LargestValues.values)
+
+
 def average_k_by_sorting(values, k, rule):
     """Sets by the definition, with one sort of everything."""
     n = len(values)
@@ -88,12 +92,12 @@ def test_streaming_gives_the_same_bits_in_any_batches():
 
 
 def test_streaming_drops_most_values_and_stays_exact():
-    seen, everything = LargestValues(), []
+    seen, everything = collected(lambda seen: 3 * seen.rows), []
     generator = torch.Generator().manual_seed(1)
     for _ in range(40):
         values = torch.rand(100, 1000, generator=generator)
         everything.append(values)
-        seen.add(values, lambda values, rows: 3 * rows)
+        seen.add(values)
     ranked = torch.cat(everything).flatten().sort(descending=True).values
     assert len(seen.values()) <= 2 * (SPARE + 3 * 4000) and seen.floor > 0.5  # of 4 million
     assert seen.around(12000) == (float(ranked[11999]), float(ranked[12000]))
@@ -101,9 +105,9 @@ def test_streaming_drops_most_values_and_stays_exact():
 
 
 def test_constant_scores_take_no_memory_and_are_counted():
-    seen = LargestValues()
+    seen = collected(lambda seen: 3 * seen.rows)
     for _ in range(60):
-        seen.add(torch.full((100, 1000), 0.25), lambda values, rows: 3 * rows)
+        seen.add(torch.full((100, 1000), 0.25))
     assert len(seen.values()) <= 4 * SPARE
     assert seen.around(18000) == (0.25, 0.25)
     assert seen.count_at_least(0.25) == 6_000_000
@@ -147,13 +151,12 @@ def test_merge_equals_one_machine_with_all_rows():
 
 
 def test_merge_of_different_floors_counts_ties():
-    a, b = LargestValues(), LargestValues()
-    keep = lambda values, rows: 10  # noqa: E731
+    a, b = collected(lambda seen: 10), collected(lambda seen: 10)
     for _ in range(3):
-        a.add(torch.full((100, 1000), 0.5), keep)
-        b.add(torch.full((100, 1000), 0.25), keep)
-    b.add(torch.full((10, 1000), 0.75), keep)
-    a.merge(b)
+        a.add(torch.full((100, 1000), 0.5))
+        b.add(torch.full((100, 1000), 0.25))
+    b.add(torch.full((10, 1000), 0.75))
+    a.merge(b.state())
     assert a.rows == 610
     assert a.around(310_000 - 1) == (0.5, 0.5)
     assert a.count_at_least(0.5) == 310_000

@@ -49,7 +49,7 @@ def test_scores_thresholds_and_nodes_of_the_reference(golden):
         predictor = TaxonomyNodes(tree, coverage=1 - case["params"]["alpha"], nodes=nodes)
         predictor.update(shared["cal_logits"], shared["cal_labels"])
         if case["cal_scores"] is not None:
-            found = predictor.pending()["scores"]
+            found = predictor.rows.state()["scores"]
             assert found.tolist() == pytest.approx(case["cal_scores"], abs=1e-12, rel=0)
         assert float(predictor.finish().threshold) == pytest.approx(case["threshold"], abs=1e-12)
         answers = predictor.nodes(shared["test_logits"])
@@ -65,7 +65,7 @@ def test_the_example_by_hand():
     p = torch.tensor([[0.5, 0.2, 0.2, 0.1]], dtype=torch.float64)
     predictor = TaxonomyNodes(tree, coverage=0.5, activation="none")
     predictor.update(p.repeat(4, 1), torch.arange(4))
-    assert predictor.pending()["scores"].tolist() == pytest.approx([0, 0.5, 0.7, 0.7])
+    assert predictor.rows.state()["scores"].tolist() == pytest.approx([0, 0.5, 0.7, 0.7])
     predictor.finish().threshold.fill_(0.6)
     [[node]] = predictor.nodes(p)
     assert (node.name, node.level, node.size) == ("1.0", "level 1", 2) and node.mass == pytest.approx(0.7)
@@ -81,7 +81,7 @@ def test_against_loops(seed, nodes, step):
     p = logits.softmax(1).tolist()
     predictor = TaxonomyNodes(tree, coverage=0.8, nodes=nodes)
     predictor.update(logits[:40], target[:40])
-    for found, one, y in zip(predictor.pending()["scores"].tolist(), p, target.tolist(), strict=False):
+    for found, one, y in zip(predictor.rows.state()["scores"].tolist(), p, target.tolist(), strict=False):
         of_loops = oracle.climb_score(one, y, tree.parents)
         if nodes > 1:
             of_loops = oracle.few_score(one, y, tree.parents, nodes)
@@ -125,7 +125,7 @@ def test_many_classes_put_in_order_a_few_at_a_time(step):
         oracle.few_score(p, y, tree.parents, 3)
         for p, y in zip(logits.softmax(1).tolist(), target.tolist(), strict=True)
     ]
-    assert predictor.pending()["scores"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert predictor.rows.state()["scores"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_rows_whose_unions_grow_later_change_no_bit(monkeypatch):
@@ -143,8 +143,8 @@ def test_rows_whose_unions_grow_later_change_no_bit(monkeypatch):
         copied.load_state_dict(first.state_dict())
         copied.merge(second)
         first.merge(second)
-        assert torch.equal(first.pending()["scores"], copied.pending()["scores"])
-        found[many] = first.pending()["scores"]
+        assert torch.equal(first.rows.state()["scores"], copied.rows.state()["scores"])
+        found[many] = first.rows.state()["scores"]
     assert torch.equal(found[1], found[900]) and torch.equal(found[1], found[2**22])
     assert 0 < int((found[1] == 0).sum()) < 300
 
@@ -255,7 +255,9 @@ def test_coverage_is_what_is_promised_and_not_more(nodes, n):
     covered, covered_plainly, repeats, fresh = 0, 0, 200, 500
     for _ in range(repeats):
         predictor.update(*draw(n, centers, priors, generator))
-        plain = predictor.pending()["scores"].sort().values[math.ceil(0.9 * n) - 1]  # the rows' own quantile
+        plain = (
+            predictor.rows.state()["scores"].sort().values[math.ceil(0.9 * n) - 1]
+        )  # the rows' own quantile
         predictor.finish()
         logits, target = draw(fresh, centers, priors, generator)
         covered += int(predictor(logits).gather(1, target[:, None]).sum())

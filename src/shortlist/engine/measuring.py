@@ -10,7 +10,7 @@ from shortlist.metrics.ranks import true_ranks
 from shortlist.model import Model
 from shortlist.ops.selection import largest
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.kept import KeptRows, kept_hits, kept_sets, works_on_kept
+from shortlist.predictors.kept import KeptRows
 
 __all__ = ["Columns", "keep_rows"]
 
@@ -117,9 +117,10 @@ def _sets(
     predictor: SetPredictor, rows: KeptRows, scores: Tensor, classes: Tensor, index: Tensor, rank: Tensor
 ) -> Mapping[str, Tensor]:
     """The set of each row: from what is kept where that is enough, from all scores elsewhere."""
-    if works_on_kept(predictor):
-        sets, whole = kept_sets(predictor, rows)
-        size, hit = sets.sum(1), kept_hits(predictor, rows, rank)
+    rule = predictor.kept_rule()
+    if rule is not None:
+        sets, whole = rule.sets(rows)
+        size, hit = sets.sum(1), rule.hits(rows, rank)
         wanted = (~whole).nonzero().squeeze(1)
         if len(wanted):
             size[wanted] = predictor(scores[wanted]).sum(1)

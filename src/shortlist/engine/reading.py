@@ -20,14 +20,7 @@ from shortlist.metrics.ranks import Ranks
 from shortlist.metrics.rows import RowNumbers
 from shortlist.model import Model
 from shortlist.predictors import PREDICTORS, SetPredictor, make
-from shortlist.predictors.kept import (
-    KeptCalibration,
-    KeptRows,
-    NotKeptError,
-    enough_to_keep,
-    kept_hits,
-    kept_sets,
-)
+from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 
 __all__ = ["calibrate_from_scores", "evaluate_scores", "read_scores", "recalibrated", "rows_key"]
 
@@ -252,14 +245,14 @@ def _numbers(
     for name in known:
         numbers |= {f"hit {name}": columns[f"{name}.hit"], f"size {name}": columns[f"{name}.size"].long()}
     for name, predictor in others.items():
-        rows = _kept(part, about["classes"])
-        sets, whole = kept_sets(predictor, rows)
+        rows, rule = _kept(part, about["classes"]), kept_rule(predictor)
+        sets, whole = rule.sets(rows)
         if not bool(whole[has_class].all()):
             raise NotKeptError(
                 f"{name} has sets of more classes than the {about['keep']} that are kept of each row: score "
-                f"with --keep {enough_to_keep(predictor, about['classes'])}"
+                f"with --keep {rule.enough(about['classes'])}"
             )
-        numbers[f"hit {name}"] = kept_hits(predictor, rows, columns["rank"])
+        numbers[f"hit {name}"] = rule.hits(rows, columns["rank"])
         numbers[f"size {name}"] = sets.sum(1)
     return {name: values[has_class] for name, values in numbers.items()}
 

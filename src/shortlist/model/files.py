@@ -34,7 +34,6 @@ from shortlist.predictors import (
     Promise,
     SetPredictor,
     save,
-    save_novelty,
 )
 from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
@@ -231,7 +230,7 @@ def write_calibration(
     for name, predictor in predictors.items():
         save(predictor, predictor_path(folder, name))
     if novelty is not None:
-        save_novelty(novelty, folder / "novelty.json")
+        save(novelty, folder / "novelty.json")
     _write_summary(folder, summary)
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises({**own, **(promises or {})})

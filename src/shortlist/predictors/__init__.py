@@ -1,9 +1,16 @@
 """Predictors, which turn scores into sets of a fixed size, a size on average, or a given error."""
 
 from shortlist.predictors import conformity, p_values, strangeness, thresholds
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, SetPredictor
-from shortlist.predictors._largest import RowsOutOfOrderError
+from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._novelty_limits import NoveltyReport
+from shortlist.predictors.accumulator import (
+    Accumulator,
+    CalibrationReport,
+    CalibrationWarning,
+    Finished,
+    Rows,
+    RowsOutOfOrderError,
+)
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
@@ -14,13 +21,14 @@ from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_list
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.promise import Measured, Promise, default_predictor
-from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, save_novelty
+from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 
 __all__ = [
     "PREDICTORS",
+    "Accumulator",
     "AdaptingThreshold",
     "AverageError",
     "AverageK",
@@ -30,6 +38,7 @@ __all__ = [
     "Conformal",
     "EntersAt",
     "FeatureMeans",
+    "Finished",
     "Ladder",
     "Measured",
     "Node",
@@ -37,6 +46,7 @@ __all__ = [
     "NoveltyReport",
     "PointwiseError",
     "Promise",
+    "Rows",
     "RowsOutOfOrderError",
     "SetPredictor",
     "ShrinkingThreshold",
@@ -52,7 +62,6 @@ __all__ = [
     "rows_for",
     "rows_needed",
     "save",
-    "save_novelty",
     "sizes",
     "strangeness",
     "thresholds",

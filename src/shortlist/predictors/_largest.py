@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -9,15 +10,13 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 from shortlist.predictors._exact import exact_sum_above
+from shortlist.predictors.accumulator import Accumulator, RowsOutOfOrderError, State
 
-__all__ = ["LargestValues", "RowsOutOfOrderError", "at_least"]
+__all__ = ["LargestValues", "at_least"]
 
+T = TypeVar("T")
 GROUP = 16
 SPARE = 2**16
-
-
-class RowsOutOfOrderError(ValueError):
-    """Raised if values that were dropped on the way are needed in the end."""
 
 
 def at_least(values: Tensor, bound: float) -> Tensor:
@@ -40,18 +39,29 @@ def at_least(values: Tensor, bound: float) -> Tensor:
     return torch.from_numpy(numbers[np.flatnonzero(numbers >= bound)])
 
 
-class LargestValues:
+class LargestValues(Accumulator[T]):
     """All values above a floor that rises as more arrive, and how many equal it.
 
-    Each :meth:`add` is told by ``limit`` how many of the values so far may be needed in the end; from time to
-    time the smaller ones are dropped. Whether one of these was needed after all is known in the end, so that
-    the answer is exact or an error.
+    From time to time values are dropped that are too small to be needed in the end. Whether one of these was
+    needed after all is known in the end, so that the result is exact or an error.
 
-    Where it is known that the largest are needed for their sum alone, a ceiling may be set at the start: what
-    reaches it is counted and added up, and not kept.
+    Args:
+        limit: Function that tells how many of the values so far may be needed in the end.
+        result: Function that computes the result of all values.
+        floor: Value below which none is needed, if that is known.
+        ceiling: Value above which values are needed for their sum alone, if that is known: what reaches it is
+            counted and added up, and not kept. Such values cannot be merged.
     """
 
-    def __init__(self, *, floor: float = -math.inf, ceiling: float = math.inf) -> None:
+    def __init__(
+        self,
+        limit: Callable[["LargestValues[T]"], int],
+        result: Callable[["LargestValues[T]"], T],
+        *,
+        floor: float = -math.inf,
+        ceiling: float = math.inf,
+    ) -> None:
+        self._limit, self._result = limit, result
         self.rows = 0
         self.floor, self.ceiling = floor, ceiling
         self.above, self.mass_above = 0, 0  # how many reach the ceiling, and their sum in units
@@ -60,12 +70,12 @@ class LargestValues:
         self._kept = torch.empty(0)  # each value >= floor, and room for more
         self._size, self._shrink_at = 0, SPARE
 
-    def add(self, values: Tensor, limit: Callable[[Tensor, int], int]) -> None:
-        """Add values (n, c); ``limit(values so far, rows so far)`` tells how many of them to keep."""
-        self.rows += len(values)
-        self._append(values)
+    def add(self, measured: Tensor) -> None:
+        """Add the values (n, c) of some rows."""
+        self.rows += len(measured)
+        self._append(measured)
         if self._size > self._shrink_at:
-            self._shrink(limit)
+            self._shrink()
 
     def _append(self, values: Tensor) -> None:
         if self.ceiling < math.inf:
@@ -96,9 +106,9 @@ class LargestValues:
         near = (numbers >= self.floor) ^ reached
         return torch.from_numpy(numbers[np.flatnonzero(near)]), above
 
-    def _shrink(self, limit: Callable[[Tensor, int], int]) -> None:
+    def _shrink(self) -> None:
         values = self.values()
-        keep = limit(values, self.rows) + SPARE
+        keep = self._limit(self) + SPARE
         if keep < len(values):
             floor = float(values.kthvalue(len(values) - keep + 1).values)
             kept = values[values > floor]
@@ -111,16 +121,32 @@ class LargestValues:
         self._kept, self._size = values, len(values)
         self._shrink_at = 2 * max(keep, self._size)
 
-    def merge(self, other: "LargestValues") -> None:
-        """Add all values of another collection."""
-        low, high = sorted((self, other), key=lambda collected: collected.floor)
-        at_floor = high.at_floor + (low.at_floor if low.floor == high.floor else 0)
-        dropped = self.dropped or other.dropped or (low.floor < high.floor and low.at_floor > 0)
-        values = [self.values(), other.values()]
-        self.rows, self.floor, self.at_floor = self.rows + other.rows, high.floor, at_floor
-        self.dropped, self._kept, self._size = dropped, torch.empty(0), 0
-        for part in values:
-            self._append(part)
+    def merge(self, state: State) -> None:
+        """Add the values of other rows."""
+        if not state:
+            return
+        rows, at_floor, dropped = (int(number) for number in state["numbers"])
+        ends = sorted([(self.floor, self.at_floor), (float(state["floor"]), at_floor)])
+        (low, at_low), (high, at_high) = ends
+        kept = [self.values(), state["values"]]
+        self.rows, self.floor = self.rows + rows, high
+        self.at_floor = at_high + (at_low if low == high else 0)
+        self.dropped |= bool(dropped) or (low < high and at_low > 0)
+        self._kept, self._size = torch.empty(0), 0
+        for values in kept:
+            self._append(values)
+
+    def state(self) -> State:
+        """Return everything as tensors."""
+        if not self.rows:
+            return {}
+        numbers = torch.tensor([self.rows, self.at_floor, int(self.dropped)])
+        floor = torch.tensor(self.floor, dtype=torch.float64)  # of float64 values, to the last digit
+        return {"values": self.values().clone(), "floor": floor, "numbers": numbers}
+
+    def finish(self) -> T:
+        """Return the result of all values."""
+        return self._result(self)
 
     def values(self) -> Tensor:
         """Return the kept values (m,), in no order; the floor itself occurs ``at_floor`` times besides."""
@@ -156,19 +182,3 @@ class LargestValues:
         """Return how many of all values are >= a bound, which must not be below the floor."""
         found = int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
         return found + self.above
-
-    def state(self) -> dict[str, Tensor]:
-        """Return everything as tensors."""
-        numbers = torch.tensor([self.rows, self.at_floor, int(self.dropped)])
-        floor = torch.tensor(self.floor, dtype=torch.float64)  # of float64 values, to the last digit
-        return {"values": self.values().clone(), "floor": floor, "numbers": numbers}
-
-    @staticmethod
-    def from_state(state: dict[str, Tensor]) -> "LargestValues":
-        """Restore what :meth:`state` returned."""
-        collected = LargestValues()
-        collected.floor = float(state["floor"])
-        collected.rows, collected.at_floor, dropped = (int(number) for number in state["numbers"])
-        collected.dropped = bool(dropped)
-        collected._kept, collected._size = state["values"], len(state["values"])
-        return collected

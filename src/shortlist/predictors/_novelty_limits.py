@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+
+from shortlist.predictors.accumulator import Report
 
 __all__ = ["NoveltyReport", "check_enough", "fewest_in_batch"]
 
 
 @dataclass(frozen=True)
-class NoveltyReport:
+class NoveltyReport(Report):
     """The facts about the calibration of a detector.
 
     Args:
@@ -21,14 +23,9 @@ class NoveltyReport:
         absent_classes: Classes without calibration rows, where the rule is about classes.
     """
 
-    rows: int
     smallest_p_value: float
     flagged: float
     absent_classes: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists for JSON."""
-        return asdict(self) | {"absent_classes": list(self.absent_classes)}
 
 
 def check_enough(smallest: float, rows: int, counts: Tensor | None, options: Mapping[str, Any]) -> None:

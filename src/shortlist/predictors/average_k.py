@@ -1,19 +1,20 @@
 """Sets of k classes on average, larger for rows that need more."""
 
 import math
-import warnings
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number, check_scores
+from shortlist._checks import check_choice, check_count, check_number
 from shortlist.predictors._activation import Activation, check_finite
-from shortlist.predictors._base import CalibrationReport, CalibrationWarning, Classes, Rows, SetPredictor
-from shortlist.predictors._kept_rules import KeptAbove
-from shortlist.predictors._largest import LargestValues, RowsOutOfOrderError
+from shortlist.predictors._base import SetPredictor
+from shortlist.predictors._largest import LargestValues
+from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
+from shortlist.predictors.kept import KeptAbove
 from shortlist.predictors.promise import Promise
 
 __all__ = ["AverageK"]
@@ -60,7 +61,6 @@ class AverageK(SetPredictor):
     """
 
     takes_priors: ClassVar[bool] = True
-    threshold: Tensor
 
     def __init__(
         self,
@@ -79,128 +79,79 @@ class AverageK(SetPredictor):
         if max_rows is not None:
             check_count("max_rows", max_rows)
         self.k, self.rule, self.max_rows = k, rule, max_rows
-        self.register_buffer("threshold", torch.tensor(math.nan))
-        self._seen = LargestValues()
-        self._first_floor = -math.inf
 
     @property
     def promise(self) -> Promise:
         """Nothing about the true class; the mean size, from so many calibration rows."""
         return Promise("size", size=self.k, rows=None if self.report is None else self.report.rows)
 
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of this predictor as plain values."""
-        return {"k": self.k, "rule": self.rule, "tau": self.tau, "activation": self.activation}
-
     def kept_rule(self) -> KeptAbove | None:
         """Return what the threshold takes of the kept classes, unless priors weigh small probabilities."""
         if not self._looks_at_probabilities:
             return None
-        return KeptAbove(lambda p: p >= self.threshold.to(p.dtype), lowest=float(self.threshold))
+        return KeptAbove(
+            takes=lambda p: p >= self.threshold.to(p.dtype),
+            lowest=lambda: float(self.threshold),
+            measures=lambda rows: rows.probabilities,
+        )
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        scores = self._checked(scores)
-        return self._at_least(scores, self.threshold)
+        return self._at_least(self._checked(scores), self.threshold)
 
-    def calibrate(self, scores: Rows, target: Classes | None = None) -> "AverageK":
-        """Calibrate on all rows at once; see :class:`SetPredictor`."""
-        scores, target = self._tensors(scores, target)
-        check_scores(scores, name="scores")
-        self.reset()
-        given, self.max_rows = self.max_rows, len(scores)  # known here: whatever the rows' order, it is exact
-        try:
-            self._first_floor = self._guess_floor(scores)
-            return super().calibrate(scores, target)
-        except RowsOutOfOrderError:  # the sample was no good
-            self._first_floor = -math.inf
-            return super().calibrate(scores, target)
-        finally:
-            self.max_rows, self._first_floor, self._seen = given, -math.inf, LargestValues()
+    def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
+        """Return the values (n, c) of all classes."""
+        return self._values(scores)
+
+    def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
+        """Return an accumulator of the largest values."""
+        return LargestValues(partial(self._needed, max_rows), self._finished)
 
     @torch.no_grad()
-    def _guess_floor(self, scores: Tensor) -> float:
-        """Return a value that is very likely below the threshold, from some of the rows."""
+    def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
+        """Return an accumulator with a floor that is very likely below the threshold, from some rows."""
         sample = scores[:: max(1, len(scores) // 256)]
         rank = math.ceil(1.5 * self.k * len(sample)) + 64
         if len(scores) < 4096 or rank >= sample.numel():
-            return -math.inf
+            return []
         check_finite(sample)
         self._check_classes(sample.shape[1])
         values = self._values(sample).flatten()
-        return float(values.kthvalue(values.numel() - rank + 1).values)
+        floor = float(values.kthvalue(values.numel() - rank + 1).values)
+        return [LargestValues(partial(self._needed, len(scores)), self._finished, floor=floor)]
 
-    def _measured(self, scores: Tensor, target: Tensor | None) -> Tensor:
-        if self.k > scores.shape[1]:
-            raise ValueError(f"k must be <= the number of classes ({scores.shape[1]}), got {self.k}")
-        return self._values(scores)
+    def _check_classes(self, number: int) -> None:
+        super()._check_classes(number)
+        if self.k > number:
+            raise ValueError(f"k must be <= the number of classes ({number}), got {self.k}")
 
-    def _add(self, found: Tensor) -> None:
-        self._seen.add(found, self._limit)
+    def _needed(self, max_rows: int | None, seen: LargestValues) -> int:
+        """Return how many of the largest values so far may be above the threshold."""
+        most = self.max_rows if max_rows is None else max_rows
+        return math.ceil(self.k * (2 * seen.rows if most is None else max(seen.rows, most))) + 1
 
-    @torch.no_grad()
-    def add_probabilities(self, probabilities: Tensor, num_classes: int) -> None:
-        """Add calibration rows by their largest probabilities (n, m), where no other one can be needed."""
-        self._check_rows_of(num_classes)
-        self._seen.add(probabilities, self._limit)
-
-    def _check_rows_of(self, num_classes: int) -> None:
-        if self.calibrated:
-            self.reset()
-        self._check_classes(num_classes)
-        self._set_num_classes(num_classes)
-        if self.k > num_classes:
-            raise ValueError(f"k must be <= the number of classes ({num_classes}), got {self.k}")
-
-    def _limit(self, values: Tensor, rows: int) -> int:
-        return math.ceil(self.k * (2 * rows if self.max_rows is None else max(rows, self.max_rows))) + 1
-
-    def _settle(self) -> None:
-        rows = self._seen.rows
+    def _finished(self, seen: LargestValues) -> Finished:
         # k n to 6 digits: 0.29 * 100 is meant to be 29
-        budget = round(self.k * rows) if self.rule == "midpoint" else math.floor(round(self.k * rows, 6))
+        rows, wanted = seen.rows, self.k * seen.rows
+        budget = round(wanted) if self.rule == "midpoint" else math.floor(round(wanted, 6))
         if budget < 1:
             raise ValueError(
                 f"calibration of k={self.k} needs at least {math.ceil(1 / self.k)} rows, got {rows}"
             )
-        above, below = self._seen.around(budget)
-        values = self._seen.values()
-        if self.rule == "strict":
-            threshold = _next_up(below, values)
-        else:
-            threshold = _round_up((above + below) / 2, values)
-        average = self._seen.count_at_least(threshold) / rows
-        tied = above == below
-        ties = (
-            self._seen.count_at_least(below) - self._seen.count_at_least(_next_up(below, values))
-            if tied
-            else 0
+        above, below = seen.around(budget)
+        values, after = seen.values(), _next_up(below, seen.values())
+        threshold = after if self.rule == "strict" else _round_up((above + below) / 2, values)
+        average, tied = seen.count_at_least(threshold) / rows, above == below
+        ties = seen.count_at_least(below) - seen.count_at_least(after) if tied else 0
+        larger = (
+            f"ties at the threshold {threshold:g}: the average size on the {rows} calibration "
+            f"rows is {average:g} for k={self.k:g} (rule={self.rule!r})"
         )
-        self.threshold = values.new_tensor(threshold)
-        self.report = CalibrationReport(rows=rows, average_size=average, ties=ties)
-        self._seen = LargestValues()
-        if tied and budget != average * rows:
-            warnings.warn(
-                f"AverageK: ties at the threshold {threshold:g}: the average size on the {rows} calibration "
-                f"rows is {average:g} for k={self.k:g} (rule={self.rule!r})",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-
-    def _join(self, other: "AverageK") -> None:
-        self._seen.merge(other._seen)
-
-    def _forget(self) -> None:
-        self._seen = LargestValues(floor=self._first_floor)
-        self.threshold = torch.full_like(self.threshold, math.nan)
-
-    def pending(self) -> dict[str, Tensor]:
-        """Return the rows that were added and not yet finished, as tensors to save."""
-        return self._seen.state() if self._seen.rows else {}
-
-    def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Restore the rows that :meth:`pending` returned."""
-        self._seen = LargestValues.from_state(state) if state else LargestValues()
+        return Finished(
+            {"threshold": values.new_tensor(threshold)},
+            CalibrationReport(rows=rows, average_size=average, ties=ties),
+            (larger,) if tied and budget != average * rows else (),
+        )
 
 
 def _next_up(value: float, like: Tensor) -> float:

@@ -1,9 +1,7 @@
 """Sets that contain the true class with a promised probability."""
 
-import math
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,28 +11,22 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_number, check_scores, promote
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import (
-    CalibrationReport,
-    CalibrationWarning,
-    Classes,
-    Rows,
-    SetPredictor,
-)
+from shortlist.predictors._base import Classes, Scores, SetPredictor
+from shortlist.predictors._calibrated import registered_name
 from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._exact import exact_sum, from_units
-from shortlist.predictors._kept_rules import KeptAbove
-from shortlist.predictors._scored_rows import ScoredRows
-from shortlist.predictors._votes import Votes, find_votes, scored_votes
+from shortlist.predictors._votes import find_votes, scored_votes
+from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, Rows, State
 from shortlist.predictors.conformity import (
     CONFORMITY_SCORES,
     LAC,
     ConformityScore,
     OrderedScore,
-    ValueScore,
     sets_within,
     true_class_scores,
 )
 from shortlist.predictors.coverage_law import conformal_rank
+from shortlist.predictors.kept import KeptAbove, KeptRows
 from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
 
@@ -84,7 +76,7 @@ class Conformal(SetPredictor):
     takes_priors: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
     takes_votes: ClassVar[bool] = True
-    threshold: Tensor
+    chunks_at_once: ClassVar[int] = 4
 
     def __init__(
         self,
@@ -111,7 +103,9 @@ class Conformal(SetPredictor):
             need = "must be given" if self.score.weighted else "must be None"
             default_of_macro = ", which the rule 'macro' has unless another is named; or write score='lac'"
             hint = default_of_macro if score is None and macro else ""
-            raise ValueError(f"priors {need} for the score {_name(self.score, CONFORMITY_SCORES)!r}{hint}")
+            raise ValueError(
+                f"priors {need} for the score {registered_name(self.score, CONFORMITY_SCORES)!r}{hint}"
+            )
         if self.weights is not None and isinstance(self.rule, Macro):  # equal shares change nothing
             importance = self.rule.class_importance(torch.ones_like(self.weights, dtype=torch.bool))
             self.weights = (self.weights * (importance * len(importance))).to(self.weights.dtype)
@@ -119,8 +113,6 @@ class Conformal(SetPredictor):
         if randomized and not self.adds_probabilities:
             raise ValueError("randomized must be False: this score has nothing to randomize, got True")
         self.randomized, self.generator = randomized, generator
-        self.register_buffer("threshold", torch.tensor(math.nan))
-        self._rows = ScoredRows()
 
     @property
     def promise(self) -> Promise:
@@ -149,23 +141,22 @@ class Conformal(SetPredictor):
             rows_also=self.report.rows_also,
         )
 
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of this predictor as plain values for JSON."""
-        return {
-            "coverage": self.coverage,
-            "score": _options(self.score, CONFORMITY_SCORES),
-            "rule": _options(self.rule, THRESHOLD_RULES),
-            "randomized": self.randomized,
-            "activation": self.activation,
-        }
-
     def kept_rule(self) -> KeptAbove | None:
         """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
         lac = self.score
         if not (self._looks_at_probabilities and isinstance(lac, LAC) and isinstance(self.rule, Marginal)):
             return None
-        lowest = 1 - float(self.threshold) - 2**-22  # but for rounding
-        return KeptAbove(lambda p: lac(p) <= self.threshold.to(p.dtype), lowest=lowest)
+
+        def measures(rows: KeptRows) -> State:
+            counted = rows.target != -100
+            return {"scores": lac(rows.true_probability[counted]), "target": rows.target[counted]}
+
+        return KeptAbove(
+            takes=lambda p: lac(p) <= self.threshold.to(p.dtype),
+            lowest=lambda: 1 - float(self.threshold) - 2**-22,  # but for rounding
+            measures=measures,
+            by_true_class=True,
+        )
 
     def forward(
         self, scores: Float[Tensor, "n c"] | np.ndarray, *, uniform: Tensor | None = None
@@ -193,65 +184,42 @@ class Conformal(SetPredictor):
         draws = torch.rand(len(scores), dtype=promote(scores).dtype, device=device, generator=self.generator)
         return draws.to(scores.device)
 
-    def calibrate(self, scores: Rows, target: Classes | None = None) -> "Conformal":
-        """Calibrate on all rows at once.
-
-        Args:
-            scores: Scores (n, c) of rows that the model was not trained on.
-            target: True classes (n,), counted from 0, where -100 leaves a row out; or, if people disagree,
-                their votes (n, c), floating: counts or shares, of which only the ratios in a row matter. Rows
-                without votes are left out. The promise is then about a random vote on a new row.
-
-        Returns:
-            The predictor itself.
-        """
-        return super().calibrate(scores, target)
-
-    @torch.no_grad()
-    def update(self, scores: Rows, target: Classes | None = None, *, uniform: Tensor | None = None) -> None:
-        """Add a batch of calibration rows, and the draws (n,) of a randomized score, if given."""
-        scores, target = self._tensors(scores, target)
+    def update(self, scores: Scores, target: Classes | None = None, **by_row: Tensor | None) -> None:
+        """Add a batch of calibration rows, and the draws ``uniform`` (n,) of a randomized score, if given."""
+        uniform = by_row.get("uniform")
         if uniform is not None:
-            check_scores(scores, name="scores")
+            check_scores(self._tensors(scores, None)[0], name="scores")
             self._check_uniform(uniform, (len(scores),))
-        for found in [self._scored(*part) for part in self._parts(scores, target, uniform)]:
-            self._rows.add(*found)
+        super().update(scores, target, **by_row)
 
-    def _scored(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> tuple[Any, ...]:
-        """Return the scores of some rows, as :class:`ScoredRows` takes them."""
+    def measure(self, scores: Tensor, target: Tensor | None, uniform: Tensor | None = None) -> State:
+        """Return the scores of true classes, or of all that have votes with their shares of these."""
+        assert target is not None  # as labels are needed
         if target.ndim == 2:
-            return self._scored_votes(scores, find_votes(target), uniform)
+            return self._measure_votes(scores, target, uniform)
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
-        return true_class_scores(self.score, self._values(scores), target, uniform=uniform), target
+        found = true_class_scores(self.score, self._values(scores), target, uniform=uniform)
+        return {"scores": found, "target": target}
 
-    @torch.no_grad()
-    def add_probabilities(self, probabilities: Tensor, target: Tensor, num_classes: int) -> None:
-        """Add calibration rows by the probabilities (n,) of their true classes, if the score is of these."""
-        if not isinstance(self.score, ValueScore):
-            raise ValueError(f"score must need the true class's probability alone, got {self.score!r}")
-        if self.calibrated:
-            self.reset()
-        self._check_classes(num_classes)
-        self._set_num_classes(num_classes)
-        self._rows.add(self.score(probabilities), target)
-
-    def _scored_votes(self, scores: Tensor, votes: Votes, uniform: Tensor | None) -> tuple[Any, ...]:
-        """Return the same for votes; rows without votes get no draw, as if they were not there."""
+    def _measure_votes(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> State:
+        votes = find_votes(target)
         counted = votes.per_row > 0
-        if uniform is None and self.randomized:
+        if uniform is None and self.randomized:  # rows without votes get no draw, as if they were not there
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
         found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
-        return found, votes.classes, votes.shares, int(counted.sum())
+        first = votes.rows.diff(prepend=votes.rows.new_tensor([-1])) != 0  # of each row's entries
+        return {"scores": found, "target": votes.classes, "shares": votes.shares, "first": first}
 
-    def _rows_at_once(self, num_classes: int) -> int:
-        return 4 * super()._rows_at_once(num_classes)  # what is done once for all of them counts, too
+    def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
+        """Return an accumulator of scores, classes, and shares of votes."""
+        return Rows(self._finished)
 
     def _counted(self, target: Tensor, scores: Tensor) -> Tensor | None:
         counted = super()._counted(target, scores)
         if target.ndim == 2 and not self.rule.takes_votes:
-            rule = _name(self.rule, THRESHOLD_RULES)
+            rule = registered_name(self.rule, THRESHOLD_RULES)
             raise ValueError(
                 f"target must be classes (n,) for the rule {rule!r}: a row with votes for several classes "
                 "belongs to none of them. Votes are for the rule 'marginal'"
@@ -271,65 +239,39 @@ class Conformal(SetPredictor):
         if can_read_values(uniform) and bool(outside.any()):
             raise ValueError(f"{wanted}, got {float(uniform[outside][0])}")
 
-    def _settle(self) -> None:
-        if not len(self._rows):
-            raise ValueError("calibration needs at least 1 row that is not left out, got 0")
-        rows = self._rows
-        scores, target = rows.scores, rows.target
-        if rows.shares is not None:
-            found = Marginal().of_votes(scores, rows.shares, rows.rows, self.coverage)
+    def _finished(self, rows: Rows) -> Finished:
+        scores, target, voted = rows["scores"], rows["target"], "shares" in rows
+        number = int(rows["first"].sum()) if voted else len(rows)
+        if voted:
+            found = Marginal().of_votes(scores, rows["shares"], number, self.coverage)
         else:
-            supremum = self.score.supremum(self._classes_known)
-            found = self.rule(scores, target, self._classes_known, self.coverage, supremum)
-        values = found.values.to(scores.dtype)
-        if isinstance(
-            self.score, OrderedScore
-        ):  # cumulative sums round differently in a sort and in a masked sum
-            values = values + 8 * torch.finfo(values.dtype).eps * values.abs().clamp_min(1)
-        within = scores <= (values[target] if values.ndim else values)
-        self.threshold = values
-        self.report = CalibrationReport(
-            rows=rows.rows,
-            coverage=_covered(within, rows.shares) / rows.rows,
-            ties=self._count_ties(within),
+            supremum = self.score.supremum(self.num_classes)
+            found = self.rule(scores, target, self.num_classes, self.coverage, supremum)
+        threshold = found.values.to(scores.dtype)
+        if isinstance(self.score, OrderedScore):  # cumulative sums round differently in a sort and a mask
+            threshold = threshold + 8 * torch.finfo(threshold.dtype).eps * threshold.abs().clamp_min(1)
+        within = scores <= (threshold[target] if threshold.ndim else threshold)
+        one_rank = isinstance(self.rule, Marginal) and not voted and bool(threshold.isfinite())
+        report = CalibrationReport(
+            rows=number,
+            coverage=_covered(within, rows["shares"] if voted else None) / number,
+            ties=int(within.sum()) - conformal_rank(len(within), self.coverage) if one_rank else 0,
             fallback_classes=found.fallback_classes,
             class_rows=() if found.class_rows is None else tuple(found.class_rows.tolist()),
-            voted=rows.voted,
+            voted=voted,
         )
-        self._rows = ScoredRows()
-        self._warn(self.report, found.warning)
+        return Finished({"threshold": threshold}, report, self._warnings(report, found.warning))
 
-    def _count_ties(self, within: Tensor) -> int:
-        """Count the calibration scores that equal a marginal threshold beyond its rank."""
-        if not isinstance(self.rule, Marginal) or self._rows.voted or not bool(self.threshold.isfinite()):
-            return 0
-        return int(within.sum()) - conformal_rank(len(within), self.coverage)
-
-    def _warn(self, report: CalibrationReport, about_classes: str) -> None:
-        messages = [about_classes] if about_classes else []
+    def _warnings(self, report: CalibrationReport, about_classes: str) -> tuple[str, ...]:
         beyond = (report.coverage or 0.0) - self.coverage - 1 / (report.rows + 1)
-        if report.ties and beyond > 0.005:
-            messages.append(
-                f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
-                f"{report.coverage:.4g} for {self.coverage:g}"
-            )
-        for message in messages:
-            warnings.warn(f"Conformal: {message}", CalibrationWarning, stacklevel=4)
-
-    def _join(self, other: "Conformal") -> None:
-        self._rows.join(other._rows)
-
-    def _forget(self) -> None:
-        self._rows = ScoredRows()
-        self.threshold = self.threshold.new_tensor(math.nan)
-
-    def pending(self) -> dict[str, Tensor]:
-        """Return the rows that were added and not yet finished, as tensors to save."""
-        return self._rows.state()
-
-    def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Restore the rows that :meth:`pending` returned."""
-        self._rows = ScoredRows.of(state)
+        ties = (
+            f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
+            f"{report.coverage:.4g} for {self.coverage:g}"
+        )
+        return (
+            *([about_classes] if about_classes else []),
+            *([ties] if report.ties and beyond > 0.005 else []),
+        )
 
 
 def _covered(within: Tensor, shares: Tensor | None) -> float:
@@ -346,14 +288,3 @@ def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) ->
         wanted = "ThresholdRule" if kind is ThresholdRule else "ConformityScore"
         raise ValueError(f"{argument} must be a name or a {wanted}, got {given!r}")
     return given
-
-
-def _options(instance: object, registry: dict[str, Any]) -> dict[str, Any]:
-    """Return name and options of a score or a rule."""
-    options = asdict(instance) if is_dataclass(instance) and not isinstance(instance, type) else {}
-    return {"name": _name(instance, registry), **options}
-
-
-def _name(instance: object, registry: dict[str, Any]) -> str:
-    """Return the registered name of an instance's class, or the class's own name if it is not registered."""
-    return next((name for name, kind in registry.items() if type(instance) is kind), type(instance).__name__)

@@ -13,6 +13,7 @@ from shortlist._checks import check_number, check_scores, check_target
 from shortlist.predictors._activation import check_finite, class_values, class_weights, prior_conversion
 from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors._largest import LargestValues
+from shortlist.predictors.accumulator import Rows
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
 from shortlist.predictors.coverage_law import conformal_rank
 
@@ -101,20 +102,17 @@ class Ladder:
         kept = _kept_rows(target)
         if not len(kept):
             raise ValueError("a ladder needs at least 1 row that is not left out, got 0")
-        seen, true_values, ranks = LargestValues(), [], []
         limit = min(MAX_SIZE * len(kept) + 1, len(kept) * scores.shape[1])
+        largest, true_classes = LargestValues(lambda _: limit, _in_order), Rows(Rows.state)
         for rows in kept.split(chunk_rows(scores.shape[1])):
             check_finite(scores[rows])
             values = class_values(scores[rows], "softmax", weights, shift).float().cpu()
             true = values.gather(1, target[rows, None].cpu())
-            true_values.append(true.squeeze(1))
-            ranks.append((values >= true).sum(1))
-            seen.add(values, lambda *_: limit)
-        at_floor = torch.full((seen.at_floor,), seen.floor)
-        pooled = torch.cat([seen.in_order(), at_floor])[:limit]
-        true = torch.cat(true_values).sort(descending=True).values
-        ranks_in_order = torch.cat(ranks).sort().values.to(torch.int32)
-        return Ladder(true, pooled.contiguous(), ranks_in_order, scores.shape[1], weights, shift)
+            true_classes.add({"values": true.squeeze(1), "ranks": (values >= true).sum(1)})
+            largest.add(values)
+        pooled, true = largest.finish()[:limit].contiguous(), true_classes.finish()
+        true_values, ranks = true["values"].sort(descending=True).values, true["ranks"].sort().values
+        return Ladder(true_values, pooled, ranks.to(torch.int32), scores.shape[1], weights, shift)
 
     @property
     def rows(self) -> int:
@@ -253,6 +251,11 @@ class Ladder:
         middle = (pooled[:-1].astype(np.float64) + pooled[1:]) / 2
         nearest = middle.astype(np.float32)
         return np.where(nearest >= middle, nearest, np.nextafter(nearest, np.float32(np.inf)))
+
+
+def _in_order(largest: LargestValues[Tensor]) -> Tensor:
+    """Return the values (m,), the largest first."""
+    return torch.cat([largest.in_order(), torch.full((largest.at_floor,), largest.floor)])
 
 
 def _kept_rows(target: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """Tell the rows that belong to none of the known classes, with a promise about those that do."""
 
-import math
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,10 +16,9 @@ from shortlist._checks import (
     check_scores,
     check_target,
 )
-from shortlist.predictors._base import CalibrationWarning
+from shortlist.predictors._calibrated import Calibrated
 from shortlist.predictors._novelty_limits import NoveltyReport, check_enough, fewest_in_batch
-from shortlist.predictors._pending import KeepsPending
-from shortlist.predictors._scored_rows import ScoredRows
+from shortlist.predictors.accumulator import Accumulator, CalibrationWarning, Finished, Report, Rows
 from shortlist.predictors.p_values import (
     CountedClasses,
     PValueSteps,
@@ -37,7 +35,7 @@ NoveltyRule = Literal["pooled", "class", "macro"]
 _RULES = ("pooled", "class", "macro")
 
 
-class NoveltyDetector(KeepsPending):
+class NoveltyDetector(Calibrated):
     r"""A detector of rows that belong to none of the known classes.
 
     A row is flagged if its p-value is at most ``level``: if hardly any calibration row is as strange. The
@@ -70,11 +68,15 @@ class NoveltyDetector(KeepsPending):
         tensor([ True, False])
     """
 
-    num_classes: Tensor
+    calibrated_buffers: ClassVar[tuple[str, ...]] = ("values", "table", "cutoff")
+    report_kind: ClassVar[type[Report]] = NoveltyReport
+    from_code: ClassVar[frozenset[str]] = frozenset({"means"})
+    parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"strangeness": STRANGENESS}
     values: Tensor
     table: Tensor
     cutoff: Tensor
     means: Tensor | None
+    report: NoveltyReport | None
 
     def __init__(
         self,
@@ -87,7 +89,9 @@ class NoveltyDetector(KeepsPending):
         num_classes: int | None = None,
         classes: CountedClasses = "present",
     ) -> None:
-        super().__init__()
+        if num_classes is not None:
+            check_count("num_classes", num_classes)
+        super().__init__(num_classes or 0)
         if not callable(strangeness):
             check_choice("strangeness", strangeness, tuple(STRANGENESS))
         check_choice("rule", rule, _RULES)
@@ -96,8 +100,6 @@ class NoveltyDetector(KeepsPending):
             delta = check_number("delta", delta, above=0.0, below=1.0)
             if rule != "pooled":
                 raise ValueError(f"delta is for rule='pooled', got {delta} for rule={rule!r}")
-        if num_classes is not None:
-            check_count("num_classes", num_classes)
         if (means is None) == (strangeness == "distance"):
             raise ValueError(
                 "means must be given for strangeness='distance' alone, got "
@@ -109,13 +111,7 @@ class NoveltyDetector(KeepsPending):
         self.rule: NoveltyRule = rule
         self.classes: CountedClasses = classes
         self.level = check_number("level", level, above=0.0, below=1.0)
-        self._classes_given = num_classes or 0
-        self.register_buffer("num_classes", torch.tensor(self._classes_given))
-        self.register_buffer("values", torch.zeros(0))
-        self.register_buffer("table", torch.ones(1, dtype=torch.float64))
-        self.register_buffer("cutoff", torch.tensor(math.nan))
         self.register_buffer("means", None if means is None else means.detach().clone())
-        self.reset()
 
     @property
     def needs(self) -> str:
@@ -126,14 +122,8 @@ class NoveltyDetector(KeepsPending):
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of this detector as plain values for JSON; means are in the state."""
-        return {
-            "strangeness": self._name(self.strangeness),
-            "rule": self.rule,
-            "level": self.level,
-            "delta": self.delta,
-            "num_classes": self._classes_given or None,
-            "classes": self.classes,
-        }
+        given = {"strangeness": self._name(self.strangeness), "num_classes": self._made_for or None}
+        return super().options() | given
 
     @staticmethod
     def _name(strangeness: str | Callable[..., Tensor]) -> str:
@@ -158,12 +148,12 @@ class NoveltyDetector(KeepsPending):
 
     def p_values(self, *, scores: Tensor | None = None, features: Tensor | None = None) -> Tensor:
         """Return the p-value (n,), float64, of each row: small if it is stranger than the known rows."""
-        self._check_ready()
+        self._check_calibrated()
         return PValueSteps(self.values, self.table)(self.strangeness_of(scores=scores, features=features))
 
     def flag(self, *, scores: Tensor | None = None, features: Tensor | None = None) -> Bool[Tensor, " n"]:
         """Return which rows (n,) are flagged: those whose p-value is at most the level."""
-        self._check_ready()
+        self._check_calibrated()
         strangeness = self.strangeness_of(scores=scores, features=features)
         dtype = torch.promote_types(strangeness.dtype, self.cutoff.dtype)
         return strangeness.to(dtype) > self.cutoff.to(dtype)
@@ -205,13 +195,9 @@ class NoveltyDetector(KeepsPending):
         self, target: Tensor | None = None, *, scores: Tensor | None = None, features: Tensor | None = None
     ) -> "NoveltyDetector":
         """Calibrate on all rows at once; see :meth:`update`."""
-        self.reset()
-        try:
+        with self._anew():
             self.update(target, scores=scores, features=features)
             return self.finish()
-        except BaseException:
-            self.reset()  # a later update() must not find these rows
-            raise
 
     @torch.no_grad()
     def update(
@@ -224,100 +210,61 @@ class NoveltyDetector(KeepsPending):
             scores: Scores (n, c), where they are needed.
             features: Features (n, d), where they are needed.
         """
-        if self.calibrated:
-            self.reset()
         strangeness = self.strangeness_of(scores=scores, features=features)
         _check_numbers(strangeness)
         if target is None and self.rule != "pooled":
             raise ValueError(f"target must be given for rule={self.rule!r}, which is about classes, got None")
+        self._start(self.num_classes if scores is None or target is None else scores.shape[1])
         if target is None:
             target = torch.zeros(len(strangeness), dtype=torch.int64, device=strangeness.device)
-        elif not self._check_target(target, strangeness, scores):
+        elif not self._check_target(target, strangeness):
             strangeness, target = strangeness[target != -100], target[target != -100]
-        self._rows.add(strangeness, target)
+        self.rows.add({"strangeness": strangeness, "target": target})
 
-    def _check_target(self, target: Tensor, strangeness: Tensor, scores: Tensor | None) -> bool:
+    def _check_target(self, target: Tensor, strangeness: Tensor) -> bool:
         """Check the classes of calibration rows; return whether it is known that no row is left out."""
-        if scores is not None:
-            self._set_num_classes(scores.shape[1])
-        if not self._classes_known and self.rule != "pooled":
+        if not self.num_classes and self.rule != "pooled":
             raise ValueError(f"num_classes must be given for rule={self.rule!r} without scores, got None")
-        like_scores = strangeness.new_empty(1, 1).expand(len(strangeness), self._classes_known or 2**31)
+        like_scores = strangeness.new_empty(1, 1).expand(len(strangeness), self.num_classes or 2**31)
         return check_target(target, like_scores, ignore_index=-100)
 
-    def _set_num_classes(self, number: int) -> None:
-        if self._classes_known and number != self._classes_known:
-            raise ValueError(f"scores must have {self._classes_known} classes, got {number}")
-        self._classes_known = number
-        self.num_classes = torch.full_like(self.num_classes, number)
+    def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
+        """Return an accumulator of strangeness and classes."""
+        return Rows(self._finished)
 
-    def finish(self) -> "NoveltyDetector":
-        """Set the p-values from the rows added so far, and drop the rows.
-
-        Raises:
-            ValueError: If there are too few rows to flag anything at this level.
-        """
-        if not len(self._rows):
-            raise ValueError("calibration needs at least 1 row that is not left out, got 0")
-        steps, counts = self._steps()
+    def _finished(self, rows: Rows) -> Finished:
+        """Find the p-values, or refuse rows that are too few to flag anything at this level."""
+        values, target, counts = rows["strangeness"], rows["target"], None
+        if self.rule == "pooled":
+            steps = pooled_steps(values, delta=self.delta)
+        else:
+            find = class_steps if self.rule == "class" else macro_steps
+            steps = find(values, target, num_classes=self.num_classes, classes=self.classes)
+            counts = target.bincount(minlength=self.num_classes)
+        check_enough(float(steps.table[0]), len(rows), counts, self.options())
         absent = () if counts is None else tuple((counts == 0).nonzero().squeeze(1).tolist())
-        check_enough(float(steps.table[0]), len(steps.values), counts, self.options())
-        self.values, self.table, self.cutoff = steps.values, steps.table, steps.cutoff(self.level)
-        self.report = NoveltyReport(
-            rows=len(steps.values),
+        cutoff = steps.cutoff(self.level)
+        report = NoveltyReport(
+            rows=len(rows),
             smallest_p_value=float(steps.table[0]),
-            flagged=float((steps.values > self.cutoff).double().mean()),
+            flagged=float((steps.values > cutoff).double().mean()),
             absent_classes=absent,
         )
-        self._rows, self.calibrated = ScoredRows(), True
-        if absent and self.classes == "present":
-            listed = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
-            warnings.warn(
-                f"NoveltyDetector: nothing is promised about {len(absent)} classes without calibration rows "
-                f"({listed})",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        return self
+        listed = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
+        lacking = f"nothing is promised about {len(absent)} classes without calibration rows ({listed})"
+        warned = (lacking,) if absent and self.classes == "present" else ()
+        return Finished({**steps._asdict(), "cutoff": cutoff}, report, warned)
 
-    def _steps(self) -> tuple[PValueSteps, Tensor | None]:
-        values, target = self._rows.scores, self._rows.target
-        if self.rule == "pooled":
-            return pooled_steps(values, delta=self.delta), None
-        find = class_steps if self.rule == "class" else macro_steps
-        steps = find(values, target, num_classes=self._classes_known, classes=self.classes)
-        return steps, target.bincount(minlength=self._classes_known)
-
-    def merge(self, other: "NoveltyDetector") -> None:
+    def merge(self, other: Calibrated) -> None:
         """Add the rows of another, unfinished detector with the same options and class means."""
-        if other is self or not isinstance(other, NoveltyDetector):
-            raise ValueError("other must be another NoveltyDetector")
-        if other.options() != self.options() or other.strangeness != self.strangeness:
-            raise ValueError(f"other must have the same options {self.options()}, got {other.options()}")
-        if self.means is not None and other.means is not None:
-            if not torch.equal(self.means.cpu(), other.means.cpu()):
-                raise ValueError("other must have the same class means as this NoveltyDetector")
-        if self.calibrated or other.calibrated:
-            raise ValueError("NoveltyDetector is finished: merge before finish()")
-        if other._classes_known:
-            self._set_num_classes(other._classes_known)
-        if len(other._rows):
-            self._rows.add(other._rows.scores, other._rows.target)
-
-    def reset(self) -> None:
-        """Drop the calibration."""
-        self.calibrated = False
-        self.report: NoveltyReport | None = None
-        self._classes_known = self._classes_given  # the same number where a device need not be asked
-        self.num_classes = torch.full_like(self.num_classes, self._classes_given)
-        self._rows = ScoredRows()
-        self.values, self.table = self.values.new_zeros(0), torch.ones_like(self.table[:1])
-        self.cutoff = torch.full_like(self.cutoff, math.nan)
+        if isinstance(other, NoveltyDetector) and other.strangeness != self.strangeness:
+            raise ValueError("other must have the same strangeness as this NoveltyDetector")
+        super().merge(other)
 
     @property
     def promise(self) -> str:
         """What is promised, in a sentence for people."""
-        self._check_ready()
+        self._check_calibrated()
         about = {
             "pooled": "of the rows of known classes are flagged, all classes together",
             "class": "of the rows of each known class are flagged",
@@ -326,28 +273,8 @@ class NoveltyDetector(KeepsPending):
         given = "" if self.delta is None else f", with a chance of {1 - self.delta:.3g} given these rows"
         return f"At most {100 * self.level:g} % {about} ({len(self.values)} calibration rows{given})."
 
-    def pending(self) -> dict[str, Tensor]:
-        """Return the rows that were added and not yet finished, as tensors to save."""
-        if not len(self._rows):
-            return {}
-        return {"strangeness": self._rows.scores.clone(), "targets": self._rows.target.clone()}
-
-    def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Restore the rows that :meth:`pending` returned."""
-        self._rows = ScoredRows()
-        if state:
-            self._rows.add(state["strangeness"], state["targets"])
-
-    def _loaded(self) -> None:
-        self._classes_known = int(self.num_classes)
-        self.calibrated = not bool(self.cutoff.isnan())
-
     def _smallest(self) -> float:
         return float(self.table[0])
-
-    def _check_ready(self) -> None:
-        if not self.calibrated:
-            raise RuntimeError("NoveltyDetector is not calibrated: call .calibrate(...) first")
 
 
 def _check_numbers(strangeness: object) -> None:

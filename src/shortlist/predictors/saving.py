@@ -2,29 +2,29 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from shortlist._files import check_regular, replacing, write_text
 from shortlist._json import read_json
-from shortlist.predictors._base import CalibrationReport, SetPredictor
-from shortlist.predictors._novelty_limits import NoveltyReport
+from shortlist.predictors._base import SetPredictor
+from shortlist.predictors._calibrated import Calibrated
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.strangeness import STRANGENESS
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["PREDICTORS", "load", "load_novelty", "make", "save", "save_novelty"]
+__all__ = ["PREDICTORS", "load", "load_novelty", "make", "save"]
 
-_FORMAT = "shortlist predictor 2"
-_NOVELTY_FORMAT = "shortlist novelty detector 1"
+C = TypeVar("C", bound=Calibrated)
+_FORMAT = "shortlist predictor 3"
 
 PREDICTORS: dict[str, type[SetPredictor]] = {
     "topk": TopK,
@@ -35,8 +35,6 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
     "taxonomy_nodes": TaxonomyNodes,
 }
 """The class of each predictor, by the name that recipes use."""
-
-_PARTS = {kind: kind.parts for kind in PREDICTORS.values()}
 
 
 def make(
@@ -62,7 +60,7 @@ def make(
     if name not in PREDICTORS:
         raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
     options = dict(options)
-    for key, registry in _PARTS.get(PREDICTORS[name], {}).items():
+    for key, registry in PREDICTORS[name].parts.items():
         if isinstance(options.get(key), dict):
             chosen = dict(options[key])
             kind = chosen.pop("name", None)
@@ -78,8 +76,8 @@ def make(
     return PREDICTORS[name](**options)
 
 
-def save(predictor: SetPredictor, path: str | Path) -> None:
-    """Save a predictor to ``path`` (``.json``) and its state beside it (``.safetensors``).
+def save(predictor: SetPredictor | NoveltyDetector, path: str | Path) -> None:
+    """Save a predictor or a detector to ``path`` (``.json``) and its state beside it (``.safetensors``).
 
     The JSON is replaced last and names its state file, so that a crash leaves the old pair or the new one.
 
@@ -87,79 +85,53 @@ def save(predictor: SetPredictor, path: str | Path) -> None:
         predictor: A calibrated predictor, or an unfinished one with rows added by ``update``, to merge later.
         path: Path of the file; ``.json`` is added if it is missing.
     """
-    name = next((name for name, kind in PREDICTORS.items() if type(predictor) is kind), None)
+    kinds = {**PREDICTORS, "novelty": NoveltyDetector}
+    name = next((name for name, kind in kinds.items() if type(predictor) is kind), None)
     if name is None:
-        raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {type(predictor).__name__}")
+        raise ValueError(f"predictor must be one of {', '.join(kinds)}, got {type(predictor).__name__}")
     options = predictor.options()
-    for key, registry in _PARTS.get(type(predictor), {}).items():
-        if options[key]["name"] not in registry:
+    for key, registry in predictor.parts.items():
+        chosen = options[key]["name"] if isinstance(options[key], dict) else options[key]
+        if chosen not in registry:
             raise ValueError(
-                f"predictor.{key} must be one of {', '.join(registry)} to be saved, "
-                f"got {options[key]['name']}"
+                f"predictor.{key} must be one of {', '.join(registry)} to be saved, got {chosen}"
             )
-    content = {
-        "format": _FORMAT,
-        "predictor": name,
-        "options": options,
-        "calibrated": predictor.calibrated,
-        "report": None if predictor.report is None else predictor.report.to_dict(),
-    }
+    report = None if predictor.report is None else predictor.report.to_dict()
+    content = {"format": _FORMAT, "predictor": name, "options": options, "report": report}
     _write_pair(_json_path(path), content, predictor.state_dict())
 
 
 def load(path: str | Path) -> SetPredictor:
     """Load the predictor that :func:`save` wrote."""
-    path = _json_path(path)
-    try:
-        content, tensors = _read_pair(path, _FORMAT)
-        predictor = make(
-            content["predictor"],
-            content["options"],
-            like_priors=tensors.get("weights"),
-            like_scores_priors=tensors.get("shift"),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a predictor saved by shortlist: {error}") from error
-    predictor.load_state_dict(tensors)
-    predictor.calibrated = bool(content["calibrated"])
-    if content["report"] is not None:
-        predictor.report = CalibrationReport.from_dict(content["report"])
-    return predictor
 
+    def made(content: dict[str, Any], state: dict[str, Tensor]) -> SetPredictor:
+        priors, scores_priors = state.get("weights"), state.get("shift")
+        name, options = content["predictor"], content["options"]
+        return make(name, options, like_priors=priors, like_scores_priors=scores_priors)
 
-def save_novelty(detector: NoveltyDetector, path: str | Path) -> None:
-    """Save a detector to ``path`` (``.json``) and its state beside it, as :func:`save` does for predictors.
-
-    Args:
-        detector: A calibrated detector, or an unfinished one with rows added by ``update``, to merge later.
-        path: Path of the file; ``.json`` is added if it is missing.
-    """
-    if not isinstance(detector.strangeness, str):
-        raise ValueError(
-            f"detector.strangeness must be one of {', '.join(STRANGENESS)} to be saved, got a function"
-        )
-    content = {
-        "format": _NOVELTY_FORMAT,
-        "options": detector.options(),
-        "report": None if detector.report is None else detector.report.to_dict(),
-    }
-    _write_pair(_json_path(path), content, detector.state_dict())
+    return _load(path, "a predictor", made)
 
 
 def load_novelty(path: str | Path) -> NoveltyDetector:
-    """Load the detector that :func:`save_novelty` wrote."""
+    """Load the detector that :func:`save` wrote."""
+    return _load(
+        path,
+        "a novelty detector",
+        lambda content, state: NoveltyDetector(**content["options"], means=state.get("means")),
+    )
+
+
+def _load(path: str | Path, what: str, make_from: Callable[[dict[str, Any], dict[str, Tensor]], C]) -> C:
     path = _json_path(path)
     try:
-        content, tensors = _read_pair(path, _NOVELTY_FORMAT)
-        detector = NoveltyDetector(**content["options"], means=tensors.get("means"))
-        detector.load_state_dict(tensors)
-        report = content["report"]
-        if report is not None:
-            report["absent_classes"] = tuple(report["absent_classes"])
-            detector.report = NoveltyReport(**report)
+        content, state = _read_pair(path)
+        made = make_from(content, state)
+        made.load_state_dict(state)
+        if content["report"] is not None:
+            made.report = made.report_kind.from_dict(content["report"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a novelty detector saved by shortlist: {error}") from error
-    return detector
+        raise ValueError(f"{path} is not {what} saved by shortlist: {error}") from error
+    return made
 
 
 def _write_pair(path: Path, content: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -177,13 +149,13 @@ def _write_pair(path: Path, content: dict[str, Any], tensors: dict[str, Tensor])
         old.unlink(missing_ok=True)
 
 
-def _read_pair(path: Path, form: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what :func:`_write_pair` wrote, if it is of this format and both files belong together."""
+def _read_pair(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`_write_pair` wrote, if it is of our format and both files belong together."""
     from safetensors.torch import load as from_bytes
 
     content = read_json(path)
-    if content["format"] != form:
-        raise ValueError(f"its format is {content['format']!r}, not {form!r}")
+    if content["format"] != _FORMAT:
+        raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
     check_regular(path.with_name(content["state"]), links=False)
     state = path.with_name(content["state"]).read_bytes()
     if hashlib.sha256(state).hexdigest() != content["sha256"]:
@@ -201,7 +173,7 @@ def state_path(path: Path) -> Path | None:
     """Return the state file that an earlier :func:`save` wrote for this path; only this may be removed."""
     try:
         content = read_json(path)
-        state = content["state"] if content["format"] in (_FORMAT, _NOVELTY_FORMAT) else ""
+        state = content["state"] if content["format"] == _FORMAT else ""
         return path.with_name(state) if state.startswith(f"{path.stem}.") else None
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values, check_choice, check_count, check_number
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import CalibrationReport, SetPredictor
+from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._few_nodes import grow
-from shortlist.predictors._scored_rows import ScoredRows
 from shortlist.predictors._tree import Tree, climb, first_largest, nodes_hold, tensors_of
+from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, Rows, State
 from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.lists import Node, to_nodes
 from shortlist.predictors.promise import Promise
@@ -71,8 +71,8 @@ class TaxonomyNodes(SetPredictor):
 
     needs_target: ClassVar[bool] = True
     takes_taxonomy: ClassVar[bool] = True
+    chunks_at_once: ClassVar[int] = 4
     adds_probabilities = True
-    threshold: Tensor
     order: Tensor
     chains: Tensor
     starts: Tensor
@@ -96,9 +96,6 @@ class TaxonomyNodes(SetPredictor):
         self.taxonomy, self.max_nodes = taxonomy, nodes
         for name, tensor in tensors_of(taxonomy)._asdict().items():
             self.register_buffer(name, tensor)
-        self.register_buffer("threshold", torch.tensor(math.nan))
-        self._rows = ScoredRows()
-        self._growing: list[tuple[Tensor, Tensor]] = []  # places of rows without a score, and their values
 
     @property
     def promise(self) -> Promise:
@@ -177,77 +174,30 @@ class TaxonomyNodes(SetPredictor):
         held = [(place >= self.starts[node]) & (place < self.ends[node]) for node in nodes.split(1, dim=1)]
         return functools.reduce(torch.logical_or, held)
 
-    def _rows_at_once(self, num_classes: int) -> int:
-        # what is done once for all rows counts, too
-        return 4 * super()._rows_at_once(num_classes)
-
-    def _measured(self, scores: Tensor, target: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the scores of some rows; of rows whose unions have to grow first, their probabilities."""
+    def measure(self, scores: Tensor, target: Tensor | None) -> tuple[State, Tensor, Tensor]:
+        """Return the scores of rows; which of them have to grow unions first, and their probabilities."""
         assert target is not None  # as labels are needed
         values, tree = self._values(scores), self._tree()
         best = first_largest(values)
         without = (~nodes_hold(tree, tree.chains[best], target)).sum(1)  # nodes on the way up, to hold it
         if self.max_nodes > 1:
             wrong = without.nonzero().squeeze(1)
-            return values.new_zeros(len(values)), target, wrong, values[wrong]
+            return {"scores": values.new_zeros(len(values)), "target": target}, wrong, values[wrong]
         masses = climb(values, best, tree, without)
         found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
-        return found.where(without > 0, 0.0), target
+        return {"scores": found.where(without > 0, 0.0), "target": target}, target[:0], values[:0]
 
-    def _add(self, found: tuple[Tensor, ...]) -> None:
-        scores, target, *growing = found
-        if growing:
-            wrong, values = growing
-            self._growing.append((wrong + len(self._rows), values))
-        self._rows.add(scores, target)
-        if sum(values.numel() for _, values in self._growing) >= _MANY:
-            self._grow()
+    def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
+        """Return an accumulator of scores."""
+        return _GrowingRows(self._tree(), self.max_nodes, self._finished)
 
-    def _grow(self) -> None:
-        """Find the scores of the rows that wait for it: a step takes about as long for many as for one."""
-        if not self._growing:
-            return
-        places, values = map(torch.cat, zip(*self._growing, strict=True))
-        target, tree = self._rows.target[places], self._tree()
-
-        def held(rows: Tensor, nodes: Tensor, reached: Tensor) -> Tensor:
-            return nodes_hold(tree, nodes, target[rows]).any(1)
-
-        self._rows.scores[places] = grow(values, tree, self.max_nodes, held)[1]
-        self._growing = []
-
-    def _settle(self) -> None:
-        if not len(self._rows):
-            raise ValueError("calibration needs at least 1 row that is not left out, got 0")
-        self._grow()
-        scores, target = self._rows.scores, self._rows.target
-        threshold = Marginal()(scores, target, self._classes_known, self.coverage).values
-        rank = conformal_rank(len(scores), self.coverage)
+    def _finished(self, rows: Rows) -> Finished:
+        scores = rows["scores"]
+        threshold = Marginal()(scores, rows["target"], self.num_classes, self.coverage).values
         inside = scores <= threshold
-        self.threshold = threshold
-        self.report = CalibrationReport(
-            rows=len(scores),
-            coverage=float(inside.double().mean()),
-            ties=int(inside.sum()) - rank if math.isfinite(threshold) else 0,
-        )
-        self._rows = ScoredRows()
-
-    def _join(self, other: "TaxonomyNodes") -> None:
-        other._grow()
-        self._rows.join(other._rows)
-
-    def _forget(self) -> None:
-        self._rows, self._growing = ScoredRows(), []
-        self.threshold = self.threshold.new_tensor(math.nan)
-
-    def pending(self) -> dict[str, Tensor]:
-        """Return the rows that were added and not yet finished, as tensors to save."""
-        self._grow()
-        return self._rows.state()
-
-    def restore_pending(self, state: dict[str, Tensor]) -> None:
-        """Restore the rows that :meth:`pending` returned."""
-        self._rows, self._growing = ScoredRows.of(state), []
+        ties = int(inside.sum()) - conformal_rank(len(rows), self.coverage) if math.isfinite(threshold) else 0
+        report = CalibrationReport(rows=len(rows), coverage=float(inside.double().mean()), ties=ties)
+        return Finished({"threshold": threshold}, report)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -259,3 +209,48 @@ class TaxonomyNodes(SetPredictor):
                     f"the state is of another taxonomy than the predictor's: {prefix}{name} differs"
                 )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class _GrowingRows(Rows[Finished]):
+    """Rows of which some get their score later: unions of many rows grow about as fast as those of one."""
+
+    def __init__(self, tree: Tree, max_nodes: int, result: Callable[[Rows[Finished]], Finished]) -> None:
+        super().__init__(result)
+        self._tree, self._max_nodes = tree, max_nodes
+        self._growing: list[tuple[Tensor, Tensor]] = []  # places of rows without a score, and their values
+
+    def add(self, measured: Any) -> None:
+        """Add rows, and which of them have no score yet, with their probabilities."""
+        columns, wrong, values = measured
+        if len(wrong):
+            self._growing.append((wrong + len(self), values))
+        super().add(columns)
+        if sum(values.numel() for _, values in self._growing) >= _MANY:
+            self._grow()
+
+    def merge(self, state: State) -> None:
+        """Add other rows, which have their scores."""
+        if state:
+            super().add(state)
+
+    def state(self) -> State:
+        """Return the columns."""
+        self._grow()
+        return super().state()
+
+    def finish(self) -> Finished:
+        """Return the result of all rows."""
+        self._grow()
+        return super().finish()
+
+    def _grow(self) -> None:
+        if not self._growing:
+            return
+        places, values = map(torch.cat, zip(*self._growing, strict=True))
+        target = self["target"][places]
+
+        def held(rows: Tensor, nodes: Tensor, reached: Tensor) -> Tensor:
+            return nodes_hold(self._tree, nodes, target[rows]).any(1)
+
+        self["scores"][places] = grow(values, self._tree, self._max_nodes, held)[1]
+        self._growing = []

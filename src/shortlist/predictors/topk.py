@@ -1,6 +1,6 @@
 """The k most likely classes."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,14 +10,14 @@ from torch import Tensor
 from shortlist._checks import check_k, promote
 from shortlist.ops.selection import largest
 from shortlist.predictors._activation import Activation
-from shortlist.predictors._base import SetPredictor
-from shortlist.predictors._kept_rules import FirstKept
+from shortlist.predictors._base import UncalibratedPredictor
+from shortlist.predictors.kept import FirstKept
 from shortlist.predictors.promise import Promise
 
 __all__ = ["TopK"]
 
 
-class TopK(SetPredictor):
+class TopK(UncalibratedPredictor):
     r"""A predictor of the k classes with the largest scores; needs no calibration.
 
     Of all rules with sets of exactly k classes it has the smallest error, if the probabilities are right.
@@ -40,7 +40,6 @@ class TopK(SetPredictor):
     Ties at the k-th place are broken in an order that is not specified: a set never has more than k classes.
     """
 
-    needs_calibration: ClassVar[bool] = False
     takes_priors: ClassVar[bool] = True
 
     def __init__(
@@ -60,10 +59,6 @@ class TopK(SetPredictor):
     def promise(self) -> Promise:
         """Nothing about the true class; the size of every set, which is left out where sizes differ."""
         return Promise("nothing", size=self.k)
-
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of this predictor as plain values for JSON."""
-        return {"k": self.k, "tau": self.tau, "activation": self.activation}
 
     def kept_rule(self) -> FirstKept | None:
         """Return the first k of the kept classes; with priors ``None``, which asks for all scores."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_choice, check_number
-from shortlist.predictors._base import CalibrationWarning
+from shortlist.predictors.accumulator import CalibrationWarning
 from shortlist.predictors.coverage_law import rows_needed
 from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.quantiles import conformal_threshold, grouped_thresholds, vote_threshold
