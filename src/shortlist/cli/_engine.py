@@ -1,14 +1,20 @@
 """Which engine runs a pass: the options of the verbs, and the function that they choose."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from shortlist.engine.local import Engine
 
-__all__ = ["Address", "EngineName", "Workers", "engine_of"]
+__all__ = ["Address", "Device", "EngineName", "Show", "Workers", "engine_of", "print_counts", "run_pass"]
+
+T = TypeVar("T")
+Show = Callable[[str, int, int], None]
+"""Function that shows the progress of a task: its name, and how much is done and in all."""
 
 EngineName = Annotated[
     str, typer.Option("--engine", help="What runs the work: local for this machine, or ray for Ray.")
@@ -24,6 +30,30 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
 ]
+
+Device = Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")]
+
+
+def run_pass(function: Callable[[Show], T]) -> T:
+    """Call a function with one that shows its progress."""
+    from shortlist.cli._console import progress_report, warnings_as_lines
+    from shortlist.engine.local import keep_memory
+
+    keep_memory()
+    with progress_report() as report, warnings_as_lines():
+        return function(lambda task, done, total: report(task, done, total, {}))
+
+
+def print_counts(
+    name: str, out: Path, counts: Mapping[str, Any], words: Sequence[str], as_json: bool
+) -> None:
+    """Print what a pass gave: its counts in JSON, or some words about them."""
+    from shortlist.cli._console import print_json
+
+    if as_json:
+        print_json({name: str(out), **counts})
+    else:
+        typer.echo(f"{out}: {', '.join(words)}")
 
 
 def engine_of(name: str, address: str | None, device: str) -> "Engine":

@@ -1,11 +1,12 @@
 """``shortlist embed``: features of images by a frozen network, as a data set to train on."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._engine import Address, EngineName, engine_of
+from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
 from shortlist.cli._options import AllowCode, AsJson, OwnNetwork
 
 if TYPE_CHECKING:
@@ -60,16 +61,13 @@ def embed(
     interpolation: Annotated[
         str, typer.Option(help="How images are resized: bilinear or bicubic.")
     ] = "bilinear",
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of processes, by default one for each core.", min=1, show_default=False),
-    ] = None,
+    workers: Workers = None,
     shard_rows: Annotated[
         int, typer.Option(help="Number of images in each file of embeddings; a tar file becomes one.", min=1)
     ] = 1024,
     engine: EngineName = "local",
     address: Address = None,
-    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     network: OwnNetwork = None,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
@@ -81,35 +79,20 @@ def embed(
     --size, --resize, --mean, --std, --pixels and --interpolation say how images are prepared for a function
     of your own. Saved models and networks of timm know it themselves.
     """
-    from dataclasses import asdict
-
-    from shortlist.cli._console import print_json, progress_report, warnings_as_lines
     from shortlist.engine.embed import embed_images
     from shortlist.engine.embedder import EmbedderSource
-    from shortlist.engine.local import keep_memory
 
-    keep_memory()
     prepare = None if size is None else _preprocessing(size, resize, mean, std, pixels, interpolation)
     source = EmbedderSource(model, prepare, network, device, allow_code)
-    with progress_report() as report, warnings_as_lines():
-        counts = embed_images(
-            source,
-            data,
-            out,
-            workers=workers,
-            shard_rows=shard_rows,
-            engine=engine_of(engine, address, device),
-            progress=lambda done, total: report("embedding", done, total, {}),
-        )
-    if as_json:
-        print_json({"embeddings": str(out), **asdict(counts)})
-        return
+    how: Any = {"workers": workers, "engine": engine_of(engine, address, device), "shard_rows": shard_rows}
+    named = partial(embed_images, source, data, out, **how)
+    counts = run_pass(lambda show: named(progress=partial(show, "embedding")))
     words = [f"{number:,} {part}" for part, number in counts.rows.items()]
     words += [f"{counts.dimensions} features", f"{counts.classes} classes"]
     words += [f"{counts.without_class:,} without a class"] if counts.without_class else []
     words += [f"{counts.unreadable:,} images left out (see embeddings.json)"] if counts.unreadable else []
     words += [f"{counts.kept} files were already there"] if counts.kept else []
-    typer.echo(f"{out}: {', '.join(words)}")
+    print_counts("embeddings", out, vars(counts), words, as_json)
 
 
 def _preprocessing(

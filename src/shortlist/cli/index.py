@@ -1,13 +1,18 @@
 """``shortlist index``: keep the known images of each class, to show those most like a photo."""
 
-import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._engine import Address, EngineName, Workers, engine_of
+from shortlist.cli._engine import Address, EngineName, Show, Workers, engine_of, print_counts, run_pass
 from shortlist.cli._options import AsJson, DataPlace, OwnNetwork
+
+if TYPE_CHECKING:
+    from shortlist.engine.local import Engine
+    from shortlist.index import BuildCounts
 
 __all__ = ["index"]
 
@@ -65,18 +70,14 @@ def index(
     if images is not None and data is not None:
         raise ValueError("--data is where the training images of the run lie: give it without --images")
     if delete or compact:
-        found = _change(folder, delete or [], compact, max_per_class)
+        counts = _change(folder, delete or [], compact, max_per_class)
     else:
-        place = _Place(engine, address, workers)
-        found = _build(model, images, folder, network, max_per_class, place, data)
-    if as_json:
-        from shortlist.cli._console import print_json
-
-        print_json({"index": str(folder), **found})
-        return
+        sizes = {"max_per_class": max_per_class, "workers": workers}
+        runner = partial(engine_of, engine, address)
+        counts = vars(_build(model, images, folder, network, data, runner, sizes))
     names = {"left_out": "left out", "unreadable": "could not be read"}
-    words = [f"{n:,} {names.get(name, name)}" for name, n in found.items() if n or name == "images"]
-    typer.echo(f"{folder}: {', '.join(words)}")
+    words = [f"{n:,} {names.get(name, name)}" for name, n in counts.items() if n or name == "images"]
+    print_counts("index", folder, counts, words, as_json)
 
 
 def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) -> dict[str, int]:
@@ -89,61 +90,37 @@ def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) 
         return {"images": int(writer.counts.sum()), "deleted": deleted}
 
 
-class _Place(NamedTuple):
-    """Where the images are embedded."""
-
-    engine: str
-    address: str | None
-    workers: int | None
-
-
-def _usual_workers(slow: bool) -> int:
-    """One for each core, or one: small pictures in memory are done before another process has begun."""
-    return (os.cpu_count() or 1) if slow else 1
-
-
 def _build(
     path: Path,
     images: str | None,
     folder: Path,
     network: str | None,
-    max_per_class: int,
-    place: _Place,
     data: Path | None,
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
+    engine: "Callable[[str], Engine]",
+    sizes: dict[str, Any],
+) -> "BuildCounts":
+    """Build an index; ``engine`` makes the engine of a device."""
     import torch
 
-    from shortlist.cli._console import progress_report, warnings_as_lines
-    from shortlist.engine.local import keep_memory
+    from shortlist.engine.scaffold import usual_workers
     from shortlist.engine.score import ModelSource
     from shortlist.index import FileSource, build_index, source_of_images, source_of_run
 
-    keep_memory()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    engine, opened = (
-        engine_of(place.engine, place.address, device),
-        ModelSource(str(path.absolute()), network, device),
-    )
-    loaded = opened.open()
+    opened = ModelSource(str(path.absolute()), network, device)
+    runner, model = engine(device), opened.open()
     if images is None and not (path / "run.json").is_file():
         raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
-    with progress_report() as report, warnings_as_lines():
+
+    def run(show: Show) -> "BuildCounts":
         if images is None:
-            source = source_of_run(
-                path, loaded, data=data, progress=lambda what, at, of: report(what, at, of, {})
-            )
+            source = source_of_run(path, model, data=data, progress=show)
         else:
-            source = source_of_images(images, loaded)
-        counts = build_index(
-            loaded,
-            source,
-            folder,
-            max_per_class=max_per_class,
-            workers=place.workers or _usual_workers(isinstance(source, FileSource) and device == "cpu"),
-            engine=engine,
-            load=opened.open,
-            progress=lambda done, total: report("embedding", done, total, {}),
-        )
-    return asdict(counts)
+            source = source_of_images(images, model)
+        # small pictures in memory are done before another process has begun
+        workers = usual_workers(device) if isinstance(source, FileSource) else 1
+        sizes["workers"] = sizes["workers"] or workers
+        how: Any = {"engine": runner, "load": opened.open, "progress": partial(show, "embedding")}
+        return build_index(model, source, folder, **sizes, **how)
+
+    return run_pass(run)

@@ -1,15 +1,28 @@
 """``shortlist score``, and ``calibrate`` and ``evaluate`` from the rows that it wrote."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from shortlist.cli._engine import Address, EngineName, Workers, engine_of
+from shortlist.cli._engine import (
+    Address,
+    Device,
+    EngineName,
+    Show,
+    Workers,
+    engine_of,
+    print_counts,
+    run_pass,
+)
 from shortlist.cli._options import AsJson, OwnNetwork
 from shortlist.cli.train import print_calibration
+
+if TYPE_CHECKING:
+    from shortlist.engine.score import ScoreCounts
 
 __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
 
@@ -41,7 +54,7 @@ def score(
         ),
     ] = None,
     shard_rows: Annotated[int, typer.Option(help="Number of rows in each part.", min=1)] = 4096,
-    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     network: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,35 +64,23 @@ def score(
     where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
     --scores and evaluate --scores.
     """
-    from dataclasses import asdict
-
-    from shortlist.cli._console import print_json, progress_report, warnings_as_lines
     from shortlist.engine.inputs import find_shards
-    from shortlist.engine.local import keep_memory
     from shortlist.engine.score import ModelSource, score_shards
     from shortlist.model.files import model_folder
     from shortlist.model.saved import SavedModel
 
-    keep_memory()
-    source = ModelSource(str(model.absolute()), network, device)
-    with progress_report() as report, warnings_as_lines():
+    def run(show: Show) -> "ScoreCounts":
         ids = SavedModel(model_folder(model)).class_table.ids
-        counts = score_shards(
-            source,
-            find_shards(rows, ids, shard_rows=shard_rows, part=split),
-            out.absolute(),
-            keep=keep,
-            workers=workers,
-            engine=engine_of(engine, address, device),
-            progress=lambda done, total: report("scoring", done, total, {}),
-        )
-    if as_json:
-        print_json({"scores": str(out), **asdict(counts)})
-        return
+        shards = find_shards(rows, ids, shard_rows=shard_rows, part=split)
+        how: Any = {"keep": keep, "workers": workers, "engine": engine_of(engine, address, device)}
+        source, progress = ModelSource(str(model), network, device), partial(show, "scoring")
+        return score_shards(source, shards, out, progress=progress, **how)
+
+    counts = run_pass(run)
     words = [f"{counts.rows:,} rows", f"{counts.parts:,} parts"]
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
     words += [f"{counts.kept:,} parts were already there"] if counts.kept else []
-    typer.echo(f"{out}: {', '.join(words)}")
+    print_counts("scores", out, vars(counts), words, as_json)
 
 
 def calibrate_on_scores(

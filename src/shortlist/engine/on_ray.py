@@ -57,9 +57,9 @@ class _Worker:
             self.attempts.end.remote("start")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the results of a batch of shards; errors too, which Ray would wrap beyond recognition."""
-        found = zip(batch["name"], batch["shard"], strict=True)
-        return {"result": [pickle.dumps(self._attempt(name, shard)) for name, shard in found]}
+        """Return the result of the shard of a batch; an error too: Ray would wrap it beyond recognition."""
+        ((name, shard),) = zip(batch["name"], batch["shard"], strict=True)
+        return {"result": [pickle.dumps(self._attempt(name, shard))]}
 
     def _count(self, what: str) -> int:
         import ray
@@ -71,22 +71,21 @@ class _Worker:
             return False, _died("before they had loaded the model")
         if self._count(f"shard {name}") > _ATTEMPTS:
             return False, _died(f"{_ATTEMPTS} times while they worked on {name}")
-        result = self._one(pickle.loads(shard))
-        self.attempts.end.remote(f"shard {name}")
-        return result
-
-    def _one(self, shard: Any) -> tuple[bool, Any]:
-        assert self.function is not None
         try:
-            return True, self.function(shard)
+            result = True, self.function(pickle.loads(shard))
         except Exception as error:
             if os.environ.get("SHORTLIST_DEBUG") == "1":
                 traceback.print_exc()
-            try:
-                pickle.loads(pickle.dumps(error))
-            except Exception:  # which some errors do not survive
-                error = RuntimeError(f"{type(error).__name__}: {error}")
-            return False, error
+            result = False, _picklable(error)
+        self.attempts.end.remote(f"shard {name}")
+        return result
+
+
+def _picklable(error: Exception) -> Exception:
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:  # which some errors do not survive
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _died(how: str) -> RuntimeError:
@@ -105,9 +104,8 @@ def running_ray(address: str | None, workers: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    options: dict[str, Any] = {"address": address} if address is not None else {"num_cpus": workers}
-    if address is None:
-        options["include_dashboard"] = False
+    here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+    options: dict[str, Any] = here if address is None else {"address": address}
     ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     before = set(threading.enumerate())
     try:
