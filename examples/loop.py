@@ -2,7 +2,7 @@
 
 A model from a few images serves. 200 simulated people look at its lists and answer through the real API, over
 several rounds. Votes are aggregated, data grow, models are trained again, pass a gate, and are released; the
-server follows. It runs twice: with weights by skill, and with one vote each.
+server follows. It runs once for each of three rules of votes.
 
 People: 75 in 100 are honest, and know a class with a probability drawn from Beta(5, 2) for each of them; if
 they do not know, half say so, and half take a class of the list by its probability. 20 in 100 are careless
@@ -461,7 +461,7 @@ def draw(
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Run both loops, and print and draw what came of them."""
+    """Run the loop with each rule of votes, and print and draw what came of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for all files; a temporary one if left out")
     parser.add_argument("--figure", type=Path, help="file for the figure (.svg)")
@@ -475,9 +475,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     world = make_world(size, folder / "first")
     arms = {
         name: run_loop(size, folder / rule, world, folder / "first", rule)
-        for name, rule in (("weights by skill", "adaptive"), ("one vote each", "majority"))
+        for name, rule in (
+            ("confirmed by others", "confirmed"),
+            ("published rule", "adaptive"),
+            ("one vote each", "majority"),
+        )
     }
-    last = Releases(folder / "adaptive" / "releases")
+    last = Releases(folder / "confirmed" / "releases")
     release = last.current()
     assert release is not None
     curves = thresholds(Model.load(last.model_path(release)), world, size.seed)

@@ -16,7 +16,7 @@ def test_answers_become_models(tmp_path):
     loop = load("loop")
     found = loop.main(["--short", "--out", str(tmp_path), "--figure", str(tmp_path / "loop.svg")])
     size = loop.SHORT
-    for rule, rounds in zip(("adaptive", "majority"), found["rounds"].values(), strict=True):
+    for rule, rounds in zip(("confirmed", "adaptive", "majority"), found["rounds"].values(), strict=True):
         assert [one["round"] for one in rounds] == list(range(size.rounds + 1))
         assert rounds[-1]["items"] <= size.rounds * size.observations and rounds[-1]["valid"] > 10
         assert rounds[-1]["right"] > 0.5

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import math
 import shutil
@@ -566,7 +567,37 @@ def test_nothing_left_to_compare(tmp_path, runs):
         compare_runs([runs], ["top7.micro"])
     assert len(str(no.value)) < 400  # and not all names
     result = CliRunner().invoke(app, [str(runs), "--json", "--latex"])
-    assert "only one of --markdown, --latex and --json" in str(result.exception)
+    assert "only one of --markdown, --latex, --csv and --json" in str(result.exception)
+
+
+def test_runs_on_several_splits_of_a_data_set_are_averaged(tmp_path):
+    """One seed, three draws of the splits with other numbers of test rows: pairs are of the same split."""
+    for split in range(3):
+        for name, skill in (("plain", 1.0), ("better", 2.0)):
+            overrides = (f"name={name}", f"data.seed={split}", f"loss={'focal' if skill > 1 else 'ldam'}")
+            rows = ROWS - 6 * split
+            make_run(tmp_path / f"{name}-{split}", skill=skill + split / 50, overrides=overrides, rows=rows)
+    apart = compare_runs([tmp_path], ["top1.micro"])
+    assert [len(row.runs) for row in apart.rows] == [1] * 6
+    found = compare_runs([tmp_path], ["top1.micro"], baseline="plain", over=["data.seed"])
+    assert {row.label: len(row.runs) for row in found.rows} == {"better": 3, "plain": 3}
+    values = {
+        name: [
+            Results.load(tmp_path / f"{name}-{split}" / "results.json").metrics()["top1.micro"].value
+            for split in range(3)
+        ]
+        for name in ("plain", "better")
+    }
+    for row in found.rows:
+        assert row.metrics["top1.micro"].value == pytest.approx(sum(values[row.label]) / 3)
+    expected = stats.ttest_rel(values["better"], values["plain"])
+    assert found.differences["top1.micro"]["better"].p_value == pytest.approx(expected.pvalue, abs=1e-12)
+    assert "method,runs" in invoke(tmp_path, "--over", "data.seed", "--csv")
+    shutil.rmtree(tmp_path / "plain-2")
+    two = compare_runs([tmp_path], ["top1.micro"], over=["data.seed"])
+    assert two.best["top1.micro"].test == "no test: fewer than 3 pairs of runs on the same data"
+    with pytest.raises(ValueError, match=r"over must be a key of a recipe, .* got 'data.sed'"):
+        compare_runs([tmp_path], over=["data.sed"])
 
 
 def test_folders_of_suites_give_the_runs_that_count(runs, tmp_path):
@@ -593,7 +624,17 @@ def test_command_prints_tables(runs):
     assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--metrics", "top1.micro")
     latex = invoke(runs, "--latex", "--metrics", "top1.micro")
     assert rf"better & 3 & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
-    assert r"top1.micro (\%)" in latex
+    assert r"top-1 (\%)" in latex and "top1.micro" not in latex.partition("tabular")[2]
+    latex = invoke(runs, "--latex", "--metrics", "sets.two.coverage.macro")
+    assert r"two: macro coverage (\%) & two: macro size" in latex
+    printed = invoke(runs, "--csv", "--metrics", "top1.micro", "--baseline", "plain")
+    lines = {line["method"]: line for line in csv.DictReader(io.StringIO(printed))}
+    assert list(lines) == ["better", "plain"] and lines["better"]["runs"] == "3"
+    ends = [float(lines["better"][f"top1.micro{end}"]) for end in ("", ".low", ".high")]
+    assert ends == [expected.value, expected.low, expected.high]
+    difference = expected.value - float(lines["plain"]["top1.micro"])
+    assert float(lines["better"]["top1.micro.difference"]) == pytest.approx(difference)
+    assert float(lines["better"]["top1.micro.p"]) < 0.05 and lines["plain"]["top1.micro.p"] == ""
     plain = invoke(runs, "--metrics", "top1.micro")
     assert text in plain
     assert "top1.micro: better before plain, p = " in plain

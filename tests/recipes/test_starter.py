@@ -88,6 +88,17 @@ def test_a_folder_of_any_name_becomes_a_recipe_that_can_be_read(name, tmp_path, 
         assert load_recipe(path).data.options["root"] == str(tmp_path / name)
 
 
+def test_a_link_gives_its_own_name_to_the_recipe(tmp_path, monkeypatch):
+    trees.class_folders(tmp_path / "disk" / "v3", {"ash": 12, "elm": 12})
+    (tmp_path / "birds").symlink_to(tmp_path / "disk" / "v3")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["shortlist", "init", "birds/"])
+    with pytest.raises(SystemExit, match="0"):
+        shortlist.cli.main()
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["birds.yaml"]
+    assert load_recipe(tmp_path / "birds.yaml").name == "birds"
+
+
 def test_pipes_and_bombs_of_a_strangers_list_are_passed_over(tmp_path, monkeypatch):
     from PIL import Image
 

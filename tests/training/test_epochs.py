@@ -103,6 +103,29 @@ def test_the_training_is_the_same_however_often_it_is_validated(every_third, tmp
         assert all(often[key] == value for key, value in seldom.items() if value)
 
 
+@pytest.mark.parametrize("more", [[], ["validate_every=3"], ["selection.patience=2"]])
+def test_progress_says_which_epoch_its_numbers_are_of(more, tmp_path):
+    """By the lines of epochs.csv: the numbers in the middle of an epoch are those of an epoch before."""
+    told = []
+    run = train(
+        make_recipe(RECIPE, [*FALLING, *more]),
+        tmp_path / "run",
+        progress=lambda what, done, total, metrics: told.append((what, done, dict(metrics))),
+    )
+    found = [(done, metrics) for what, done, metrics in told if what == "training"]
+    lines = lines_of(run)
+    for done, metrics in found[:-1]:
+        assert metrics["epoch"] == -(-done // STEPS)
+    for _, metrics in found:
+        if "train_loss" in metrics:
+            assert metrics["train_loss"] == float(lines[int(metrics["loss_epoch"]) - 1]["train_loss"])
+        if "val_top1" in metrics:
+            assert metrics["val_top1"] == float(lines[int(metrics["measured_epoch"]) - 1]["val_top1"])
+    last, kept = found[-1][1], kept_epoch_of(run.info)
+    assert last["epoch"] == last["loss_epoch"] == last["measured_epoch"] == kept.epochs == len(lines)
+    assert sum("val_top1" in metrics for _, metrics in found) > STEPS
+
+
 @pytest.mark.parametrize("epochs", [1, 4, 7])
 def test_a_resumed_run_is_validated_at_the_same_epochs(epochs, every_third, tmp_path):
     run = stopped_after(epochs, tmp_path / "run", [*FALLING, "validate_every=3"])

@@ -89,20 +89,31 @@ class _ProgressLines:
 
 
 def _words_for_metrics(metrics: Mapping[str, float]) -> str:
-    """Say the epoch, the loss, and in percent what was measured on the validation rows.
+    """Say the epoch, the loss, what was measured on the validation rows in percent, and after which epoch.
 
     Example:
-        >>> _words_for_metrics({"epoch": 2, "epochs": 9, "train_loss": 1.5, "val_top1": 0.5})
+        >>> found = {"epochs": 9, "train_loss": 1.5, "loss_epoch": 2, "val_top1": 0.5, "measured_epoch": 2}
+        >>> _words_for_metrics({"epoch": 2, **found})
         'epoch 2 of 9, loss 1.5; on validation rows: top1 50.0'
+        >>> _words_for_metrics({"epoch": 3, **found})  # in the middle of the third
+        'epoch 3 of 9, loss 1.5 in epoch 2; on validation rows after epoch 2: top1 50.0'
     """
+
+    def if_earlier(word: str, key: str) -> str:
+        epoch = metrics.get(key, metrics.get("epoch"))
+        return "" if epoch == metrics.get("epoch") else f" {word} epoch {epoch:.0f}"
+
     words = []
     if "epoch" in metrics:
         words.append(f"epoch {metrics['epoch']:.0f} of {metrics['epochs']:.0f}")
     if "train_loss" in metrics:
-        words.append(f"loss {metrics['train_loss']:.4g}")
+        words.append(f"loss {metrics['train_loss']:.4g}{if_earlier('in', 'loss_epoch')}")
     measured = {name: value for name, value in metrics.items() if name.startswith("val_")}
     shown = ", ".join(f"{name.removeprefix('val_')} {format_percent(v)}" for name, v in measured.items())
-    parts = (", ".join(words), f"on validation rows: {shown}" if shown else "")
+    parts = (
+        ", ".join(words),
+        f"on validation rows{if_earlier('after', 'measured_epoch')}: {shown}" if shown else "",
+    )
     return "; ".join(part for part in parts if part)
 
 

@@ -26,6 +26,14 @@ def compare(
         str | None,
         typer.Option(help="Name of a row. Also show and test the difference of every other row to it."),
     ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="Key of the recipe over which runs are averaged, as over seeds: data.seed or data.root for "
+            "several splits of a data set. May be repeated.",
+        ),
+    ] = None,
     person: Annotated[
         Path | None,
         typer.Option(
@@ -40,6 +48,9 @@ def compare(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print the table as a LaTeX tabular.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: each metric with the ends of its interval.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.
@@ -53,22 +64,25 @@ def compare(
     from shortlist.compare import tables as compare_tables
     from shortlist.compare.comparison import compare_runs
 
-    if markdown + latex + as_json > 1:
-        raise ValueError("only one of --markdown, --latex and --json can be given")
+    if markdown + latex + as_csv + as_json > 1:
+        raise ValueError("only one of --markdown, --latex, --csv and --json can be given")
     names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     if names == []:
         raise ValueError(f"--metrics must name at least one, got {metrics!r}")
     use_one_thread()
     if person is not None:
-        if metrics is not None or baseline is not None:
-            raise ValueError("--person has a table of its own: leave out --metrics and --baseline")
+        if metrics is not None or baseline is not None or over or as_csv:
+            others = "--metrics, --baseline, --over and --csv"
+            raise ValueError(f"--person has a table of its own: leave out {others}")
         _compare_with_person(runs, person, data, "json" if as_json else _form(markdown, latex))
         return
     if data is not None:
         raise ValueError(f"--data goes with --person, got {data} without it")
-    found = compare_runs(runs, names, baseline=baseline)
+    found = compare_runs(runs, names, baseline=baseline, over=over or ())
     if as_json:
         typer.echo(strict_json(compare_tables.to_json(found), indent=2))
+    elif as_csv:
+        typer.echo(compare_tables.to_csv(found), nl=False)
     elif markdown or latex:
         typer.echo(compare_tables.to_markdown(found) if markdown else compare_tables.to_latex(found))
     else:

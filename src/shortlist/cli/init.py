@@ -1,5 +1,6 @@
 """``shortlist init``: look at one's own data, and write a first recipe."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,9 @@ def init(
     from shortlist._files import write_text
     from shortlist.recipes.starter import look_at, starter_recipe
 
-    stem = (data.resolve() if out is None else out).stem
+    stem = (
+        Path(os.path.abspath(data)) if out is None else out
+    ).stem  # the name that was typed, of a link too
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in stem)
     name = name.strip("-.") or "data"
     path = Path(f"{name}.yaml") if out is None else out

@@ -78,7 +78,11 @@ class Comparison:
 
 
 def compare_runs(
-    paths: Sequence[str | Path], metrics: Sequence[str] | None = None, *, baseline: str | None = None
+    paths: Sequence[str | Path],
+    metrics: Sequence[str] | None = None,
+    *,
+    baseline: str | None = None,
+    over: Sequence[str] = (),
 ) -> Comparison:
     """Compare run folders; those that cannot be read are named and left out.
 
@@ -87,6 +91,7 @@ def compare_runs(
         metrics: Names of metrics, as in :meth:`Results.metrics`; by default top-1, top-5 and the coverage of
             every predictor.
         baseline: Name of the row against which every other row is tested.
+        over: Dotted keys of recipes over which runs are averaged as over seeds, such as ``data.seed``.
 
     Raises:
         ValueError: If no run is left, a metric is in none of them, or no row has the baseline's name.
@@ -95,7 +100,7 @@ def compare_runs(
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
-    groups, others = group_runs(runs)
+    groups, others = group_runs(runs, over)
     return compare_groups(groups, metrics, baseline=baseline, left_out=left_out | others)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shortlist.compare.rows import RowQuestion, RowReader, compare_over_rows
 from shortlist.compare.same_rows import on_same_rows
@@ -72,25 +72,29 @@ def _test(pairs: Sequence[_Pairs], asked: Sequence[Question], read: RowReader) -
     return results
 
 
-def _shared_seeds(question: Question) -> set[int]:
-    first, second = ({run.recipe.seed for run in group.runs} for group in question[1:])
-    return first & second
+def _shared_seeds(question: Question) -> set[tuple[Any, ...]]:
+    return question.first.by_draw.keys() & question.second.by_draw.keys()
 
 
-def _runs(group: Group, seeds: set[int]) -> list[Run]:
+def _runs(group: Group, seeds: set[tuple[Any, ...]]) -> list[Run]:
     """The runs of some seeds, or all if there are none of these."""
-    return [each.run for each in group.runs if not seeds or each.recipe.seed in seeds]
+    return [each.run for draw, each in group.by_draw.items() if not seeds or draw in seeds]
 
 
 def _pairs(name: str, first: Group, second: Group) -> _Pairs:
     """A metric by seed of two groups; None if they share fewer than 3 seeds, the reason if no test can be."""
-    every = (*first.runs, *second.runs)
-    if len({run.results.class_rows for run in every}) > 1:
-        return "no test: not the same test rows"
-    if not all(on_same_rows(every[0].recipe, run.recipe) for run in every):
-        return "no test: not the same data"
-    by_seed = [{run.recipe.seed: run for run in group.runs} for group in (first, second)]
+    by_seed = [first.by_draw, second.by_draw]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
+    every = (*first.runs, *second.runs)
+    # over other data too, only the two runs of a pair must have the same rows
+    alike = [[runs[draw] for runs in by_seed] for draw in shared] if first.over else [every]
+    for runs in alike:
+        if len({run.results.class_rows for run in runs}) > 1:
+            return "no test: not the same test rows"
+        if not all(on_same_rows(runs[0].recipe, run.recipe) for run in runs):
+            return "no test: not the same data"
+    if first.over and len(shared) < 3:
+        return "no test: fewer than 3 pairs of runs on the same data"
     values = [[value_of(runs[seed].results.metrics(), name) for seed in shared] for runs in by_seed]
     numbers = [[value for value in side if value is not None and math.isfinite(value)] for side in values]
     if len(shared) < 3:

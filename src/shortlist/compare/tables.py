@@ -1,19 +1,23 @@
-"""Write a comparison for the terminal or as Markdown, LaTeX or JSON; bold means significant."""
+"""Write a comparison for the terminal or as Markdown, LaTeX, CSV or JSON; bold means significant."""
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from shortlist._tables import safe_cell
 from shortlist.compare.comparison import Comparison
 from shortlist.compare.paired import Difference
 from shortlist.compare.promises import promise_notes
 from shortlist.metrics import Estimate
-from shortlist.metrics.names import format_metric, is_share, predictor_of
+from shortlist.metrics.names import format_metric, is_share, metric_words, predictor_of
 
 __all__ = [
     "footnotes",
     "latex_text",
     "pipe_row",
+    "to_csv",
     "to_json",
     "to_latex",
     "to_markdown",
@@ -27,8 +31,8 @@ Cells = list[tuple[str, bool]]
 _NONE = Estimate(None)
 
 
-def _heading(name: str) -> str:
-    return f"{name} (%)" if is_share(name) else name
+def _heading(name: str, words: str | None = None) -> str:
+    return f"{words or name}{' (%)' if is_share(name) else ''}"
 
 
 def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
@@ -170,7 +174,7 @@ def pipe_row(cells: Sequence[str]) -> str:
 
 def to_latex(comparison: Comparison) -> str:
     """Return a ``tabular`` with booktabs rules, differences as its lower part, and the notes as comments."""
-    head = ["method", "runs", *map(_heading, comparison.metrics)]
+    head = ["method", "runs", *(_heading(name, metric_words(name)) for name in comparison.metrics)]
     lines = [f"% {latex_text(note)}" for note in footnotes(comparison)]
     lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.metrics)}}}", r"\toprule"]
     lines += [" & ".join(map(latex_text, head)) + r" \\", r"\midrule"]
@@ -194,6 +198,28 @@ def latex_text(text: str) -> str:
     for sign in "&%$#_{}":
         text = text.replace(sign, "\\" + sign)
     return text.replace("±", r"$\pm$")
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return a line for each method: the mean of each metric, the ends of its interval, and differences."""
+    head = ["method", "runs"]
+    for name in comparison.metrics:
+        head += [name, f"{name}.low", f"{name}.high"]
+    for name in comparison.differences:
+        head += [f"{name}.difference", f"{name}.p"]
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(head)
+    for row in comparison.rows:
+        cells: list[Any] = [safe_cell(row.label), len(row.runs)]
+        for name in comparison.metrics:
+            metric = row.metrics.get(name, _NONE)
+            cells += [metric.value, metric.low, metric.high]
+        for found in comparison.differences.values():
+            one = found.get(row.label)
+            cells += [None, None] if one is None else [one.value, one.p_value]
+        lines.writerow(cells)
+    return text.getvalue()
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

@@ -15,6 +15,7 @@ __all__ = [
     "has_best",
     "is_share",
     "larger_is_better",
+    "metric_words",
     "predictor_of",
     "size_of",
     "value_of",
@@ -93,6 +94,22 @@ def predictor_of(name: str) -> str | None:
     """
     found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{_BY_LEVEL}|{'|'.join(_OF_SETS)})", name)
     return found[1] if found else None
+
+
+def metric_words(name: str) -> str:
+    """Write the name of a metric for people.
+
+    Example:
+        >>> metric_words("top5.micro"), metric_words("top5.macro"), metric_words("balanced_error")
+        ('top-5', 'macro top-5', 'balanced error')
+        >>> metric_words("sets.average5.coverage.micro"), metric_words("sets.average5.size.few")
+        ('average5: coverage', 'average5: size, few')
+    """
+    predictor = predictor_of(name)
+    rest = name if predictor is None else name.removeprefix(f"sets.{predictor}.")
+    what, _, average = re.sub(r"^top(?=\d)", "top-", rest).partition(".")
+    words = {"": what, "micro": what, "macro": f"macro {what}"}.get(average, f"{what}, {average}")
+    return (words if predictor is None else f"{predictor}: {words}").replace("_", " ")
 
 
 def is_share(name: str) -> bool:

@@ -35,8 +35,17 @@ def flat_content(recipe: Recipe) -> dict[str, Any]:
     return flatten(recipe_content(recipe))
 
 
-def recipe_hash(recipe: Recipe, *, seed: bool = True) -> str:
-    """Return twelve digits that differ for recipes that differ (in more than ``RUNTIME_KEYS``)."""
+def recipe_hash(recipe: Recipe, *, seed: bool = True, over: Sequence[str] = ()) -> str:
+    """Return twelve digits that differ for recipes that differ (in more than ``RUNTIME_KEYS``).
+
+    Args:
+        recipe: The recipe.
+        seed: Whether recipes with other seeds differ.
+        over: Dotted keys by which recipes do not differ either, such as ``data.seed``.
+    """
+    if over:
+        flat = flat_content(recipe)
+        return _hash({key: flat[key] for key in flat if key not in over and (seed or key != "seed")})
     content = recipe_content(recipe)
     if not seed:
         del content["seed"]

@@ -26,10 +26,17 @@ class Group:
     Args:
         label: Name of the method, in every table and on every page.
         runs: The runs.
+        over: Dotted keys of the recipe by which runs differ as by their seeds, such as ``data.seed``.
     """
 
     label: str
     runs: Sequence[FinishedRun]
+    over: tuple[str, ...] = ()
+
+    @property
+    def by_draw(self) -> dict[tuple[Any, ...], FinishedRun]:
+        """The runs by their seed and what else they are averaged over."""
+        return {_draw(run, self.over): run for run in self.runs}
 
     @cached_property
     def metrics(self) -> Mapping[str, Estimate]:
@@ -79,34 +86,48 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str,
     return runs, left_out
 
 
-def group_runs(runs: Sequence[FinishedRun]) -> tuple[list[Group], dict[str, str]]:
-    """Group runs whose recipes differ only by seed and name.
+def _draw(run: FinishedRun, over: Sequence[str]) -> tuple[Any, ...]:
+    flat = flat_content(run.recipe) if over else {}
+    return (run.recipe.seed, *(json.dumps(flat.get(key)) for key in over))
+
+
+def group_runs(runs: Sequence[FinishedRun], over: Sequence[str] = ()) -> tuple[list[Group], dict[str, str]]:
+    """Group runs whose recipes differ only by seed, name, and the keys ``over`` which they are averaged.
 
     Returns:
         The groups, and by folder why some runs are in none: see :func:`alike_runs`.
+
+    Raises:
+        ValueError: If no recipe has one of the keys.
     """
+    for key in over:
+        if not any(key in flat_content(run.recipe) for run in runs):
+            raise ValueError(f"over must be a key of a recipe, such as data.seed or data.root, got {key!r}")
     members: dict[tuple[str, bool], list[FinishedRun]] = {}
     for run in runs:
-        members.setdefault((recipe_hash(run.recipe, seed=False), run.is_limit), []).append(run)
+        own = recipe_hash(run.recipe, seed=False, over=over)
+        members.setdefault((own, run.is_limit), []).append(run)
     left_out: dict[str, str] = {}
     alike = []
     for group in members.values():
-        kept, others = alike_runs(group)
+        kept, others = alike_runs(group, over)
         alike.append(kept)
         left_out |= others
     labels = _labels(alike)
-    return [Group(label, group) for label, group in zip(labels, alike, strict=True)], left_out
+    return [Group(label, group, tuple(over)) for label, group in zip(labels, alike, strict=True)], left_out
 
 
-def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str, str]]:
-    """Choose the runs of one recipe that may be averaged over seeds, by seed.
+def alike_runs(
+    runs: Sequence[FinishedRun], over: Sequence[str] = ()
+) -> tuple[list[FinishedRun], dict[str, str]]:
+    """Choose the runs of one recipe that may be averaged over seeds and the keys ``over``, by seed.
 
     They have the metrics of the first, and each seed once: a copy would pass for a run without any spread.
 
     Returns:
         The runs, and by folder why others are left out.
     """
-    kept: dict[int, FinishedRun] = {}
+    kept: dict[tuple[Any, ...], FinishedRun] = {}
     left_out = {}
     names = runs[0].results.metrics().keys()
     for run in runs:
@@ -116,10 +137,10 @@ def alike_runs(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], dict[str
                 f"evaluate both anew"
             )
             continue
-        same = kept.setdefault(run.recipe.seed, run)
+        same = kept.setdefault(_draw(run, over), run)
         if same is not run:
             left_out[str(run.path)] = f"{run.path} has the recipe and the seed of {same.path}"
-    return [kept[seed] for seed in sorted(kept)], left_out
+    return [kept[draw] for draw in sorted(kept)], left_out
 
 
 def _labels(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:

@@ -163,8 +163,9 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
 class EpochProgress(pl.Callback):
     """A callback that tells a function how many of all steps are done, and the metrics so far.
 
-    These are ``epoch`` (from 1), ``epochs``, ``train_loss`` of the last whole epoch, and the metrics of the
-    validation rows, ``val_...``. What is told at the end of an epoch has its metrics, the last of all too.
+    These are ``epoch`` (from 1), ``epochs``, ``train_loss`` of the epoch ``loss_epoch``, and the metrics of
+    the validation rows, ``val_...``, which are those after the epoch ``measured_epoch``. What is told at the
+    end of an epoch has its metrics, the last of all too.
     """
 
     def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
@@ -182,14 +183,20 @@ class EpochProgress(pl.Callback):
         """Read the metrics once per epoch, since reading them after each step is slow."""
         found = trainer.callback_metrics.items()
         wanted = {name for name, _ in found if name == "train_loss" or name.startswith("val_")}
-        self.metrics = {name: float(value) for name, value in found if name in wanted}
+        self.metrics |= {name: float(value) for name, value in found if name in wanted}
+        self.metrics["loss_epoch"] = trainer.current_epoch + 1
         self._tell(trainer, trainer.global_step)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember which epoch the metrics of the validation rows are of."""
+        self.metrics["measured_epoch"] = trainer.current_epoch + 1
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Tell that nothing is left to do, also where the training ends early."""
-        self._tell(trainer, int(trainer.estimated_stepping_batches))
+        last = int(self.metrics.get("loss_epoch", trainer.current_epoch))
+        self._tell(trainer, int(trainer.estimated_stepping_batches), last)
 
-    def _tell(self, trainer: pl.Trainer, done: int) -> None:
-        epochs = {"epoch": min(trainer.current_epoch + 1, trainer.max_epochs or 1)}
+    def _tell(self, trainer: pl.Trainer, done: int, epoch: int | None = None) -> None:
+        epochs = {"epoch": trainer.current_epoch + 1 if epoch is None else epoch}
         epochs["epochs"] = trainer.max_epochs or 1
         self.progress(done, int(trainer.estimated_stepping_batches), epochs | self.metrics)
