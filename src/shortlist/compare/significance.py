@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist._beta import beta_cdf
 from shortlist._checks import check_count
 from shortlist.metrics import average_rows
-from shortlist.metrics.aggregation import central_share
 from shortlist.metrics.bootstrap import Columns, resample_each
 
 __all__ = [
@@ -77,8 +77,8 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
         return PairedTest(mean, 1.0, name)
     t = abs(mean) / (spread / math.sqrt(len(differences)))
     degrees = len(differences) - 1
-    share = central_share(math.atan(t / math.sqrt(degrees)), degrees)
-    return PairedTest(mean, max(1e-15, 1.0 - share), name)  # less is lost in rounding
+    p_value = beta_cdf(degrees / (degrees + t**2), degrees / 2, 0.5)
+    return PairedTest(mean, max(1e-15, p_value), name)
 
 
 def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:

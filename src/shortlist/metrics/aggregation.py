@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from shortlist._beta import beta_quantile
 from shortlist._checks import check_count, check_number
 from shortlist.metrics.results import Estimate, Results
 
 __all__ = [
     "Aggregate",
     "aggregate",
-    "central_share",
     "interval_of_rows",
     "mean_with_interval",
     "student_t_quantile",
@@ -94,8 +94,7 @@ def mean_with_interval(numbers: Sequence[float], *, level: float = 0.95) -> Esti
 def student_t_quantile(q: float, degrees: int) -> float:
     """Return the quantile of Student's t distribution with a whole number of degrees of freedom.
 
-    The chance of ``|T| <= t`` is a finite sum of powers of ``cos(atan(t / sqrt(degrees)))``; this is solved
-    for t by halving.
+    ``degrees / (degrees + T**2)`` follows Beta(degrees / 2, 1 / 2).
 
     Args:
         q: Share in [0.5, 1).
@@ -107,20 +106,5 @@ def student_t_quantile(q: float, degrees: int) -> float:
     """
     check_number("q", q, low=0.5, below=1.0)
     check_count("degrees", degrees)
-    low, high = 0.0, math.pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if central_share(middle, degrees) < 2 * q - 1 else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def central_share(angle: float, degrees: int) -> float:
-    """Return the chance that ``|T| <= sqrt(degrees) * tan(angle)``."""
-    odd = degrees % 2
-    square = math.cos(angle) ** 2
-    term = math.cos(angle) if odd else 1.0
-    total = term if degrees > 1 else 0.0
-    for power in range(2 + odd, degrees - 1, 2):
-        term *= square * (power - 1) / power
-        total += term
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
+    share = beta_quantile(2 * (1 - q), degrees / 2, 0.5) if q > 0.5 else 1.0
+    return math.sqrt(degrees * (1 / share - 1))

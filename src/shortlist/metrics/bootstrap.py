@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "Resamples", "interval", "parent_weights", "resample", "resample_each"]
+__all__ = ["Columns", "Resamples", "interval", "parent_weights", "resample_each"]
 
 _BLOCK = 2**19  # rows drawn in one go, in resamples together
 _FEWEST = 8  # resamples in one go, so that values are read once for several of them
@@ -38,39 +38,6 @@ class Columns(NamedTuple):
     parents: Sequence[Tensor] = ()
 
 
-def resample(
-    values: Tensor,
-    target: Tensor,
-    groups: Tensor,
-    *,
-    num_classes: int,
-    num_groups: int,
-    num_resamples: int,
-    parents: Sequence[Tensor] = (),
-    generator: torch.Generator | None = None,
-) -> Resamples:
-    """Compute the means of the columns of ``values`` over rows drawn with replacement.
-
-    A resample is a weight for each row, the number of times it was drawn. Divided by the weight of the row's
-    class they are the weights of the macro mean, so that each mean is a sum of matrix products. Classes that
-    a resample lacks have no part in its means.
-
-    Args:
-        values: One column for each metric, (n, m), float64.
-        target: Class of each row (n,).
-        groups: Group of each class (c,); a number >= ``num_groups`` is of no group.
-        num_classes: Number of classes c.
-        num_groups: Number of groups g.
-        num_resamples: Number of resamples b.
-        parents: For each of l levels, the parent of each class (c,).
-        generator: Random generator of the draws.
-    """
-    asked = [Columns(values, groups, num_groups, parents)]
-    return resample_each(
-        asked, target, num_classes=num_classes, num_resamples=num_resamples, generator=generator
-    )[0]
-
-
 def resample_each(
     asked: Sequence[Columns],
     target: Tensor,
@@ -79,9 +46,18 @@ def resample_each(
     num_resamples: int,
     generator: torch.Generator | None = None,
 ) -> list[Resamples]:
-    """What :func:`resample` gives for each of several, to the bit, in little more time than for one.
+    """Compute the means of each of several columns over rows drawn with replacement, the same for all.
 
-    The draws take most of the time, and all have the same.
+    A resample is a weight for each row, the number of times it was drawn. Divided by the weight of the row's
+    class they are the weights of the macro mean, so that each mean is a sum of matrix products. Classes that
+    a resample lacks have no part in its means. The draws take most of the time.
+
+    Args:
+        asked: Columns of metrics, with groups and parents of classes.
+        target: Class of each row (n,).
+        num_classes: Number of classes c.
+        num_resamples: Number of resamples b.
+        generator: Random generator of the draws.
     """
     n, found = len(target), [_room(one, num_resamples) for one in asked]
     pieces = [list(_pieces(one, target)) for one in asked]

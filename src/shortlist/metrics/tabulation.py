@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import GROUPS
-from shortlist.metrics.bootstrap import Resamples, interval, parent_weights, resample
+from shortlist.metrics.bootstrap import Columns, Resamples, interval, parent_weights, resample_each
 from shortlist.metrics.class_means import average_classes
 from shortlist.metrics.results import Averages, Estimate, GroupRows
 from shortlist.metrics.shares import clopper_pearson, effective_rows
@@ -63,19 +63,12 @@ def tabulate(
     parents = list(classes.parents.values())
     means, draws = [_means(sums, counts, groups, parents, len(names))], {}
     if num_resamples:
-        found = resample(
-            values,
-            target,
-            groups,
-            num_classes=classes.number,
-            num_groups=len(names),
-            num_resamples=num_resamples,
-            parents=parents,
-            generator=generator,
-        )
-        ends = [interval(part, LEVEL) for part in found]
+        asked = [Columns(values, groups, len(names), parents)]
+        options = {"num_classes": classes.number, "num_resamples": num_resamples}
+        (resamples,) = resample_each(asked, target, **options, generator=generator)
+        ends = [interval(part, LEVEL) for part in resamples]
         means += [Resamples(*(end[side] for end in ends)) for side in (0, 1)]
-        draws = dict(zip(columns, found.micro.T, strict=True))
+        draws = dict(zip(columns, resamples.micro.T, strict=True))
     averages = {name: _averages(means, i, name, counts, groups, names) for i, name in enumerate(columns)}
     if num_resamples:
         for i, (name, column) in enumerate(columns.items()):
