@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -15,11 +16,11 @@ from starlette.types import ASGIApp
 from shortlist.serve.feedback import feedback_routes
 from shortlist.serve.guard import Guard
 from shortlist.serve.page import page_routes
+from shortlist.serve.plain_route import plain_route
 from shortlist.serve.plantnet import error_form, plantnet_routes
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
-from shortlist.serve.shortcut import Shortcuts
-from shortlist.serve.v1 import identify_shortcuts, v1_routes
+from shortlist.serve.v1 import identify_routes, v1_routes
 
 __all__ = ["make_app"]
 
@@ -33,8 +34,6 @@ def make_app(
     service: Service, *, origins: Sequence[str] = (), hosts: Collection[str] | None = None
 ) -> ASGIApp:
     """Make the application of a service.
-
-    What is called for every request surrounds the framework, whose own ways are as long as those of a list.
 
     Args:
         service: What answers.
@@ -59,14 +58,16 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for make in (v1_routes, feedback_routes, plantnet_routes, page_routes):
+    for make in (identify_routes, v1_routes, feedback_routes, plantnet_routes, page_routes):
         app.include_router(make(service))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
-    shortcuts = {shortcut.path: shortcut for shortcut in identify_shortcuts(service)}
-    made: ASGIApp = Shortcuts(app, routes=shortcuts, refused=_refused, invalid=_invalid, failed=_failed)
+    app.router.routes[:0] = [
+        plain_route(route) for route in identify_routes(service).routes if isinstance(route, APIRoute)
+    ]
+    made: ASGIApp = app
     if origins:
         made = CORSMiddleware(
             made,

@@ -12,13 +12,12 @@ from starlette.requests import Request
 from shortlist._text import composed
 from shortlist.serve import examples, schemas
 from shortlist.serve.forms import Form, Upload, read_form
-from shortlist.serve.limits import MAX_IMAGES, Limits
+from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.metrics import CONTENT_TYPE
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
-from shortlist.serve.shortcut import Shortcut
 
-__all__ = ["identify_shortcuts", "v1_routes"]
+__all__ = ["identify_routes", "v1_routes"]
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
@@ -29,8 +28,6 @@ _WIDE = 100  # classes of a list that is audited
 def v1_routes(service: Service) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter()
-    for shortcut in identify_shortcuts(service):
-        _describe(router, shortcut, service.limits)
     _add_classes(router, service)
     _add_class(router, service)
     _add_model(router, service)
@@ -39,10 +36,18 @@ def v1_routes(service: Service) -> APIRouter:
     return router
 
 
-def identify_shortcuts(service: Service) -> list[Shortcut]:
+def identify_routes(service: Service) -> APIRouter:
     """Return the routes that are called most."""
-    limits = service.limits
+    router, limits = APIRouter(), service.limits
+    refused = (400, 401, 403, 408, 413, 415, 422, 429, 503)
 
+    @router.post(
+        "/v1/identify",
+        response_model=schemas.IdentifyAnswer,
+        responses=examples.responses("identify", *refused),
+        openapi_extra=examples.images_body(MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."),
+        summary="The short list of one object",
+    )
     async def identify(request: Request, options: Annotated[schemas.IdentifyOptions, Query()]) -> Response:
         """Answer with the classes that photos of one object may show, best first, and what is promised."""
         start = time.perf_counter()
@@ -56,6 +61,13 @@ def identify_shortcuts(service: Service) -> list[Shortcut]:
             more = {} if signing is None else signing.receipt(answer, model=service.version)
         return Response(service.written(answer, start=start, images=len(uploads), **more), media_type=_JSON)
 
+    @router.post(
+        "/v1/identify/batch",
+        response_model=schemas.BatchAnswer,
+        responses=examples.responses("batch", *refused),
+        openapi_extra=examples.images_body(limits.batch_images, "Photos of as many objects, one of each."),
+        summary="The short lists of several objects",
+    )
     async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
         """Answer for each photo by itself; a bad one gets the status ``bad_image``."""
         start = time.perf_counter()
@@ -64,28 +76,7 @@ def identify_shortcuts(service: Service) -> list[Shortcut]:
             results = await service.answer_each(images_of(form), options, held)
         return Response(service.written_each(results, start=start), media_type=_JSON)
 
-    return [
-        Shortcut("/v1/identify", identify, schemas.IdentifyOptions),
-        Shortcut("/v1/identify/batch", identify_batch, schemas.BatchOptions),
-    ]
-
-
-def _describe(router: APIRouter, shortcut: Shortcut, limits: Limits) -> None:
-    """Add a route that is called most to those that OpenAPI describes."""
-    refused = (400, 401, 403, 408, 413, 415, 422, 429, 503)
-    if shortcut.options is schemas.IdentifyOptions:
-        answer, name, summary = schemas.IdentifyAnswer, "identify", "The short list of one object"
-        most, words = MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."
-    else:
-        answer, name, summary = schemas.BatchAnswer, "batch", "The short lists of several objects"
-        most, words = limits.batch_images, "Photos of as many objects, one of each."
-    router.post(
-        shortcut.path,
-        response_model=answer,
-        responses=examples.responses(name, *refused),
-        openapi_extra=examples.images_body(most, words),
-        summary=summary,
-    )(shortcut.endpoint)
+    return router
 
 
 def images_of(form: Form) -> list[Upload]:

@@ -1,6 +1,7 @@
-"""The short way to a route answers as the framework's own way does."""
+"""A plain route answers as FastAPI's own way does."""
 
 import pytest
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from shortlist.serve import app as app_module
@@ -26,9 +27,9 @@ QUERIES = (
 
 @pytest.fixture
 def both(model, tmp_path, monkeypatch):
-    """Two servers: one with the short way, one without."""
+    """Two servers: one with plain routes, one without."""
     short = TestClient(make_app(Service(model, feedback=tmp_path / "f")))
-    monkeypatch.setattr(app_module, "identify_shortcuts", lambda service: [])
+    monkeypatch.setattr(app_module, "plain_route", lambda route: Route("/nothing", lambda request: None))
     long = TestClient(make_app(Service(model, feedback=tmp_path / "f")))
     with short, long:
         yield short, long
