@@ -1,8 +1,8 @@
 """Trace which rooms of the package call which others while a command runs.
 
-``python tools/walk.py predict RUN photo.jpg`` runs ``shortlist predict RUN photo.jpg``, and prints each pair of
-rooms (caller, called) with the number of calls. Returns do not count, nor do imports; the ground floor, which
-every room may use, is left out.
+``python tools/walk.py predict RUN photo.jpg`` runs ``shortlist predict RUN photo.jpg``, and prints each pair
+of rooms (caller, called) with the number of calls. Returns do not count, nor do imports. The ground floor,
+which every room may use, is left out.
 """
 
 import sys

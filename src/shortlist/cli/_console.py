@@ -201,7 +201,7 @@ def metrics_table(
 
 
 def promise_lines(results: Results) -> list[str]:
-    """Say what each predictor with a coverage promises, from how many rows, and what came of it."""
+    """Say what each predictor with a coverage promises, from how many rows, and what was measured."""
     lines = []
     for name, sets in results.sets.items():
         if sets.promise is not None and sets.promise.asked is not None:

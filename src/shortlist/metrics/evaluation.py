@@ -79,7 +79,7 @@ def evaluate(
         target: Class indices (n,), counted from 0.
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
             ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
-            about all rows, the results say what came of it, and the share of under-covered classes.
+            about all rows, the results have its measured coverage, and the share of under-covered classes.
             If it has an attribute ``taxonomy``, its answers are also counted by level.
         class_table: Table of the classes; if ``None``, they are called "0", "1", ... With counts,
             there are metrics by group; with parents, coverage and mistakes by genus or any other level.
@@ -368,7 +368,7 @@ def _below_promise(rows: RowNumbers, table: Table, name: str, asked: float | Non
 
 
 def _measured_promise(table: Table, name: str, predictor: Predictor) -> Promise | None:
-    """Return what a predictor promises, with what came of it; ``None`` if it promises nothing."""
+    """Return the promise of a predictor with its measured coverage; ``None`` if it promises nothing."""
     promise = promise_of(name, predictor)
     if promise is None:
         return None

@@ -109,7 +109,7 @@ class SetResults:
         size_quantiles: Quantiles of the size, by share of rows ("0.5").
         group_size_quantiles: Quantiles of the size for the rows of each group of classes that has any.
         size_histogram: Number of sets with 0, 1, 2, ... classes, up to the largest that occurs.
-        promise: What the predictor promises, and what came of it on these rows; ``None`` if it does not say.
+        promise: Promise of the predictor, with its coverage on these rows; ``None`` if there is none.
         under_covered: Share of the classes with rows whose coverage is below the one that was asked for.
         shortfall: Mean over the classes with rows of how far they are below it.
         class_gap: Mean over the classes with rows of how far they are from it, on either side.

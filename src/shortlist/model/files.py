@@ -247,7 +247,7 @@ def write_calibration(
 def write_promises(
     folder: str | Path, promises: Mapping[str, Promise], announce: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Write to ``model.json`` and to the card what predictors promise and what came of it, if that is news.
+    """Write to ``model.json`` and to the card what predictors promise and what was measured, if it changed.
 
     ``model.json`` knows the card as it is and as it will be, so that a process that is killed between leaves
     a model that is whole; the next call then writes the card.

@@ -136,11 +136,11 @@ def _use_running_statistics(module: nn.Module, _: tuple) -> None:
 
 def _linear_names(module: nn.Module) -> list[str]:
     """Return the names of the linear layers and heads inside, in order; ``""`` for the module itself."""
-    found: list[str] = []
+    names: list[str] = []
     for name, part in module.named_modules():
-        if isinstance(part, _LINEAR) and not (found and (not found[-1] or name.startswith(found[-1] + "."))):
-            found.append(name)  # the parts of a head are not classifiers
-    return found
+        if isinstance(part, _LINEAR) and not (names and (not names[-1] or name.startswith(names[-1] + "."))):
+            names.append(name)  # the parts of a head are not classifiers
+    return names
 
 
 def _linear_layers(model: nn.Module) -> str:
@@ -189,17 +189,19 @@ def classifier_name(model: nn.Module, name: str | None = None) -> str:
         raise ValueError(f"name must be that of a module of the model, got {name!r}; {_linear_layers(model)}")
     if hasattr(model, "get_classifier"):
         classifier = model.get_classifier()  # type: ignore[operator]
-        found = [name for name, module in modules.items() if module is classifier]
+        candidates = [name for name, module in modules.items() if module is classifier]
     else:
         named = [(usual, _linear_names(modules[usual])) for usual in _USUAL_NAMES if usual in modules]
-        found = [f"{usual}.{names[-1]}".rstrip(".") for usual, names in named if names]
-    found = list({id(modules[name]): name for name in reversed(found)}.values())[::-1]  # the first of each
-    if len(found) != 1:
+        candidates = [f"{usual}.{names[-1]}".rstrip(".") for usual, names in named if names]
+    candidates = list({id(modules[name]): name for name in reversed(candidates)}.values())[
+        ::-1
+    ]  # the first of each
+    if len(candidates) != 1:
         raise ValueError(
             f"name must be given where the classifier cannot be found, got None; found "
-            f"{', '.join(found) or 'nothing'}; {_linear_layers(model)}"
+            f"{', '.join(candidates) or 'nothing'}; {_linear_layers(model)}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def num_outputs(model: nn.Module) -> int | None:

@@ -75,8 +75,8 @@ class NetworkSpec:
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
         if self.name not in MODELS and ":" not in self.name:
-            known = f"{', '.join(MODELS)}, timm:NAME, torchvision:NAME or package.module:function"
-            raise ValueError(f"name must be one of {known}, got {self.name!r}")
+            allowed = f"{', '.join(MODELS)}, timm:NAME, torchvision:NAME or package.module:function"
+            raise ValueError(f"name must be one of {allowed}, got {self.name!r}")
         for name in ("small_stem", "bias", "learn_scale", "scaled_head", "takes_classes"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")

@@ -63,23 +63,23 @@ def load_weights(model: nn.Module, path: str | Path, *, classifier: str | None =
         FileNotFoundError: There is no such file.
         ValueError: It is not a file of weights, or not of this model.
     """
-    found, own = read_weights(path), model.state_dict()
-    prefix = max(_PREFIXES, key=lambda start: sum(start + name in found for name in own))
-    found = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
-    counters = {name for name in own if name.endswith("num_batches_tracked")}  # old files lack them
-    fitting = {name for name in own if name in found and found[name].shape == own[name].shape}
-    lacking = [name for name in own if name not in fitting | (counters - found.keys())]
+    saved, expected = read_weights(path), model.state_dict()
+    prefix = max(_PREFIXES, key=lambda start: sum(start + name in saved for name in expected))
+    saved = {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # old files lack them
+    fitting = {name for name in expected if name in saved and saved[name].shape == expected[name].shape}
+    lacking = [name for name in expected if name not in fitting | (counters - saved.keys())]
     start = classifier_name(model, classifier) + "."
     foreign = [name for name in lacking if not name.startswith(start)]
     if foreign:
         raise ValueError(
-            f"{path} has the weights of another model: {len(foreign)} of {len(own)} tensors are missing or "
-            f"of another shape, such as {_shapes(foreign[0], found, own)}"
+            f"{path} has the weights of another model: {len(foreign)} of {len(expected)} tensors are missing "
+            f"or of another shape, such as {_shapes(foreign[0], saved, expected)}"
         )
-    model.load_state_dict({name: found[name] for name in fitting}, strict=False)
-    unused = [name for name in found if name not in own]
+    model.load_state_dict({name: saved[name] for name in fitting}, strict=False)
+    unused = [name for name in saved if name not in expected]
     if lacking or unused:
-        left = "; ".join(_shapes(name, found, own) for name in lacking) or "nothing"
+        left = "; ".join(_shapes(name, saved, expected) for name in lacking) or "nothing"
         extra = f"; {len(unused)} tensors of the file were not used ({unused[0]}, ...)" if unused else ""
         warnings.warn(f"{path}: left as drawn: {left}{extra}", stacklevel=2)
     return lacking

@@ -108,13 +108,13 @@ class _Stretch:
 
     def gradient_forward(self, gradient: Tensor, *, of_weights: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the flow's gradient behind the stretch, and that of each layer's weights (pairs, n)."""
-        found, gradient = [], gradient.clone()
+        slopes, gradient = [], gradient.clone()
         for index, (pairs, on, _) in enumerate(self.layers):
             gap = _move(gradient, pairs, self.kept[0, index, :pairs, None])
             if of_weights:
-                found.append(gap.mul_(self.gaps[index, :pairs]).sum(1).neg_())
+                slopes.append(gap.mul_(self.gaps[index, :pairs]).sum(1).neg_())
             gradient = gradient.index_select(0, on)
-        return gradient, found
+        return gradient, slopes
 
     def wires_gradient(self, of_wires: Tensor, of_weights: list[Tensor]) -> Tensor:
         """Return the wires' gradient before the stretch, from that behind it and that of the weights."""

@@ -82,9 +82,9 @@ def _laplacian(plan: Tensor, mass: Tensor, damping: Tensor | float) -> Tensor:
     """
     weights = plan @ plan.mT
     diagonal = weights.diagonal(dim1=1, dim2=2)
-    own = diagonal.clone()
+    before = diagonal.clone()
     diagonal.zero_()
-    diagonal.sub_(weights.sum(-1) + damping * (weights.sum(-1) + own))
+    diagonal.sub_(weights.sum(-1) + damping * (weights.sum(-1) + before))
     return torch.addcmul(-weights, mass[:, None], mass, value=1 / float(plan.shape[2]))
 
 
@@ -104,26 +104,29 @@ def _start(points: Tensor, slope: Tensor, anchors: _Anchors) -> Tensor:
 def _potentials(points: Tensor, anchors: _Anchors, steepness: float) -> Tensor:
     """Return the potentials (n, anchors) at which every anchor gets its mass, up to the tolerance."""
     slope, mass = 2 * steepness * anchors.position, anchors.mass
-    found = _start(points, slope, anchors)
+    potentials = _start(points, slope, anchors)
     damping = points.new_full((len(points), 1), _FIRST_DAMPING)
-    plan, level = _plan(points, found, slope)
-    gain, excess = found @ mass - level.sum(1), plan.sum(-1) - mass
+    plan, level = _plan(points, potentials, slope)
+    gain, excess = potentials @ mass - level.sum(1), plan.sum(-1) - mass
     tolerance = max(_TOLERANCE, _ROUNDING * steepness)
     for _ in range(_MAX_STEPS):
         off = (excess.abs() / mass).amax(1)
         if can_read_values(off) and bool((off <= tolerance).all()):
             break
-        following = found - _solve(_laplacian(plan, mass, damping), excess)
+        following = potentials - _solve(_laplacian(plan, mass, damping), excess)
         next_plan, level = _plan(points, following, slope)
         next_gain, next_excess = following @ mass - level.sum(1), next_plan.sum(-1) - mass
         # close to the solution the gain is all rounding, but what is in excess still falls
         better = ((next_gain > gain) | ((next_excess.abs() / mass).amax(1) < off))[:, None]
         damping = torch.where(better, damping / _DAMPING_FACTOR, damping * _DAMPING_FACTOR)
         damping = damping.clamp_min(_LEAST_DAMPING)
-        found, excess = torch.where(better, following, found), torch.where(better, next_excess, excess)
+        potentials, excess = (
+            torch.where(better, following, potentials),
+            torch.where(better, next_excess, excess),
+        )
         plan = torch.where(better[:, :, None], next_plan, plan)
         gain = torch.where(better[:, 0], next_gain, gain)
-    return found
+    return potentials
 
 
 def _slabs(points: Tensor) -> int:

@@ -197,13 +197,13 @@ def pair_layers(
         if id(layer) not in orders:
             orders[id(layer)] = _pairs_first(layer, after, n)
         after = orders[id(layer)]
-    known, steps = {}, []
+    ways, steps = {}, []
     for layer, following in zip_longest(layers, layers[1:]):
         key = id(layer), id(following)
-        if key not in known:
+        if key not in ways:
             order, wanted = orders[id(layer)], wires[n - k :] if following is None else orders[id(following)]
-            known[key] = layer.shape[1], _ways(order, wanted, n, device), _ways(wanted, order, n, device)
-        steps.append(known[key])
+            ways[key] = layer.shape[1], _ways(order, wanted, n, device), _ways(wanted, order, n, device)
+        steps.append(ways[key])
     first = orders[id(layers[0])] if layers else wires
     return _inputs(network, n)[first].to(device), steps
 

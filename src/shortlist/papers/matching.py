@@ -82,21 +82,21 @@ def find_published(recipe: Mapping[str, Any], *, every: bool = False) -> list[Pu
     flat = flatten(recipe)
     flat["data.noise"] = flat.pop("data.label_noise", None) or flat.get("data.noise", 0.0)
     flat["pretrained"] = any(flat.get(f"model.{key}") for key in ("weights", "pretrained", "weights_file"))
-    found: list[PublishedValue] = []
+    values: list[PublishedValue] = []
     for table in load_published(flat.get("data.name")):
         if table.compared:
-            found += _of_table(table, recipe, flat)
+            values += _of_table(table, recipe, flat)
     if every:
-        return found
-    found = _nearest(found)
-    same_model = [value for value in found if not _other_model(value)]
-    return same_model or found
+        return values
+    values = _nearest(values)
+    same_model = [value for value in values if not _other_model(value)]
+    return same_model or values
 
 
 def _of_table(
     table: PublishedTable, recipe: Mapping[str, Any], flat: Mapping[str, Any]
 ) -> list[PublishedValue]:
-    found = []
+    values = []
     for row in table.rows:
         for column, numbers in zip(table.columns, row.cells, strict=True):
             asked = _PLAIN | {**table.when, **column.when, **row.when}
@@ -111,21 +111,21 @@ def _of_table(
                 more = [] if "loss.k" in asked or "loss.k" in setting else _other_k(flat, number.metric)
                 remarks = [number.remark] if number.remark else []
                 every = (*departures, *more, *remarks)
-                found.append(PublishedValue(table, row.method, column.name, number, name, every))
-    return found
+                values.append(PublishedValue(table, row.method, column.name, number, name, every))
+    return values
 
 
-def _nearest(found: Sequence[PublishedValue]) -> list[PublishedValue]:
+def _nearest(values: Sequence[PublishedValue]) -> list[PublishedValue]:
     """Keep, of the numbers of a paper for the same method and metric, those with the fewest departures.
 
     A number that stands in two tables is kept once, also where one of them has fewer digits.
     """
     least: dict[tuple[str, str, str], int] = {}
-    for value in found:
+    for value in values:
         key = (value.table.paper, value.method, value.metric)
         least[key] = min(least.get(key, 1000), len(value.departures))
     kept: list[PublishedValue] = []
-    for value in found:
+    for value in values:
         key = (value.table.paper, value.method, value.metric)
         if len(value.departures) == least[key] and not any(_is_same(value, other) for other in kept):
             kept.append(value)
@@ -206,5 +206,9 @@ def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
 
 def _other_k(flat: Mapping[str, Any], metric: str) -> list[str]:
     """Note a loss made for another K than the metric's: the papers train one network for each."""
-    k, own = re.match(r"(?:top|average)(\d+)\.", metric), flat.get("loss.k")
-    return [f"loss.k {own}, there {k[1]}"] if k and own is not None and own != int(k[1]) else []
+    k, trained_k = re.match(r"(?:top|average)(\d+)\.", metric), flat.get("loss.k")
+    return (
+        [f"loss.k {trained_k}, there {k[1]}"]
+        if k and trained_k is not None and trained_k != int(k[1])
+        else []
+    )

@@ -130,12 +130,12 @@ def load_published(data_name: str | None = None) -> tuple[PublishedTable, ...]:
         ['garcin2021', 'garcin2022', 'garcin2023', 'menon2021', 'petersen2022']
     """
     folder = files("shortlist.papers").joinpath("tables")
-    found: list[PublishedTable] = []
+    tables: list[PublishedTable] = []
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         text = file.read_text(encoding="utf-8")
         if data_name is None or re.search(rf"data\.name: {re.escape(data_name)}\b", text):
-            found += _tables(file.name.removesuffix(".yaml"), text)
-    return tuple(found)
+            tables += _tables(file.name.removesuffix(".yaml"), text)
+    return tuple(tables)
 
 
 @cache
@@ -143,7 +143,7 @@ def _tables(paper: str, text: str) -> list[PublishedTable]:
     content: Any = parse_yaml(text)
     if content.get("format") != _FORMAT:
         raise ValueError(f"{paper}.yaml must be of the format {_FORMAT!r}, got {content.get('format')!r}")
-    marks, settings, found = content.get("marks", {}), content["settings"], []
+    marks, settings, tables = content.get("marks", {}), content["settings"], []
     for entry in content["tables"]:
         columns = tuple(
             PublishedColumn(**one | {"metrics": tuple(one["metrics"])}) for one in entry["columns"]
@@ -157,8 +157,8 @@ def _tables(paper: str, text: str) -> list[PublishedTable]:
             "thesis": str(entry.get("thesis", "")),
             "t_test_level": content.get("t_test_level"),
         }
-        found.append(PublishedTable(**entry | parts, paper=paper, source=content["source"]))
-    return found
+        tables.append(PublishedTable(**entry | parts, paper=paper, source=content["source"]))
+    return tables
 
 
 def _row(
@@ -177,16 +177,16 @@ def _numbers(column: PublishedColumn, cell: Any, marks: Mapping[str, str]) -> tu
     for metric, text in zip(column.metrics, str(cell).split(" | "), strict=True):
         if text == "-":
             continue
-        found = _CELL.fullmatch(text)
-        if found is None:
+        cell = _CELL.fullmatch(text)
+        if cell is None:
             raise ValueError(f"a cell must be such as '36.3±0.3 (12.6/42.9/71.7)', got {text!r}")
-        half = None if found["half"] is None else float(found["half"])
-        remark = marks[found["mark"]] if found["mark"] else ""
-        digits = _digits(found["value"])
-        numbers.append(PublishedNumber(metric, float(found["value"]), half, digits, remark))
-        if found["groups"]:
+        half = None if cell["half"] is None else float(cell["half"])
+        remark = marks[cell["mark"]] if cell["mark"] else ""
+        digits = _digits(cell["value"])
+        numbers.append(PublishedNumber(metric, float(cell["value"]), half, digits, remark))
+        if cell["groups"]:
             start = metric.rpartition(".")[0]
-            parts = zip(GROUPS, found["groups"].split("/"), strict=True)
+            parts = zip(GROUPS, cell["groups"].split("/"), strict=True)
             numbers += [PublishedNumber(f"{start}.{g}", float(v), None, _digits(v), remark) for g, v in parts]
     return tuple(numbers)
 

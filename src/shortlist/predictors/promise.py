@@ -85,7 +85,7 @@ class Promise:
             :func:`~shortlist.predictors.coverage_law.coverage_range`). If not, only the level is known.
         rows_also: What else the calibration rows served for, such as "chose the epoch". The promise is then
             not exact, since these rows are not like new ones any more.
-        measured: What came of it on held-out rows, if that was measured.
+        measured: Coverage and size on held-out rows, if they were measured.
         void: Why the promise is not about a list: it has only some ``classes``, or is of several ``photos``
             where calibration rows have one each. ``None`` if the promise is about it.
 

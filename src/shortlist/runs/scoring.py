@@ -262,7 +262,7 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
 
 
 def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> Results:
-    """Compute the metrics of a calibration on a split of the data, with what came of its promises there."""
+    """Compute the metrics of a calibration on a split of the data, with the coverage of its promises."""
     scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
     predictors = dict(sorted(calibration.predictors.items()))
     if run.info.get("tuned") and recipe.calibration.rows == "shared":

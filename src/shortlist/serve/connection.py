@@ -1,4 +1,4 @@
-"""Connections with bounds that the web server lacks: of heads, of silence, and of work nobody waits for."""
+"""Limits for slow or silent clients, which the web server lacks."""
 
 import asyncio
 from collections import Counter

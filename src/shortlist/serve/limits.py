@@ -191,7 +191,7 @@ class Held:
         for future in self._awaited or ():
             if not future.done():
                 future.set_exception(_gone())
-                future.exception()  # of several nobody may look at each
+                future.exception()  # else asyncio logs an exception that nobody retrieved
         self._awaited = None
 
     def check(self) -> None:

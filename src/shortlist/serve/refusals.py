@@ -1,4 +1,4 @@
-"""Refusals: every answer that is not an answer, with its status, its code and a sentence."""
+"""Error responses: a status, a code and a sentence each."""
 
 from typing import Any
 

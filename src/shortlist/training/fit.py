@@ -115,7 +115,7 @@ def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -
 
 
 def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
-    """Do what is left of a run whose recipe names no code, or such as may be run, as the first process."""
+    """Finish a run as the first process; its recipe names no code, or code that is allowed."""
     with run.locked(wait=_PATIENCE if is_torchrun() else 0.0):  # which a lost process may hold for a moment
         begun = decided_by_first(lambda: run.state == "started")
         lost = find_lost(run) if run.state == "finished" else []

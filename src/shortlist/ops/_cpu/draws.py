@@ -137,8 +137,8 @@ def _complete(
     c = scores.shape[1]
     reached = upper.where(upper < c, -1).amax(1, keepdim=True)
     full = (upper == c).any(1, keepdim=True)  # else the slots ran out: nothing is known of the classes behind
-    known = full | (torch.arange(c) <= reached)
-    lowest = torch.where(known, share, 0.0).to(scores.dtype)
+    is_certain = full | (torch.arange(c) <= reached)
+    lowest = torch.where(is_certain, share, 0.0).to(scores.dtype)
     noise = torch.special.ndtri(lowest + (1 - lowest) * uniform).mul_(-noise_std)
     noise = torch.cat([noise, noise[:, :1]], dim=1).scatter(1, upper, upper_noise)[:, :c]
     index, kth_noise = general.kth_of_given(scores, k, noise[None])

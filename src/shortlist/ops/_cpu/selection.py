@@ -27,10 +27,10 @@ def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
 
     NumPy counts such digits where its other sorts, and PyTorch's, compare: a fifth of the time.
     """
-    known = promote(scores.detach())
-    if scores.shape[-1] < _MANY_TO_SORT or bool(known.isnan().any()):
+    values = promote(scores.detach())
+    if scores.shape[-1] < _MANY_TO_SORT or bool(values.isnan().any()):
         return scores.sort(dim=-1, descending=True)
-    keys = _descending_keys(known.numpy())
+    keys = _descending_keys(values.numpy())
     order: Tensor | None = None
     for shift in range(0, 8 * keys.itemsize, 16):
         digits = (keys >> shift).astype(np.uint16)

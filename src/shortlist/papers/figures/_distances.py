@@ -23,12 +23,12 @@ def _blocks(features: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def nearest_rows(features: Tensor) -> Tensor:
     """Return the nearest other row of each row (n,), the first of several."""
-    found = []
+    nearest = []
     for start, distances in _blocks(features):
-        own = torch.arange(len(distances))
-        distances[own, start + own] = torch.inf
-        found.append(distances.argmin(1))
-    return torch.cat(found)
+        diagonal = torch.arange(len(distances))
+        distances[diagonal, start + diagonal] = torch.inf
+        nearest.append(distances.argmin(1))
+    return torch.cat(nearest)
 
 
 def closest_pairs(features: Tensor, target: Tensor, *, num_classes: int, number: int) -> list[Pair]:

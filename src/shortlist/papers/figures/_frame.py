@@ -47,12 +47,14 @@ class PaperFigure:
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse options that the figure does not have, with the nearest that it has."""
-        known = self.options()
+        allowed = self.options()
         for name in options:
-            if name not in known:
-                near = get_close_matches(name, known, 1, 0.0)
+            if name not in allowed:
+                near = get_close_matches(name, allowed, 1, 0.0)
                 hint = f", perhaps {near[0]}" if near else ""
-                raise ValueError(f"option must be one of {', '.join(known) or '(none)'}, got {name!r}{hint}")
+                raise ValueError(
+                    f"option must be one of {', '.join(allowed) or '(none)'}, got {name!r}{hint}"
+                )
 
 
 def new_figure(width: float = 7.0, height: float = 4.5) -> "Figure":

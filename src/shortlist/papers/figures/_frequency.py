@@ -32,8 +32,8 @@ def rank_correlation(first: Tensor, second: Tensor) -> float | None:
     ranks = torch.stack([_ranks(first), _ranks(second)])
     if bool((ranks == ranks[:, :1]).all(1).any()):
         return None
-    found = float(torch.corrcoef(ranks)[0, 1])
-    return None if math.isnan(found) else max(-1.0, min(1.0, found))
+    correlation = float(torch.corrcoef(ranks)[0, 1])
+    return None if math.isnan(correlation) else max(-1.0, min(1.0, correlation))
 
 
 def _ranks(values: Tensor) -> Tensor:

@@ -58,9 +58,9 @@ def mean_over_seeds(values: Sequence[float | None]) -> Mean:
         >>> mean_over_seeds([0.5, None])
         Mean(value=0.5, low=None, high=None)
     """
-    known = [value for value in values if value is not None]
-    found = mean_with_interval(known) if known else Estimate(None)
-    return Mean(found.value, found.low, found.high)
+    present = [value for value in values if value is not None]
+    mean = mean_with_interval(present) if present else Estimate(None)
+    return Mean(mean.value, mean.low, mean.high)
 
 
 def measure_runs(
@@ -80,13 +80,13 @@ def measure_runs(
         ValueError: If no run is left.
     """
     read: list[FinishedRun] = []
-    found: dict[Path, Found] = {}
+    measured: dict[Path, Found] = {}
     left_out: dict[str, str] = {}
     paths = list(dict.fromkeys(map(Path, runs)))
     for number, path in enumerate(paths):
         try:
             finished = read_finished(path)
-            found[finished.path] = measure(finished.run)
+            measured[finished.path] = measure(finished.run)
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
             left_out[str(path)] = why(path, error)
@@ -101,7 +101,7 @@ def measure_runs(
             label=group.label,
             paths=[str(run.path) for run in group.runs],
             seeds=[run.recipe.seed for run in group.runs],
-            found=[found[run.path] for run in group.runs],
+            found=[measured[run.path] for run in group.runs],
             is_limit=group.is_limit,
         )
         for group in groups

@@ -75,13 +75,13 @@ def measure(
     nearest = nearest_rows(features)
     tell(2)
     options: dict[str, int] = {"num_classes": len(table), "number": pairs}
-    found = {
+    pairs_of = {
         "closest": closest_pairs(features, target, **options),
         "farthest": farthest_pairs(features, target, **options),
     }
     split = getattr(splits, part)
     described = {
-        name: [_describe(p, rows, target, table, split) for p in some] for name, some in found.items()
+        name: [_describe(p, rows, target, table, split) for p in some] for name, some in pairs_of.items()
     }
     tell(3)
     about = {"data": run or data, "part": part, "rows": len(rows), "classes": len(target.unique())}
@@ -116,7 +116,7 @@ def _network_features(run: Run, split: Split, max_rows: int) -> tuple[Tensor, Te
 
 def _pixels(split: Split, max_rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return numbers and classes of the rows that can be read, and their inputs as vectors (n, d)."""
-    found, kept = [], []
+    flat, kept = [], []
     for row in range(min(max_rows, len(split))):
         inputs, target = split[row]
         if target == -100:
@@ -124,10 +124,10 @@ def _pixels(split: Split, max_rows: int) -> tuple[Tensor, Tensor, Tensor]:
         inputs = inputs.double() / (255 if inputs.dtype == torch.uint8 else 1)
         if inputs.ndim == 3 and max(inputs.shape[1:]) > _SIDE:
             inputs = adaptive_avg_pool2d(inputs, _SIDE)
-        found.append(inputs.flatten())
+        flat.append(inputs.flatten())
         kept.append((row, int(target)))
     rows, target = torch.tensor(kept).T
-    return rows, target, torch.stack(found)
+    return rows, target, torch.stack(flat)
 
 
 def _of_nearest(target: Tensor, other: Tensor, table: ClassTable) -> Numbers:

@@ -129,8 +129,8 @@ def measure(
 def draw(numbers: Numbers) -> "Figure":
     """Draw a table of shares: a row for each case, a column for each noise."""
     amounts, cases = numbers["noise_std"], numbers["cases"]
-    found = {(c["num_classes"], c["k"], c["noise_std"]): c["kept"] for c in numbers["cells"]}
-    shares = [[found[c, k, amount] for amount in amounts] for c, k in cases]
+    kept = {(c["num_classes"], c["k"], c["noise_std"]): c["kept"] for c in numbers["cells"]}
+    shares = [[kept[c, k, amount] for amount in amounts] for c, k in cases]
     figure = new_figure(1.2 + 0.7 * len(amounts), 1.0 + 0.4 * len(cases))
     axes = figure.add_subplot()
     axes.imshow(shares, vmin=0, vmax=1, cmap="cividis", aspect="auto")

@@ -73,10 +73,10 @@ def _class_hits(run: Run, k: int) -> ClassHits:
 def _ranges(images: Tensor, bins: int) -> list[tuple[int, int]]:
     """Find the smallest and largest number of images in each bin, both included."""
     ranges = [(0, 0)] if (images == 0).any() else []
-    known = images[images > 0].double()
-    if not len(known):
+    present = images[images > 0].double()
+    if not len(present):
         return ranges
-    low, high = float(known.min().log()), float((known.max() + 1).log())
+    low, high = float(present.min().log()), float((present.max() + 1).log())
     edges = torch.linspace(low, high, bins + 1, dtype=torch.float64).exp().round().long().unique()
     return ranges + [(a, b - 1) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
 
@@ -119,9 +119,9 @@ def draw(numbers: Numbers) -> "Figure":
         places = [x * shift for x in xs]
         upper.errorbar(places, values, lengths, markersize=5, linewidth=1.6, elinewidth=0.8, **style,
                        label=method["label"])  # fmt: skip
-    known = [v for method in methods for v in percent(method["accuracy"]) if v == v]
+    shown = [v for method in methods for v in percent(method["accuracy"]) if v == v]
     upper.set(ylabel=f"top-{numbers['k']} accuracy, mean over classes (%)")
-    upper.set_ylim(max(-2.0, min(known) - 12), min(102.0, max(known) + 12))
+    upper.set_ylim(max(-2.0, min(shown) - 12), min(102.0, max(shown) + 12))
     upper.grid(alpha=0.3)
     lower.bar(xs, [one["classes"] for one in bins], width=[0.3 * x for x in xs], color="0.6")
     lower.set(ylabel="classes", xlabel="training images of the class", xscale="log")

@@ -78,8 +78,8 @@ def _errors(run: Run, groups: int, k: int, bounds: dict[str, Any]) -> GroupError
     if groups:
         members = frequency_groups(counts, groups)
     else:
-        own = run.class_table.groups(**bounds)
-        members = [(own == GROUPS.index(name)).nonzero().flatten() for name in reversed(GROUPS)]
+        group_of = run.class_table.groups(**bounds)
+        members = [(group_of == GROUPS.index(name)).nonzero().flatten() for name in reversed(GROUPS)]
     tested = [group[sums.counts[group] > 0] for group in members]
     return GroupErrors(
         [_mean(error[group]) for group in tested],

@@ -71,8 +71,8 @@ def _panels(grid: Tensor, noise: Tensor, k: int, amount: float, draws: list[int]
 
     def panel(values: Tensor, num_draws: int | None, **more: float) -> dict[str, Any]:
         listed = [round(value, 6) for value in values.tolist()]
-        found = {"k": k, "noise_std": amount, "num_draws": num_draws, **more}
-        return found | {"low": min(listed), "high": max(listed), "values": listed}
+        labels = {"k": k, "noise_std": amount, "num_draws": num_draws, **more}
+        return labels | {"low": min(listed), "high": max(listed), "values": listed}
 
     options: dict[str, Any] = {"k": k, "noise_std": amount, "reduction": "none"}
     exact = noised_topk_loss(grid, target, num_samples=None, **options)
@@ -92,12 +92,12 @@ def draw(numbers: Numbers) -> "Figure":
     """Draw a block of triangles for each k: noise from left to right, draws from few to the expectation."""
     rows = [*numbers["num_draws"], None]
     columns = [(k, amount) for k in numbers["k"] for amount in numbers["noise_std"]]
-    found = {(p["k"], p["noise_std"], p["num_draws"]): p for p in numbers["panels"]}
+    panels = {(p["k"], p["noise_std"], p["num_draws"]): p for p in numbers["panels"]}
     figure = new_figure(max(1.02 * len(columns) + 0.3, 3.6), 0.98 * len(rows) + 0.8)
     grid = figure.add_gridspec(len(rows), len(columns))
     filled = None
     for column, (k, amount) in enumerate(columns):
-        exact = found[k, amount, None]
+        exact = panels[k, amount, None]
         for row, count in enumerate(rows):
             axes = figure.add_subplot(grid[row, column])
             axes.axis("off")
@@ -105,12 +105,12 @@ def draw(numbers: Numbers) -> "Figure":
                 words = "expectation" if count is None else f"{count} draw{'s' if count > 1 else ''}"
                 axes.text(-0.12, 0.5, words, rotation=90, ha="center", va="center", fontsize=7,
                           transform=axes.transAxes)  # fmt: skip
-            if (k, amount, count) not in found:
+            if (k, amount, count) not in panels:
                 continue
-            if (k, amount, rows[row - 1]) not in found or row == 0:
+            if (k, amount, rows[row - 1]) not in panels or row == 0:
                 words = "no noise" if amount == 0 else f"noise {amount:g}"
                 axes.set_title(f"k = {k}, {words}", fontsize=7, pad=3)
-            shown = _between(found[k, amount, count]["values"], exact["low"], exact["high"])
+            shown = _between(panels[k, amount, count]["values"], exact["low"], exact["high"])
             filled = draw_levels(axes, shown, resolution=numbers["resolution"], grainy=count is not None)
     draw_bar(figure, filled, "loss, rescaled to [0, 1] by the range of the expectation")
     return figure

@@ -107,8 +107,8 @@ def _first_epoch(
         line = []
         for done, amount in enumerate(amounts):
             recipe = first_epoch_recipe(k, amount, count, seed)
-            found = first_epoch_counts(recipe, lambda gradient: (gradient.abs() > _ROUNDING).sum(1))
-            line.append(float(found.double().mean()))
+            nonzero = first_epoch_counts(recipe, lambda gradient: (gradient.abs() > _ROUNDING).sum(1))
+            line.append(float(nonzero.double().mean()))
             if progress is not None:
                 progress("trainings", number * len(amounts) + done + 1, len(draws) * len(amounts))
         lines.append({"num_draws": count, "nonzero": line})
@@ -141,8 +141,8 @@ def _count(
     return {"nonzero": float(counts.mean()), "share_at_work": float((rows > 0).double().mean())}
 
 
-def _columns(found: list[dict[str, float]]) -> dict[str, list[float]]:
-    return {key: [entry[key] for entry in found] for key in found[0]}
+def _columns(entries: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {key: [entry[key] for entry in entries] for key in entries[0]}
 
 
 def draw(numbers: Numbers) -> "Figure":

@@ -45,9 +45,9 @@ def measure(
     """
     methods, left_out = measure_runs(runs, lambda run: _values(run, x, y), progress)
     points = [_point(method) for method in methods]
-    known = [p for p in points if not p["is_limit"] and None not in (p["x"]["value"], p["y"]["value"])]
-    pairs = torch.tensor([[p[axis]["value"] for p in known] for axis in "xy"], dtype=torch.float64)
-    enough = len(known) > 2
+    shown = [p for p in points if not p["is_limit"] and None not in (p["x"]["value"], p["y"]["value"])]
+    pairs = torch.tensor([[p[axis]["value"] for p in shown] for axis in "xy"], dtype=torch.float64)
+    enough = len(shown) > 2
     linear = float(torch.corrcoef(pairs)[0, 1]) if enough else float("nan")
     return {
         "x": x,
@@ -60,11 +60,11 @@ def measure(
 
 
 def _values(run: Run, x: str, y: str) -> tuple[str, float | None, float | None]:
-    found = run.results().metrics()
+    results = run.results().metrics()
     for name in (x, y):
-        if name not in found:
+        if name not in results:
             raise RunError(f"{run.path} has no metric {name}")
-    return run.recipe.model.name, found[x].value, found[y].value
+    return run.recipe.model.name, results[x].value, results[y].value
 
 
 def _point(method: MethodRuns[tuple[str, float | None, float | None]]) -> Numbers:

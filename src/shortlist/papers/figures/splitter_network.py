@@ -226,8 +226,8 @@ def _ordinal(rank: int) -> str:
 
 
 def _caption(numbers: Numbers) -> str:
-    found = f"{numbers['num_comparators']} comparators; {numbers['num_at_work']} ever swap one of the"
-    return f"layer\n{found} {numbers['k']} largest values"
+    counts = f"{numbers['num_comparators']} comparators; {numbers['num_at_work']} ever swap one of the"
+    return f"layer\n{counts} {numbers['k']} largest values"
 
 
 FIGURE = PaperFigure(measure, draw)

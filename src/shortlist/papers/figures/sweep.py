@@ -99,13 +99,13 @@ def _point(run: Run, key: str, metrics: Sequence[str], along: Sequence[str]) -> 
         value = content.pop(key, None)
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise RunError(f"{run.path} has {value!r} for {key}, which is no number")
-    found = run.results().metrics()
+    results = run.results().metrics()
     for name in metrics:
-        if name not in found:
+        if name not in results:
             raise RunError(f"{run.path} has no metric {name}")
     picked = {name: content[name] for name in along if name in content}
     others = {name: one for name, one in content.items() if name not in (*_OWN, *along)}
-    return Point(value, picked, others, [found[name].value for name in metrics])
+    return Point(value, picked, others, [results[name].value for name in metrics])
 
 
 def _varied(recipes: Sequence[dict[str, Any]]) -> list[str]:

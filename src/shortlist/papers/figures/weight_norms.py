@@ -131,8 +131,8 @@ def draw(numbers: Numbers) -> "Figure":
 
 
 def _label(method: Numbers) -> str:
-    found = method["correlation"]["value"]
-    return method["label"] + ("" if found is None else f": rank correlation {found:+.2f}")
+    correlation = method["correlation"]["value"]
+    return method["label"] + ("" if correlation is None else f": rank correlation {correlation:+.2f}")
 
 
 FIGURE = PaperFigure(measure, draw)

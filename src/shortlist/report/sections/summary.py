@@ -19,7 +19,7 @@ __all__ = ["Summary", "compare_sentence", "measure_summary", "set_sentences"]
 
 @dataclass(frozen=True)
 class Summary:
-    """What was run, what came of it, and what the intervals are.
+    """What was run, its results, and what the intervals are.
 
     Args:
         overview: A sentence about the runs and the data.
