@@ -9,7 +9,7 @@ import pytest
 
 from shortlist.serve import connection
 from shortlist.serve.app import make_app
-from shortlist.serve.limits import Limits
+from shortlist.serve.limits import HEAD_BYTES, Limits
 from shortlist.serve.service import Service
 from tests.serve.parts import make_model, png
 from tests.serve.running import running
@@ -98,6 +98,30 @@ def test_heads_without_end_are_refused(port):
             pass
         answer = all_of(one)
     assert answer == b"" or status(answer) in (400, 431)
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_head_is_bounded_also_if_it_comes_at_once(port, pieces, request):
+    """In one piece, or with its end in the next one and much of a body behind it."""
+    body = FORM + bytes(100_000)
+    most = HEAD_BYTES if request.node.callspec.params["port"] == "httptools" else 16_000  # h11 takes less
+    for size, expected in ((most, 200), (HEAD_BYTES + 1, 431)):
+        sent = head(len(body), "X: ")
+        sent = sent.replace(b"X: ", b"X: " + (size - len(sent)) * b"a")
+        assert len(sent) == size
+        with opened(port) as one:
+            cut = {1: 0, 2: size - 2}[pieces]
+            try:
+                one.sendall(sent[:cut])
+                time.sleep(0.1 * (pieces - 1))
+                one.sendall(sent[cut:] + body)
+                one.settimeout(5)
+                answer = one.recv(65536)
+            except ConnectionError:
+                answer = b""
+            refused = (b"", 431) if most == HEAD_BYTES else (b"", 400, 431)
+            assert (answer and status(answer)) in (refused if expected == 431 else (200,))
 
 
 @pytest.mark.errors

@@ -32,6 +32,7 @@ from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sh
 
 __all__ = [
     "MANIFEST",
+    "MAX_BYTES",
     "Erased",
     "FeedbackError",
     "FeedbackStore",
@@ -51,6 +52,7 @@ __all__ = [
 
 MANIFEST = "feedback.json"
 FORMAT = "shortlist feedback 3"
+MAX_BYTES = 64 << 30  # of database and copies
 _TOGETHER = 1000  # events that are read at a time
 _COUNTS = {
     "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
@@ -81,7 +83,7 @@ class FeedbackStore:
         (Kept(number=1, new=True), Kept(number=1, new=False))
     """
 
-    def __init__(self, folder: str | Path, *, max_bytes: int = 64 << 30) -> None:
+    def __init__(self, folder: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
         self.folder = Path(folder)
         sweep(self.folder.parent)
         if not (self.folder / MANIFEST).exists():

@@ -9,6 +9,7 @@ from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES, SHARE, SILENT_SECOND
 __all__ = ["GONE", "connection_class"]
 
 GONE = "shortlist.gone"  # in the scope of a request: a function to be called when the client goes away
+_HEAD_END = b"\r\n\r\n"
 _ANSWER = "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -36,7 +37,7 @@ class _Bounds(asyncio.Protocol):
     loop: Any
 
     of_clients: Counter[str]  # connections by address, of all that are open
-    _head_bytes = 0
+    _head_bytes, _tail = 0, b""  # of the head that is coming
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -50,25 +51,30 @@ class _Bounds(asyncio.Protocol):
             self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_answering():
+            start = self._head_bytes - len(self._tail)
+            end = (self._tail + data).find(_HEAD_END)
+            self._tail = (self._tail + data)[-len(_HEAD_END) + 1 :]
+            self._head_bytes += len(data)
+            if (self._head_bytes if end < 0 else start + end + len(_HEAD_END)) > HEAD_BYTES:
+                self._refuse("431 Request Header Fields Too Large")
+                return
         super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self.cycle is not None and not self.cycle.response_complete:  # a head is there
-            self._head_bytes = 0
+        if self._is_answering():  # a head is there
+            self._head_bytes, self._tail = 0, b""
             self._stop_waiting()
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES:
-            self._refuse("431 Request Header Fields Too Large")
-        elif self._head_timer is None:
+        elif self._head_timer is None and not self.transport.is_closing():
             self._wait_for_head()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self.of_clients[self._client] -= 1
         if not self.of_clients[self._client]:
             del self.of_clients[self._client]
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answering():
             self.cycle.scope.get(GONE, lambda: None)()
         super().connection_lost(exc)
 
