@@ -10,7 +10,7 @@ from tests.losses.batches import assert_equals_case, golden_single_positive, hea
 def test_golden(golden):
     for case, logits, target in golden_single_positive(golden, "epr"):
         k = case["params"]["expected_num_pos"]
-        loss = expected_positive_loss(logits, target, k=k, normalization="original")
+        loss = expected_positive_loss(logits, target, k=k, beta=1.0, normalization="original")
         assert_equals_case(loss, case, logits)
 
 
@@ -20,6 +20,9 @@ def test_papers_normalization():
     true = chance[torch.arange(6), target]
     want = -true.log().mean() + 0.7 * (chance.sum(1).mean() - 2.5) ** 2
     torch.testing.assert_close(expected_positive_loss(scores, target, k=2.5, beta=0.7), want)
+    # by default the weight of the publication's recipes on CIFAR-100
+    default = expected_positive_loss(scores, target, k=2.5)
+    torch.testing.assert_close(default, expected_positive_loss(scores, target, k=2.5, beta=0.01))
 
 
 def test_gradcheck():

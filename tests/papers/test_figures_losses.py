@@ -130,7 +130,7 @@ ORACLES = {
         -math.log(sigmoid(s[0])) - 0.5 * sum(math.log(1 - sigmoid(x)) for x in s[1:])
     ),
     "average_k": average_loss,
-    "expected_positive": lambda s, k: -math.log(sigmoid(s[0])) + (sum(map(sigmoid, s)) - k) ** 2,
+    "expected_positive": lambda s, k: -math.log(sigmoid(s[0])) + 0.01 * (sum(map(sigmoid, s)) - k) ** 2,
     "role": role_row,
 }
 
