@@ -3,7 +3,11 @@
 import errno
 import hashlib
 import random
+import shlex
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -79,6 +83,35 @@ def test_a_deletion_is_pending_while_others_hold_old_pages(tmp_path, monkeypatch
             if not remains(tmp_path / "store", b"leaves"):
                 break
         assert remains(tmp_path / "store", b"leaves") == []
+
+
+FULL = """
+from pathlib import Path
+from shortlist.feedback import Event, FeedbackStore
+place = Path({place!r})
+with FeedbackStore(place / "store") as store:
+    for number in range(200):
+        said = {{"person": f"p{{number % 2}}", "images": ("0" * 64,), "about": {{"note": "x" * 1500}}}}
+        store.add(Event("do_not_know", f"r{{number}}", **said))
+    store.erase_person("p0")  # which leaves the log of the database empty
+    try:
+        with open(place / "fill", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+    except OSError:
+        pass
+    print(store.erase_person("p1"))
+"""
+
+
+def test_a_person_can_be_deleted_though_the_disk_is_full(tmp_path):
+    run = f"mount -t tmpfs -o size=8m tmpfs {tmp_path} && exec {sys.executable} -c " + shlex.quote(
+        FULL.format(place=str(tmp_path))
+    )
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"]).returncode:
+        pytest.skip("no file system of a given size can be made here")
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", run], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "Erased(events=100, copies=0, pending=False)", done.stderr
 
 
 @pytest.mark.errors

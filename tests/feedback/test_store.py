@@ -57,7 +57,7 @@ def test_what_is_recorded_is_read_back(tmp_path):
     (found,) = read_events(tmp_path / "store")
     assert found.content() == said.content() and found.time.endswith("+00:00")
     assert {path.name for path in (tmp_path / "store").iterdir()} == {
-        *("feedback.json", "events.sqlite", "images", "incoming", ".lock"),
+        *("feedback.json", "events.sqlite", "images", "incoming", "reserve", ".lock"),
     }
     assert examine_store(tmp_path / "store") == []
 

@@ -180,8 +180,11 @@ def read_rows(folder: Path, store: str, *, last: int | None = None) -> Iterator[
             number += len(some)
 
 
-def read_rows_by_item(folder: Path, store: str) -> Iterator[Row]:
-    """Give the rows of people's answers by observation, in their order within each, each checked."""
+def read_rows_by_item(folder: Path, store: str, *, again: bool = False) -> Iterator[Row]:
+    """Give the rows of people's answers by observation, in their order within each.
+
+    Each is checked, unless they are read ``again``.
+    """
     with named_errors(folder), closing(connect(folder)) as opened:
         rows = check_state(opened, folder, store)
         query = (
@@ -191,7 +194,7 @@ def read_rows_by_item(folder: Path, store: str) -> Iterator[Row]:
         place: tuple[str, int] = ("", 0)
         while some := opened.execute(query, (*place, rows, _AT_ONCE)).fetchall():
             for row in map(Row._make, some):
-                yield _checked(row, row.number, folder)
+                yield row if again else _checked(row, row.number, folder)
                 place = row.item, row.number
 
 

@@ -24,9 +24,11 @@ from shortlist.feedback._database import (
 )
 from shortlist.feedback.event import ERASED, ERASURE, Event
 
-__all__ = ["Erased", "Kept", "Writer"]
+__all__ = ["RESERVE", "Erased", "Kept", "Writer"]
 
 _TOGETHER = 1000  # events of one commit
+RESERVE = "reserve"  # a file that takes room on the disk, which a deletion may need
+_RESERVE_BYTES = 2 << 20
 _READER_SECONDS = 1.0  # that a deletion waits for who reads; then it is pending, and tried again as often
 
 
@@ -105,6 +107,7 @@ class Writer:
                 self._rows = check_state(self._base, self._folder, self._store)
                 self._bytes = self._base.execute("SELECT coalesce(sum(bytes), 0) FROM images").fetchone()[0]
                 self._recover()
+                self._reserve()
         except BaseException as error:
             self._opened.set_exception(error)
             return
@@ -119,7 +122,7 @@ class Writer:
                 self._append_all(events)
             for job in jobs:
                 if job.event is None:
-                    self._finish(job, self._erase)
+                    self._finish(job, self._erase_in_reserve)
         self._has_old_pages()
         self._base.close()
 
@@ -257,6 +260,28 @@ class Writer:
             self._rows, self._bytes = before
             self._roll_back()
             job.done.set_exception(error)
+
+    def _erase_in_reserve(self, kind: str, name: str) -> Erased:
+        """Delete, on a full disk too: then there is the room of a file that is kept for it."""
+        try:
+            return self._erase(kind, name)
+        except sqlite3.OperationalError as error:
+            if "full" not in str(error):
+                raise
+            self._roll_back()
+            (self._folder / RESERVE).unlink(missing_ok=True)
+            return self._erase(kind, name)
+        finally:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Keep some room of the disk for deletions, if there is any."""
+        path = self._folder / RESERVE
+        if not path.exists():
+            try:
+                path.write_bytes(bytes(_RESERVE_BYTES))
+            except OSError:
+                path.unlink(missing_ok=True)
 
     def _erase(self, kind: str, name: str) -> Erased:
         """Empty the rows of a person or an image, remove copies that nobody else gave, and note it."""

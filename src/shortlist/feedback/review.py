@@ -113,7 +113,7 @@ def _entries(store: str | Path, decided: set[int], weight_of: Mapping[str, float
 
 def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[str, list[Vote], int, int]]:
     """Give each item without a valid label, its votes, how many know none, and the last answer to a list."""
-    for item, group in groupby(answers_by_item(store), key=attrgetter("item")):
+    for item, group in groupby(answers_by_item(store, again=True), key=attrgetter("item")):
         if hash(item) not in decided:
             said = list(group)
             votes = [vote for vote in votes_of(item, said, Tally()) if vote.label != AGAINST]

@@ -226,9 +226,12 @@ def last_answers(folder: str | Path, number: int | None = None) -> Iterator[Row]
     return (row for row in rows if row.verb not in (ERASED, ERASURE))
 
 
-def answers_by_item(folder: str | Path) -> Iterator[Row]:
-    """Give people's answers by observation, in their order within each, without their lists."""
-    return read_rows_by_item(Path(folder), read_manifest(folder)["store"])
+def answers_by_item(folder: str | Path, *, again: bool = False) -> Iterator[Row]:
+    """Give people's answers by observation, in their order within each, without their lists.
+
+    Each is checked, unless they are read ``again``.
+    """
+    return read_rows_by_item(Path(folder), read_manifest(folder)["store"], again=again)
 
 
 def shown_at(folder: str | Path, numbers: Sequence[int]) -> dict[int, tuple[Shown, ...]]:
