@@ -9,6 +9,7 @@ from torch import nn
 
 from shortlist.datasets.embeddings import MANIFEST, read_manifest
 from shortlist.engine.embedder import Embedder, EmbedderSource
+from shortlist.engine.score import changed_model
 from shortlist.model import Model
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.spec import NetworkSpec, build_network
@@ -60,19 +61,9 @@ def join_head(
             f"{source.model} is not the network that made {folder}: its weights or preprocessing changed"
         )
     joined, spec, classifier = _joined(source, embedder.preprocessing, trained)
-    model = Model.from_parts(
-        joined,
-        trained.classes,
-        preprocessing=embedder.preprocessing,
-        score_map=trained.score_map,
-        predictors=trained.predictors,
-        promises=trained.promises,
-        novelty=trained.novelty,
-        head=trained.head,
-        classifier=classifier,
-        spec=spec,
-        about=trained.about,
-        summary=trained.summary,
+    preprocessing = embedder.preprocessing
+    model = changed_model(
+        trained, network=joined, preprocessing=preprocessing, classifier=classifier, spec=spec
     )
     _check_features(model, embedder, folder)
     return model

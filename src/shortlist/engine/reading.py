@@ -13,7 +13,7 @@ from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.engine.measuring import Columns
 from shortlist.engine.parts import check_part, read_table
-from shortlist.engine.score import MANIFEST, SCORES_FORMAT, model_key, predictor_key
+from shortlist.engine.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.metrics import Results
 from shortlist.metrics.evaluation import results_of_rows
 from shortlist.metrics.ranks import Ranks
@@ -157,12 +157,8 @@ def recalibrated(
                 )
             made[name] = make(options["name"], {k: v for k, v in options.items() if k != "name"})
     calibrate_from_scores(folder, made)
-    parts: dict[str, Any] = {field: getattr(model, field) for field in _SAME}
-    parts["about"] = model.about | {"calibration_rows": rows_key(manifest)}
-    return Model.from_parts(model.network, model.classes, predictors=made, **parts), made
-
-
-_SAME = ("preprocessing", "score_map", "novelty", "head", "classifier", "spec", "summary")
+    about = model.about | {"calibration_rows": rows_key(manifest)}
+    return changed_model(model, predictors=made, promises={}, about=about), made
 
 
 def _kept(part: _Scored, classes: int) -> KeptRows:
@@ -240,8 +236,7 @@ def _numbers(
         "right": (columns["rank"] == 1).double(),
     }
     if "shown_nll" in columns:
-        shown = {key.removeprefix("shown_"): columns[key].double() for key in _SHOWN}
-        numbers |= shown
+        numbers |= {key.removeprefix("shown_"): columns[key].double() for key in _SHOWN}
     for name in known:
         numbers |= {f"hit {name}": columns[f"{name}.hit"], f"size {name}": columns[f"{name}.size"].long()}
     for name, predictor in others.items():
@@ -258,17 +253,13 @@ def _numbers(
 
 
 def _rows(columns: Mapping[str, Tensor], names: list[str]) -> RowNumbers:
+    plain = ("target", "guess", "confidence", "right", "nll", "brier", "score_nll")
+    rank, every = columns["rank"], torch.ones_like(columns["target"], dtype=torch.bool)
     return RowNumbers(
-        target=columns["target"],
-        guess=columns["guess"],
-        ranks=Ranks(columns["rank"], columns["rank"], torch.ones_like(columns["target"], dtype=torch.bool)),
-        has_nan=torch.zeros_like(columns["target"], dtype=torch.bool),
-        confidence=columns["confidence"],
-        right=columns["right"],
-        nll=columns["nll"],
-        brier=columns["brier"],
-        score_nll=columns["score_nll"],
+        ranks=Ranks(rank, rank, every),
+        has_nan=~every,
         hits={name: columns[f"hit {name}"] for name in names},
         sizes={name: columns[f"size {name}"] for name in names},
         nodes={},
+        **{name: columns[name] for name in plain},
     )

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ __all__ = [
     "SCORES_FORMAT",
     "ModelSource",
     "ScoreCounts",
+    "changed_model",
     "model_key",
     "predictor_key",
     "score_shard",
@@ -58,6 +59,12 @@ class ModelSource:
     def open(self) -> Model:
         """Load the model."""
         return Model.load(self.path, network=self.network, device=self.device)
+
+
+def changed_model(model: Model, **changes: Any) -> Model:
+    """Return a model with other parts in place of some of its own; see :meth:`Model.from_parts`."""
+    parts: dict[str, Any] = {field.name: getattr(model, field.name) for field in fields(model)} | changes
+    return Model.from_parts(class_table=parts.pop("classes"), **parts)
 
 
 def model_key(model: Model) -> str:
