@@ -18,6 +18,10 @@ import yaml
 
 from shortlist import Model
 from shortlist.cli.predict import predict_files
+from shortlist.engine.embed import embed_images
+from shortlist.engine.embedder import EmbedderSource
+from shortlist.engine.inputs import find_shards
+from shortlist.engine.score import ModelSource, score_shards
 from shortlist.feedback import Event, FeedbackStore
 from shortlist.feedback.doctor import examine_store
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
@@ -33,7 +37,9 @@ from shortlist.suites.suite import load_suite
 from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
-from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
+from tests.engine.scoring import make_embeddings
+from tests.engine.scoring import make_model as make_linear
+from tests.index.small import CLASSES, SMALL, jpeg, make_model, make_rows, name_of, start
 from tests.serve.parts import png
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
@@ -248,6 +254,37 @@ def test_index_build(tmp_path):
         assert all_of(folder / "index") == all_of(whole / "index"), step
         assert files_of(folder) == files_of(whole), step
         assert examine_index(folder / "index") == [], step
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files_of(folder)}
+
+
+@pytest.mark.parametrize("name", ["score", "embed"])
+def test_passes_over_rows(tmp_path, name):
+    """A pass that was killed before any step ends with the same files to the byte, and none else."""
+    make_linear(tmp_path / "model")
+    rows = make_embeddings(tmp_path / "rows")
+    class_folders(tmp_path / "images", {"ash": 3, "oak": 2})
+    embedder = EmbedderSource("tests.engine.small:make_backbone", SMALL, allow_code=True)
+
+    def go(folder: Path) -> Callable[[], object]:
+        if name == "embed":
+            return lambda: embed_images(embedder, tmp_path / "images", folder, workers=1, shard_rows=2)
+        source = ModelSource(str(tmp_path / "model"))
+        shards = find_shards(rows, source.open().classes.ids, shard_rows=500)
+        return lambda: score_shards(source, shards, folder, workers=1)
+
+    (tmp_path / "whole").mkdir()
+    steps = in_a_child(go(tmp_path / "whole"), tmp_path / "whole")
+    whole = bytes_of(tmp_path / "whole")
+    assert steps > 10 and len(whole) == {"score": 4 + 1, "embed": 3 + 2}[name]
+    for step in range(steps):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        assert in_a_child(go(folder), folder, step) == -1
+        in_a_child(go(folder), folder)
+        assert bytes_of(folder) == whole, step
 
 
 def check_changes_of_an_index(tmp_path: Path, change: Callable[[Path], object], at_least: int) -> None:
