@@ -43,15 +43,15 @@ def make_run(path: Path, n: int, c: int, *, skill: float, seed: int) -> None:
     """Write a finished run whose network gave made-up scores of ``n`` test rows."""
     from shortlist.class_table import ClassTable
     from shortlist.recipes.recipe import make_recipe
+    from shortlist.runs.folder import RunFolder
     from shortlist.runs.network import describe_model
-    from shortlist.runs.run import Run
     from shortlist.runs.scoring import calibrate_run, evaluate_run
     from shortlist.scores import PriorRecord, ScoreMap
 
     warnings.simplefilter("ignore")
     data, loss = {"name": "cifar100", "root": str(path.parent / "gone")}, ("cross_entropy", "focal")[seed]
     content = {"name": path.name, "data": data, "loss": {"name": loss}}
-    run = Run.create(path, make_recipe(content | {"predictors": PREDICTORS, "loggers": []}))
+    run = RunFolder.create(path, make_recipe(content | {"predictors": PREDICTORS, "loggers": []}))
     table = ClassTable([f"class {i}" for i in range(c)], counts=[1 + 200 * i // c for i in range(c)])
     table.save(run.model_path / "class_table.json")
     for part, rows in (("val", max(1, n // 10)), ("test", n)):
@@ -59,8 +59,8 @@ def make_run(path: Path, n: int, c: int, *, skill: float, seed: int) -> None:
         run.save_scores(part, {"set": scores}, target)
     run.save_declared({"set": ScoreMap(c, contains=PriorRecord.training(table.class_counts))})
     describe_model(run)
-    calibrate_run(run)
-    evaluate_run(run)
+    calibrate_run(run.read())
+    evaluate_run(run.read())
     run.set_state("finished")
 
 

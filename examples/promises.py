@@ -108,7 +108,7 @@ def main() -> None:
         parts = [(data.log_posterior(part.inputs), part.targets) for part in (data.val, data.test)]
         priors, rows = data.priors.float(), ROWS
     else:
-        run = Run(options.run)
+        run = Run.open(options.run)
         parts = [(run.score_map(scores), target) for scores, target in map(run.load_scores, ("val", "test"))]
         priors = class_priors(run.class_table.class_counts, zero_counts="floor")
         rows = len(parts[0][1])

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--levels", nargs="+", default=["genus"], help="levels of the class table to use")
     options = parser.parse_args()
-    run = Run(options.run)
+    run = Run.open(options.run)
     tree = Taxonomy.from_class_table(run.class_table, levels=options.levels)
     (scores, target), (new_scores, new_target) = run.scored("val"), run.scored("test")
     sets = {"classes (lac)": Conformal(coverage=options.coverage).calibrate(scores, target)(new_scores)}

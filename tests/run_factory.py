@@ -9,6 +9,7 @@ from torch import Tensor
 from shortlist.class_table import ClassTable
 from shortlist.model.files import read_description, write_description
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import describe_model
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, evaluate_run
@@ -28,28 +29,33 @@ def finished_run(
 
     The scores are declared to be log-posteriors under the training priors.
     """
-    run = Run.create(path, recipe)
+    run = RunFolder.create(path, recipe)
     table.save(run.model_path / "class_table.json")
     for part, (output, target) in scores.items():
         save_scores(run, part, output, target, norms)
     training = PriorRecord.training(table.class_counts)
     run.save_declared({"set": ScoreMap(len(table), contains=training)})
     describe_model(run)
-    calibrate_run(run)
-    evaluate_run(run)
+    calibrate_run(run.read())
+    evaluate_run(run.read())
     run.set_state("finished", **info)
-    return run
+    return run.read()
 
 
-def seal(run: Run) -> None:
+def seal(run: Run | RunFolder) -> None:
     """Take the files as they are into the manifests, as if the run had written them so."""
     if (run.model_path / "model.json").is_file():
         write_description(run.model_path, read_description(run.model_path)[0])
-    run.set_state(run.state, rewriting=run.info["files"])
+    folder = RunFolder(run.path)
+    folder.set_state(folder.state, rewriting=folder.info["files"])
 
 
 def save_scores(
-    run: Run, part: str, output: Tensor, target: Tensor, norms: tuple[Tensor, Tensor] | None = None
+    run: Run | RunFolder,
+    part: str,
+    output: Tensor,
+    target: Tensor,
+    norms: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Scores of a network with one head."""
-    run.save_scores(part, {"set": output}, target, {"set": norms})
+    RunFolder(run.path).save_scores(part, {"set": output}, target, {"set": norms})

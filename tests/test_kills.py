@@ -109,13 +109,13 @@ def numbers_of(run: Run) -> dict[str, bytes]:
 
 def test_train(tmp_path):
     recipe = make_recipe(TINY)
-    whole = Run(tmp_path / "whole" / "run")
+    whole = Run.open(tmp_path / "whole" / "run")
     steps = in_a_child(lambda: train(recipe, whole.path, progress=silent), whole.path.parent)
     assert steps > 50
     for step in range(steps):
         folder = tmp_path / f"killed-{step}"
         folder.mkdir()
-        run = Run(folder / "run")
+        run = Run.open(folder / "run")
         assert in_a_child(lambda run=run: train(recipe, run.path, progress=silent), folder, step) == -1
 
         def go_on(run: Run = run) -> None:
@@ -134,18 +134,18 @@ def test_calibrate(tmp_path):
     recipe = make_recipe(TINY, ["novelty=null"])
     changed = make_recipe(TINY, ["predictors.average3={name: average_k, k: 3}", "adjust.tau=0.5"])
     trained = train(recipe, tmp_path / "trained", progress=silent)
-    whole = Run(shutil.copytree(trained.path, tmp_path / "whole"))
+    whole = Run.open(shutil.copytree(trained.path, tmp_path / "whole"))
     steps = in_a_child(lambda: calibrate_again(whole, changed), whole.path)
     assert numbers_of(whole) != numbers_of(trained) and steps > 15
     for step in range(steps):
-        run = Run(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
-        assert in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path, step) == -1
+        run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path, step) == -1
         rest = [found for found in examine(run.path) if ".tmp-" not in found.file]
         new = [
             found for found in rest if "features_val" in found.file and "not in the manifest" in found.what
         ]
         assert run.state == "calibrating" or rest == new, step
-        in_a_child(lambda run=run: calibrate_again(Run(run.path), changed), run.path)
+        in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert files_of(run.path) == files_of(whole.path), step
         assert examine(run.path) == [], step
@@ -175,17 +175,17 @@ def test_predict(suffix, tmp_path):
 def test_the_first_evaluation_of_test_rows(tmp_path):
     """Of a finished run, as suites do: the results, and in the model what came of its promises."""
     trained = train(make_recipe(TINY), tmp_path / "trained", progress=silent, test=False)
-    whole = Run(shutil.copytree(trained.path, tmp_path / "whole"))
+    whole = Run.open(shutil.copytree(trained.path, tmp_path / "whole"))
     steps = in_a_child(lambda: final_results(whole), whole.path)
     written = (whole.model_path / "model.json").read_bytes()
     assert written != (trained.model_path / "model.json").read_bytes() and steps > 15
     for step in range(steps):
-        run = Run(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
-        assert in_a_child(lambda run=run: final_results(Run(run.path)), run.path, step) == -1
+        run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
+        assert in_a_child(lambda run=run: final_results(run.path), run.path, step) == -1
         left = [found for found in examine(run.path) if ".tmp-" not in found.file]
         assert all(found.file == "results.json" and "not in the manifest" in found.what for found in left)
         Model.load(run.path)
-        in_a_child(lambda run=run: final_results(Run(run.path)), run.path)
+        in_a_child(lambda run=run: final_results(run.path), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert (run.model_path / "model.json").read_bytes() == written, step
         assert run.info["files"] == whole.info["files"], step

@@ -11,6 +11,7 @@ from shortlist._manifest import read_sealed, write_sealed
 from shortlist.index import ImageIndex, ImageIndexError
 from shortlist.recipes.recipe import make_recipe
 from shortlist.releases import Releases, ReleasesError
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
 from tests.compare.test_gate import make_model
@@ -136,7 +137,7 @@ def test_a_record_that_is_none_is_no_record_of_the_file(record, model, tmp_path)
 @pytest.mark.errors
 @pytest.mark.parametrize("name", ["run.json", "recipe.yaml"])
 def test_no_file_of_a_run_is_read_through_a_link(name, tmp_path):
-    folder = Run.create(tmp_path / "run", make_recipe({})).path
+    folder = RunFolder.create(tmp_path / "run", make_recipe({})).path
     put_link(folder / name)
     with pytest.raises(ValueError, match="is a link, which is not followed"):
         Run.open(folder).recipe  # noqa: B018
@@ -154,7 +155,9 @@ def test_no_file_of_a_finished_run_is_read_through_a_link(name, tmp_path):
     folder = finished_run(tmp_path / "run", make_recipe({"name": "linked"}), parts, table).path
     assert run("doctor", folder)[0] == 0
     put_link(folder / name)
-    reader = {"results.json": Run.results, "model": lambda run: Model.load(run.path)}.get(name, evaluate_run)
+    reader = {"results.json": lambda run: run.results, "model": lambda run: Model.load(run.path)}.get(
+        name, evaluate_run
+    )
     with pytest.raises(ValueError, match="is a link, which is not followed"):
         reader(Run.open(folder))
     code, out, _ = run("doctor", folder)

@@ -163,7 +163,7 @@ def test_each_manifest_is_read_in_one_place():
         "releases.releases",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
-        *("_manifest", "model.files", "runs.folder"),
+        *("_manifest", "model.files", "runs.run"),
     }
 
 

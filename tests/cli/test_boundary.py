@@ -10,6 +10,7 @@ import shortlist.cli
 from shortlist._messages import MAX_MESSAGE
 from shortlist.cli import run_command
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.training.fit import train
 from tests.test_bounded_files import BOMB
 from tests.training.small import RECIPE, write_recipe
@@ -142,7 +143,7 @@ def test_a_damaged_file_of_a_run_is_named(file, verb, damage, run, monkeypatch, 
     info = run.path / "run.json"
     kept, state = path.read_bytes(), info.read_text()
     if verb[0] == "train":
-        run.set_state("started")
+        RunFolder(run.path).set_state("started")
     DAMAGES[damage](path)
     try:
         line = said_by(shortlist.cli.main, monkeypatch, capsys, *verb, run.path)

@@ -100,7 +100,7 @@ def test_a_training_tells_its_last_metrics_last(tmp_path):
     run = train(make_recipe(content), tmp_path / "run", progress=lambda *what: told.append(what))
     trained = [what for what in told if what[0] == "training"]
     assert [what[1] for what in trained] == sorted(what[1] for what in trained)
-    last, line = trained[-1], run.epochs()[-1]
+    last, line = trained[-1], run.epochs[-1]
     assert last[1] == last[2] == 3 * (600 // 64) and (last[3]["epoch"], last[3]["epochs"]) == (3, 3)
     assert {name: value for name, value in last[3].items() if "epoch" not in name} == {
         name: value for name, value in line.items() if name == "train_loss" or name.startswith("val_")

@@ -123,16 +123,17 @@ def test_evaluate_prints_a_table_or_json(trained):
 def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):
     said = run("calibrate", trained.path, "--set", "predictors.average3={name: average_k, k: 3}")
     assert "average3: 200 rows, average size 3.000" in said
-    assert set(Run.open(trained.path).predictors()) == {*RECIPE["predictors"], "average3"}
+    assert set(Run.open(trained.path).predictors) == {*RECIPE["predictors"], "average3"}
     assert "The scores are log-posteriors under the training priors: temperature" in said
     result = CliRunner().invoke(app, ["calibrate", str(trained.path), "--set", "epochs=9"])
     assert "adjust, predictors, novelty and evaluation only" in str(result.exception)
 
 
 def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
+    trained = Run.open(trained.path)
     save_file({"scores": trained.load_scores("test")[0]}, tmp_path / "scores.safetensors")
     scores, _ = trained.scored("test")
-    expected = trained.predictors()["average2"](scores)
+    expected = trained.predictors["average2"](scores)
     for suffix in ("csv", "jsonl", "parquet"):
         out = tmp_path / f"lists.{suffix}"
         options = ("--predictor", "average2", "--top", 2, "--batch-size", 64)

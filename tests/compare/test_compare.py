@@ -29,6 +29,7 @@ from shortlist.metrics import Estimate, Results, aggregate, evaluate
 from shortlist.metrics.names import format_metric, larger_is_better
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.finished import read_finished
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.groups import find_runs
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
@@ -269,7 +270,7 @@ def test_single_runs_are_tested_over_rows(runs):
     )
     hits = []
     for name in ("better-0", "plain-0"):
-        scores, target = Run(runs / name).load_scores("test")
+        scores, target = Run.open(runs / name).load_scores("test")
         hits.append(scores.argmax(1) == target)
     gained, lost = int((hits[0] & ~hits[1]).sum()), int((hits[1] & ~hits[0]).sum())
     best = found.best["top1.micro"]
@@ -343,7 +344,7 @@ def test_what_cannot_be_read_is_named_and_left_out(runs, tmp_path):
         shutil.copytree(runs / "plain-0", tmp_path / name)
     info = json.loads((tmp_path / "version" / "run.json").read_text())
     (tmp_path / "version" / "run.json").write_text(json.dumps(info | {"format": "shortlist run 99"}))
-    Run(tmp_path / "started").set_state("started")
+    RunFolder(tmp_path / "started").set_state("started")
     (tmp_path / "lost" / "results.json").unlink()
     (tmp_path / "garbled" / "results.json").write_text('{"format": "shortlist resul')
     (tmp_path / "yaml" / "recipe.yaml").write_text("data: {name: nowhere}")
@@ -364,7 +365,7 @@ def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_p
     shutil.copytree(runs / "plain-0", tmp_path / "other")
     results = Results.load(tmp_path / "other" / "results.json")
     fewer = replace(results.scores, topk={1: results.scores.topk[1]})
-    Run(tmp_path / "other").save_results(replace(results, scores=fewer))
+    RunFolder(tmp_path / "other").save_results(replace(results, scores=fewer))
     found = compare_runs([runs, tmp_path / "other"], ["top1.micro"])
     assert [len(row.runs) for row in found.rows] == [3, 3]
     assert "has other metrics than" in found.left_out[str(tmp_path / "other")]
@@ -375,12 +376,12 @@ def test_infinite_metrics_are_not_tested(runs, tmp_path, count):
     """A model that gives the true class no chance at all has an infinite likelihood loss."""
     for name in [f"{label}-{seed}" for label in ("plain", "better") for seed in range(count)]:
         shutil.copytree(runs / name, tmp_path / name)
-        run = Run(tmp_path / name)
+        run = Run.open(tmp_path / name)
         scores, target = run.load_scores("test")
         scores[0, target[0]] = -math.inf
         save_scores(run, "test", scores, target)
         seal(run)
-        evaluate_run(run)
+        evaluate_run(Run.open(run.path))
     found = compare_runs([tmp_path], ["nll", "top1.micro"], baseline="plain")
     assert found.rows[0].metrics["nll"].value == math.inf
     assert found.best["nll"].test.startswith("no test: not a")
@@ -417,11 +418,11 @@ def test_seeds_that_say_the_opposite_are_no_proof(runs, tmp_path):
 def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
     for name in ("plain-0", "better-0"):
         shutil.copytree(runs / name, tmp_path / name)
-        run = Run(tmp_path / name)
+        run = Run.open(tmp_path / name)
         scores, target = run.load_scores("test")
         save_scores(run, "test", scores[target < 4], target[target < 4])  # none of "few"
         seal(run)
-        evaluate_run(run)
+        evaluate_run(Run.open(run.path))
     found = compare_runs([tmp_path], ["top1.few", "top1.medium"], baseline=baseline)
     assert "top1.few" not in found.best
     assert found.best["top1.medium"].significant
@@ -433,10 +434,10 @@ def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
 
 def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
     shutil.copytree(runs / "better-0", tmp_path / "better-0")
-    run = Run(tmp_path / "better-0")
+    run = Run.open(tmp_path / "better-0")
     ClassTable(names=TABLE.names, counts=(5, 10, 30, 60, 150, 200)).save(run.model_path / "class_table.json")
     seal(run)
-    evaluate_run(run)
+    evaluate_run(Run.open(run.path))
     found = compare_runs([tmp_path / "better-0", runs / "plain-0"], ["top1.few", "top1.macro"])
     assert found.best["top1.few"].test == "no test: not the same classes are few"
     assert found.best["top1.macro"].significant
@@ -447,7 +448,7 @@ def test_groups_of_a_run_are_those_of_its_recipe(tmp_path):
     make_run(tmp_path / "plain", overrides=("name=plain", *bins))
     make_run(tmp_path / "better", skill=2.0, overrides=("name=better", "loss=focal", *bins))
     found = compare_runs([tmp_path], ["top1.up_to_10", "top4.micro", "sets.two.coverage.over_150"])
-    scores, target = Run(tmp_path / "better").load_scores("test")
+    scores, target = Run.open(tmp_path / "better").load_scores("test")
     small = [c for c, count in enumerate(TABLE.counts) if count <= 10]
     means = [float((scores.argmax(1) == c)[target == c].double().mean()) for c in small]
     (better,) = [row for row in found.rows if row.label == "better"]
@@ -537,7 +538,7 @@ def test_json_is_strict_where_a_metric_is_infinite(runs, tmp_path):
     shutil.copytree(runs / "plain-0", tmp_path / "plain")
     results = Results.load(tmp_path / "plain" / "results.json")
     endless = replace(results.scores, nll=Estimate(math.inf))
-    Run(tmp_path / "plain").save_results(replace(results, scores=endless))
+    RunFolder(tmp_path / "plain").save_results(replace(results, scores=endless))
     text = invoke(tmp_path / "plain", "--metrics", "nll", "--json")
     content = json.loads(text, parse_constant=pytest.fail)
     assert content["rows"][0]["metrics"]["nll"]["value"] == "inf"
@@ -698,14 +699,14 @@ def test_where_mistakes_lie_has_no_best_but_a_difference(tmp_path):
             )
             table.save(run.model_path / "class_table.json")
             seal(run)
-            evaluate_run(run)
+            evaluate_run(Run.open(run.path))
     found = compare_runs([tmp_path], ["confused_within.genus"], baseline="cross_entropy, epochs 1")
     assert found.best == {}
     values = {}
     for row in found.rows:
         shares = []
         for path in row.runs:
-            scores, target = Run(Path(path)).scored("test")
+            scores, target = Run.open(Path(path)).scored("test")
             pairs = [(int(guess), int(true)) for guess, true in zip(scores.argmax(1), target, strict=True)]
             wrong = [(guess, true) for guess, true in pairs if guess != true]
             shares.append(sum(guess // 2 == true // 2 for guess, true in wrong) / len(wrong))

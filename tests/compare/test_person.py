@@ -109,7 +109,7 @@ def test_numbers_in_a_slow_loop(runs, answers):
         hits = {"same_mean": [], "same_sizes": []}
         shown = {"same_mean": [], "same_sizes": []}
         for path in row.runs:
-            scores = Run(Path(path)).scored("test")[0][ANSWERED].tolist()
+            scores = Run.open(Path(path)).scored("test")[0][ANSWERED].tolist()
             for kind, sets in zip(hits, slow_sets(scores, sizes), strict=True):
                 rows = zip(ANSWERED, sets, strict=True)
                 hits[kind].append([int(TARGET[number]) in own for number, own in rows])
@@ -162,7 +162,7 @@ def test_ties_and_extremes_keep_the_sizes():
 
 def test_the_person_as_a_run_is_the_run(runs, tmp_path):
     """Answers that are the sets of a run at a threshold give that run the same sets."""
-    scores = Run(runs / "alone").scored("test")[0]
+    scores = Run.open(runs / "alone").scored("test")[0]
     sets = sets_of_mean_size(scores[ANSWERED], 70)
     lines = [
         f"{row},{';'.join(TABLE.ids[j] for j in range(CLASSES) if own[j])}"

@@ -94,7 +94,7 @@ def test_norms_in_a_loop(folder):
     members = [[3, 1], [2, 5], [4, 0]]
     assert sgd["images"] == [175, 40, 7.5]
     for method in (sgd, adam):
-        norms = [Run(Path(path)).load_norms()[0].double().numpy() for path in method["runs"]]
+        norms = [Run.open(Path(path)).load_norms()[0].double().numpy() for path in method["runs"]]
         means = np.array([[one[group].mean() for group in members] for one in norms])
         assert method["norm"] == pytest.approx(means.mean(0))
         expected = [stats.spearmanr(one, COUNTS).statistic for one in norms]
@@ -107,13 +107,13 @@ def test_norms_in_a_loop(folder):
 
 
 def means_of(method: dict, members) -> np.ndarray:
-    norms = [Run(Path(path)).load_norms()[0].double().numpy() for path in method["runs"]]
+    norms = [Run.open(Path(path)).load_norms()[0].double().numpy() for path in method["runs"]]
     return np.array([[one[group].mean() for group in members] for one in norms])
 
 
 def test_errors_with_and_without_norms(folder):
     numbers = load_figure("weight_norms").measure(runs=[folder / "adam"])
-    run = Run(folder / "adam")
+    run = Run.open(folder / "adam")
     scores = run.load_scores("test")[0].double().numpy()
     norms, offsets = (one.double().numpy() for one in run.load_norms())
     (method,) = numbers["methods"]
@@ -159,7 +159,7 @@ def test_bars_of_few_medium_and_many_in_a_loop(folder):
     assert sgd["classes"] == [1, 1, 1]  # 1 has 150 images, 4 has 10, 0 has 5; the others have no test rows
     assert sgd["images"] == [150, 10, 5]
     for method in (sgd, adam):
-        found = [errors_of(Run(Path(run)).scored("test")[0].numpy()) for run in method["runs"]]
+        found = [errors_of(Run.open(Path(run)).scored("test")[0].numpy()) for run in method["runs"]]
         rows = np.array([[one[label] for label in (1, 4, 0)] for one in found])
         assert method["error"] == pytest.approx(rows.mean(0))
         if len(rows) > 1:
@@ -169,7 +169,7 @@ def test_bars_of_few_medium_and_many_in_a_loop(folder):
 def test_groups_of_equally_many_classes_in_a_loop(folder):
     numbers = round_trip(load_figure("error_by_group").measure(runs=[folder / "adam"], groups=2, k=2))
     assert numbers["groups"] == ["1", "2"]
-    found = errors_of(Run(folder / "adam").scored("test")[0].numpy(), 2)
+    found = errors_of(Run.open(folder / "adam").scored("test")[0].numpy(), 2)
     (method,) = numbers["methods"]
     assert method["classes"] == [1, 2]  # 3, 1, 2 and 5, 4, 0
     assert method["error"] == pytest.approx([found[1], (found[4] + found[0]) / 2])
@@ -207,8 +207,8 @@ def test_sizes_in_a_loop(folder):
     for method in numbers["methods"]:
         shares, groups = [], {"few": [], "medium": [], "many": []}
         for path in method["runs"]:
-            run = Run(Path(path))
-            sets = run.predictors()["two"](run.scored("test")[0]).tolist()
+            run = Run.open(Path(path))
+            sets = run.predictors["two"](run.scored("test")[0]).tolist()
             sizes = [sum(row) for row in sets]
             shares.append([sizes.count(size) / ROWS for size in range(len(numbers["bins"]))])
             for name, classes in (("few", (0, 4)), ("many", (1,))):

@@ -15,6 +15,7 @@ from shortlist.metrics import Results
 from shortlist.papers.figures import FIGURES, load_figure
 from shortlist.papers.figures._runs import mean_over_seeds
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier
 from shortlist.suites.plan import plan_suite
@@ -56,7 +57,7 @@ def folder(tmp_path_factory) -> Path:
     make_run(
         folder / "one", seed=7, skill=2.0, overrides=("name=one", "adjust.tau=0.5", "adjust.temperature=2")
     )
-    make_run(folder / "torn", seed=8).set_state("trained")
+    RunFolder(make_run(folder / "torn", seed=8).path).set_state("trained")
     return folder
 
 
@@ -71,7 +72,7 @@ def round_trip(numbers: dict) -> dict:
 
 def scores_of(run: Path, part: str, *, adjusted: bool = True) -> np.ndarray:
     """Scores after the adjustment, written out."""
-    scores = Run(run).load_scores(part)[0].double().numpy()
+    scores = Run.open(run).load_scores(part)[0].double().numpy()
     if adjusted and run.name == "one":
         counts = np.maximum(COUNTS, 1)
         scores = scores / 2 - 0.5 * np.log(counts / counts.sum())
@@ -335,7 +336,7 @@ def test_weight_normalization_is_that_of_the_layer(folder):
     numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=2)
     layer = linear_layer(7).double()
     for part in ("val", "test"):
-        products = Run(folder / "one").load_scores(part)[0].double() - layer.bias
+        products = Run.open(folder / "one").load_scores(part)[0].double() - layer.bias
         features = products @ torch.linalg.pinv(layer.weight).T
         curve = []
         for tau in (0.0, 1.0, 2.0):

@@ -369,7 +369,7 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     recipe = shrunk(name, variant, roots, *more)
     run = train(recipe, tmp_path / "run", progress=lambda *_: None)
     assert run.state == "finished" and run.recipe == recipe
-    assert set(run.predictors()) == set(recipe.predictors)
+    assert set(run.predictors) == set(recipe.predictors)
     data = build_data(recipe)
     scores, target = run.load_scores("test")
     assert scores.shape == (len(data.test), len(data.class_table)) and target.equal(data.test.targets)

@@ -42,9 +42,9 @@ def test_a_run_writes_the_defaults_into_its_recipe(tmp_path):
     run = train(make_recipe(BARE), tmp_path / "run")
     again = Run.open(run.path)
     assert list(again.recipe.named_predictors) == ["top5", "average5", "conformal90"]
-    assert set(again.results().sets) == {"top5", "average5", "conformal90"}
+    assert set(again.results.sets) == {"top5", "average5", "conformal90"}
     bare = recipe_content(make_recipe(BARE))
     assert recipe_content(without_default_predictors(again.recipe)) == bare
     only = make_recipe(again.recipe.model_dump(), ["predictors={only: {name: topk, k: 3}}"])
-    assert list(calibrate_again(again, only)) == ["only"]
-    assert set(calibrate_again(again, make_recipe(BARE))) == {"top5", "average5", "conformal90"}
+    assert list(calibrate_again(again, only).predictors) == ["only"]
+    assert set(calibrate_again(again, make_recipe(BARE)).predictors) == {"top5", "average5", "conformal90"}

@@ -58,7 +58,7 @@ def test_a_class_without_validation_rows_is_named_and_left_out_of_macro_metrics(
     save_embeddings(tmp_path / "train.safetensors", torch.randn(41, 4), target)
     recipe = make_recipe(embeddings_recipe(tmp_path).model_dump(), ["epochs=1", "loggers=[]"])
     with pytest.warns(UserWarning) as caught:  # others too: of so few rows no promise can be kept
-        results = train(recipe, tmp_path / "run", progress=lambda *_: None).results()
+        results = train(recipe, tmp_path / "run", progress=lambda *_: None).results
     said = " ".join(str(warning.message) for warning in caught)
     assert "1 of 3 classes have no image in the val split (2)" in said
     assert results.absent_classes == 1 and results.class_rows[2] == 0

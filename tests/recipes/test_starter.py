@@ -40,7 +40,7 @@ def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, ca
     assert list(recipe.predictors) == ["top1", "average1", "conformal90"]
     with pytest.warns(UserWarning):  # a promise needs more rows than these
         run = train(recipe, tmp_path / "run", progress=silent)
-    assert run.results().rows == 10
+    assert run.results.rows == 10
 
 
 def test_embeddings_and_lists_are_recognized(tmp_path):

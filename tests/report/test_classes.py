@@ -27,12 +27,12 @@ def test_classes_against_loops(runs):  # noqa: F811
         held = dict.fromkeys(("average_2", "conformal_80", "top_3"), 0)
         sizes = dict.fromkeys(held, 0)
         for run in method.runs:
-            scores, target = run.run.load_scores("test")
+            scores, target = run.load_scores("test")
             for score in scores[target == index]:
                 place = int((score >= score[index]).sum())
                 rows, top1, top5 = rows + 1, top1 + (place <= 1), top5 + (place <= 5)
                 for key in held:
-                    inside = run.run.predictors()[key](score[None])[0]
+                    inside = run.predictors[key](score[None])[0]
                     held[key] += bool(inside[index])
                     sizes[key] += int(inside.sum())
         if rows:

@@ -31,6 +31,7 @@ from shortlist.report.rows import measure_method
 from shortlist.report.sections.beside_published import published_table
 from shortlist.report.sections.summary import compare_sentence, set_sentences
 from shortlist.runs.experiments import Experiment, group_by_data
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.kept_epoch import KeptEpoch
 from shortlist.runs.run import Run
@@ -172,7 +173,7 @@ def test_hostile_names_are_text_wherever_they_come_from(tmp_path):
     run = simple_run(tmp_path / "<i>run", recipe)
     (run.path / "epochs.csv").write_text("epoch,val_<u>top1\n0,0.5\n1,0.6\n")
     seal(run)
-    run.set_state("finished", versions={HOSTILE: "<em>1"})
+    RunFolder(run.path).set_state("finished", versions={HOSTILE: "<em>1"})
     html, _ = make_page([run.path, tmp_path / "<s>none"], title="<h6>")
     tags = set(Checker(html).tags)
     assert not {"script", "b", "i", "u", "em", "s", "h6"} & tags
@@ -214,9 +215,9 @@ def test_rows_of_a_method_against_loops(runs):
     names, mistakes = list(rows.predictors), Counter()
     histograms = {name: Counter() for name in names}
     for run in method.runs:
-        scores, target = run.run.load_scores("test")
+        scores, target = run.load_scores("test")
         for name in names:
-            sizes = run.run.predictors()[name](scores).sum(1)
+            sizes = run.predictors[name](scores).sum(1)
             for size, true in zip(sizes.tolist(), target.tolist(), strict=True):
                 group = "few" if COUNTS[true] < 20 else "many" if COUNTS[true] > 100 else "medium"
                 histograms[name][group, size] += 1
@@ -234,7 +235,7 @@ def test_rows_of_a_method_against_loops(runs):
     assert [pair.mistakes for pair in rows.pairs] == sorted(mistakes.values(), reverse=True)[
         : len(rows.pairs)
     ]
-    scores, target = method.runs[0].run.load_scores("test")
+    scores, target = method.runs[0].load_scores("test")
     for pair, ways in zip(rows.pairs, rows.pair_rows, strict=True):
         for (true, guess), chosen in zip((pair.classes, pair.classes[::-1]), ways, strict=True):
             assert all(target[row] == true and scores[row].argmax() == guess for row in chosen)
@@ -325,7 +326,7 @@ def damage(run: Run, what: str) -> None:
     elif what == "score map":
         (run.path / "model" / "score_map.json").write_text("{}")
     elif what == "unfinished":
-        run.set_state("trained")
+        RunFolder(run.path).set_state("trained")
     elif what == "epochs":
         (run.path / "epochs.csv").write_text("epoch,lr\n0,much\n")
     else:
@@ -356,7 +357,7 @@ def damage(run: Run, what: str) -> None:
 def test_a_damaged_run_is_named_and_left_out(runs, tmp_path, what, reason):
     good, bad = folders(runs)[:2]
     shutil.copytree(bad, tmp_path / "bad <run>")
-    damage(Run(tmp_path / "bad <run>"), what)
+    damage(Run.open(tmp_path / "bad <run>"), what)
     html, outcome = make_page([good, tmp_path / "bad <run>", good], pictures=False)
     assert outcome.runs == 1
     (left_out,) = outcome.left_out.values()
@@ -394,7 +395,7 @@ def test_data_sets_are_kept_apart_and_methods_named(tmp_path):
     for path in paths:  # of one data set
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
-        seal(Run(path))
+        seal(Run.open(path))
     first, second = experiments(read_runs([*paths, tmp_path / "e"])[0])
     assert [method.label for method in first.methods] == [
         "cross_entropy",
@@ -636,7 +637,7 @@ def test_the_datas_own_probabilities_are_no_method(tmp_path):
     for path in (tmp_path / "a", tmp_path / "b"):
         recipe = (path / "recipe.yaml").read_text()
         (path / "recipe.yaml").write_text(recipe.replace(str(path / "gone"), str(tmp_path)))
-        seal(Run(path))
+        seal(Run.open(path))
     (experiment,) = experiments(read_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert [m.label for m in experiment.methods] == ["cross_entropy", "the data's own probabilities"]
     sentence = compare_sentence(experiment.methods, "top1.micro", "Top-1 accuracy", None)
@@ -800,7 +801,7 @@ def test_the_page_and_a_comparison_name_and_group_the_same_runs_alike(tmp_path):
     other = {"name": "gaussian_genera", "num_classes": 5, "num_rows": 77}
     make("other", {"data": other, "loss": {"name": "focal"}})  # of other data, which the page shows apart
     make("limit", {"loss": {"name": "focal"}}, scores_from="posterior")
-    make("unfinished", {"loss": {"name": "ldam"}}).set_state("trained")
+    RunFolder(make("unfinished", {"loss": {"name": "ldam"}}).path).set_state("trained")
     shutil.copytree(tmp_path / "named-1", tmp_path / "a copy")
 
     compared = compare_runs([tmp_path])

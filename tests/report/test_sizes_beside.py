@@ -56,8 +56,8 @@ def test_bars_are_the_shares_of_sizes_in_a_loop(folder):
     for place, runs in ((1, ("a-0", "a-1")), (2, ("bcd",))):
         sizes = []
         for name in runs:
-            run = Run(folder / name)
-            sizes += [sum(row) for row in run.predictors()["some"](run.scored("test")[0]).tolist()]
+            run = Run.open(folder / name)
+            sizes += [sum(row) for row in run.predictors["some"](run.scored("test")[0]).tolist()]
         assert [row[place] for row in table.rows] == [sizes.count(int(row[0])) for row in table.rows]
     assert [sign.label for sign in found.signs] == ["a", "bcd"]
 

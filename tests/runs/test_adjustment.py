@@ -15,6 +15,7 @@ from shortlist.models.heads import head_scores
 from shortlist.predictors import AverageK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map
@@ -80,7 +81,7 @@ def test_temperature_tau_and_predictors_follow_the_normalization(plain, tmp_path
         shift = adjusted(run, part) - (posterior - log_priors)
         torch.testing.assert_close(shift, shift[:, :1].expand_as(shift), rtol=0, atol=1e-4)
     threshold = AverageK(2).calibrate(adjusted(run, "val")).threshold
-    torch.testing.assert_close(run.predictors()["average2"].threshold, threshold)
+    torch.testing.assert_close(run.predictors["average2"].threshold, threshold)
 
 
 def likeliest(scores, log_priors, target):
@@ -141,7 +142,7 @@ def test_scores_without_a_linear_classifier_have_no_norms(tmp_path):
         calibrate_again(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     tensors = {"scores": torch.zeros(2, 12), "target": torch.zeros(2, dtype=torch.int64)}
     norms = (torch.arange(12.0), torch.zeros(12))
-    run.save_scores("val", {"set": tensors["scores"]}, tensors["target"], {"set": norms})
+    RunFolder(run.path).save_scores("val", {"set": tensors["scores"]}, tensors["target"], {"set": norms})
     seal(run)
     with pytest.raises(ValueError, match=r"norms must be > 0, got 0 for class 0"):
         calibrate_again(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
@@ -152,7 +153,7 @@ def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
     run = trained(tmp_path / "run")
     changes = ["adjust.temperature=0.2", "predictors={only2.5: {name: average_k, k: 2.5}}"]
     recipe = make_recipe(run.recipe.model_dump(), changes)
-    calibrate_again(run, recipe)
+    run = calibrate_again(run, recipe)
     assert Model.load(run.path).predictors.keys() == {"only2.5"}
     assert len(list((run.path / "model" / "predictors").iterdir())) == 2  # its description and its state
     assert list(evaluate_run(run).sets) == ["only2.5"]
@@ -179,17 +180,16 @@ def test_names_of_predictors_may_have_dots(tmp_path):
 
 
 def test_the_strength_of_normalization_is_fitted_on_validation_rows(plain):
-    own = plain.recipe
+    plain = Run.open(plain.path)  # another test calibrated it since
+    own, counts = plain.recipe, plain.class_table.class_counts.double()
     fit = ["adjust.weight_normalization=fit", "adjust.normalized_by=prior", "adjust.normalized_offset=scaled"]
-    calibrate_again(plain, make_recipe(own.model_dump(), [*fit, *RAW]))
-    scores, target = plain.load_scores("val")
-    counts = plain.class_table.class_counts.double()
-    want = fit_normalization(
-        scores, target, *plain.load_norms(), offset="scaled", priors=counts / counts.sum()
-    ).tau
-    assert f"weights normalized with tau {want:.4g}, fitted on" in plain.score_map.note
-    divided = plain.load_scores("test")[0] / (counts / counts.sum()).float() ** want
-    torch.testing.assert_close(adjusted(plain), divided, rtol=1e-4, atol=1e-5)
+    run = calibrate_again(plain, make_recipe(own.model_dump(), [*fit, *RAW]))
+    scores, target = run.load_scores("val")
+    priors = counts / counts.sum()
+    want = fit_normalization(scores, target, *run.load_norms(), offset="scaled", priors=priors).tau
+    assert f"weights normalized with tau {want:.4g}, fitted on" in run.score_map.note
+    divided = run.load_scores("test")[0] / priors.float() ** want
+    torch.testing.assert_close(adjusted(run), divided, rtol=1e-4, atol=1e-5)
     calibrate_again(plain, own)
 
 

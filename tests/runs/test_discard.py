@@ -4,12 +4,12 @@ import os
 import shutil
 
 from shortlist.recipes.recipe import make_recipe
-from shortlist.runs.run import Run
+from shortlist.runs.folder import RunFolder
 from tests.test_kills import TINY, files_of, in_a_child
 
 
 def make_run(folder):
-    run = Run.create(folder / "run", make_recipe(TINY))
+    run = RunFolder.create(folder / "run", make_recipe(TINY))
     (run.path / "checkpoints").mkdir()
     return run
 
@@ -48,5 +48,5 @@ def test_only_a_run_without_epochs_is_removed(tmp_path):
 def test_a_run_that_another_process_goes_on_with_stays(tmp_path):
     run = make_run(tmp_path)
     with run.locked():
-        in_a_child(Run(run.path).discard_if_untrained, tmp_path)
+        in_a_child(run.discard_if_untrained, tmp_path)
         assert run.state == "started"

@@ -9,6 +9,7 @@ from shortlist.cli import app
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.places import moved, with_absolute_places
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run, RunError
 from shortlist.training.fit import resume, train
 from tests.datasets import trees
@@ -53,18 +54,18 @@ def test_a_run_is_used_from_elsewhere_after_its_data_were_moved(tmp_path, monkey
     shutil.move(tmp_path / "run", tmp_path / "elsewhere" / "run")
     monkeypatch.chdir(tmp_path / "elsewhere")
     run = Run.open("run")
-    before = run.results().to_json()
+    before = run.results.to_json()
     assert run.recipe.data.options["root"] == str(tmp_path / "photos")
     (run.path / "scores" / "test.safetensors").unlink()  # made again from the data
     with pytest.warns(UserWarning, match="made again"):
-        assert resume(run.path).results().to_json() == before
+        assert resume(run.path).results.to_json() == before
 
     shutil.move(tmp_path / "photos", tmp_path / "moved")
     (run.path / "scores" / "test.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="photos"), pytest.warns(UserWarning, match="made again"):
         resume(run.path)
     with pytest.warns(UserWarning, match="made again"):
-        assert resume(run.path, data="../moved").results().to_json() == before
+        assert resume(run.path, data="../moved").results.to_json() == before
     for words in (["report", "run"], ["index", "run"]):
         result = CliRunner().invoke(app, [*words, "--data", str(tmp_path / "moved")])
         assert result.exception is None and "pictures" not in result.stderr, result.output
@@ -81,7 +82,7 @@ def test_other_data_are_not_taken_for_the_moved_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = CONTENT | {"predictors": {"top1": {"name": "topk", "k": 1}}}
     run = train(make_recipe(content), "run")
-    run.set_state("trained")  # as a run that was stopped before its end
+    RunFolder(run.path).set_state("trained")  # as a run that was stopped before its end
     with pytest.raises(RunError, match="began with other data: their classes or training counts differ"):
         resume("run", data="others")
     assert resume("run").state == "finished"

@@ -9,6 +9,7 @@ from shortlist.recipes.build import build_data
 from shortlist.recipes.content import training_hash
 from shortlist.recipes.recipe import RecipeError, make_recipe
 from shortlist.runs.features import unaugmented
+from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again
 from shortlist.training.fit import train
 from tests.training.small import RECIPE
@@ -51,9 +52,8 @@ def test_it_is_calibrated_again_without_training(run):
         change = f"novelty={{strangeness: {strangeness}, rule: macro, level: 0.4}}"
         recipe = make_recipe(run.recipe.model_dump(), [change])
         assert training_hash(recipe) == training_hash(run.recipe)
-        calibrate_again(run, recipe)
-        model = Model.load(run.path)
-        scores, target = run.scored("val")
+        model = Model.load(calibrate_again(run, recipe).path)
+        scores, target = Run.open(run.path).scored("val")
         expected = NoveltyDetector(strangeness=strangeness, rule="macro", level=0.4)
         expected.calibrate(target, scores=scores)
         assert torch.equal(model.novelty.table, expected.table)
@@ -63,11 +63,11 @@ def test_it_is_calibrated_again_without_training(run):
 
 
 def test_too_few_rows_change_nothing_on_disk(run):
-    before = run.info
+    before = Run.open(run.path).info
     recipe = make_recipe(run.recipe.model_dump(), ["novelty={strangeness: energy, level: 0.0001}"])
     with pytest.raises(ValueError, match=r"can never flag anything: it needs at least 9999 calibration rows"):
         calibrate_again(run, recipe)
-    assert run.info == before
+    assert Run.open(run.path).info == before
 
 
 @pytest.mark.errors

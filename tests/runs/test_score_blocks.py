@@ -129,14 +129,14 @@ def test_blocks_are_the_mapped_scores(tmp_path, monkeypatch, n, adjust):
     chosen = [n - 1, 0, n // 2]
     assert torch.equal(blocks.rows(chosen), scores[chosen])
     assert blocks.rows([]).shape == (0, C)
-    whole = evaluate(scores, target, run.predictors(), TABLE, shown=run.shown())
-    assert run.results().to_json() == whole.to_json()
+    whole = evaluate(scores, target, run.predictors, TABLE, shown=run.shown())
+    assert run.results.to_json() == whole.to_json()
 
 
 def test_a_file_without_rows(tmp_path):
     run = make_run(tmp_path / "run")
     save_scores(run, "test", torch.empty(0, C), torch.empty(0, dtype=torch.int64))
-    blocks, target = run.score_blocks("test")
+    blocks, target = Run.open(run.path).score_blocks("test")
     assert ([len(part) for part in blocks], len(target)) == ([0], 0)
 
 
@@ -147,11 +147,11 @@ def test_files_that_lack_something(tmp_path):
     safetensors.torch.save_file({"set.scores": torch.zeros(2, C)}, path)
     seal(run)
     with pytest.raises(RunError, match=r"test.safetensors must hold target, got set.scores"):
-        run.score_blocks("test")
+        Run.open(run.path).score_blocks("test")
     path.write_bytes(b"no")
     seal(run)
     with pytest.raises(RunError, match=r"test.safetensors cannot be read"):
-        Run(run.path).score_blocks("test")
+        Run.open(run.path).score_blocks("test")
     path.unlink()
     with pytest.raises(RunError, match=r"test.safetensors is missing"):
-        run.score_blocks("test")
+        Run.open(run.path).score_blocks("test")

@@ -92,9 +92,9 @@ def test_class_weights_count_if_the_kept_epoch_had_them(after, words, tmp_path):
     """The first epoch is kept: with weights from epoch 0 on it had them, with weights from epoch 2 on not."""
     overrides = ["loss=cross_entropy", f"reweighting.after={after}", "reweighting.beta=0.99", "epochs=1"]
     run = trained(tmp_path / "run", *overrides)
-    contains = run.load_declared()["set"].contains
+    contains = run.declared["set"].contains
     assert contains.words() == words
-    weight = run.load_loss_weight()
+    weight = run.loss_weight
     assert bool((weight == 1).all()) == (after > 0)
     counts = run.class_table.class_counts.clamp(min=1).double()
     expected = (counts / counts.sum() * weight).log()

@@ -130,7 +130,7 @@ def test_promises_say_that_the_rows_chose_the_options(finished):
     told = {}
     for path in sorted(finished[1].rglob("results.json")):
         run = Run.open(path.parent)
-        promise = run.results().sets["lac"].promise
+        promise = run.results.sets["lac"].promise
         if "ce" in run.path.parts:
             assert Model.load(run.path).promises["lac"] == promise
         chose = promise.words().find("chose the options, so that the promise is not exact.") > 0
@@ -309,6 +309,7 @@ def test_a_started_run_is_resumed(tmp_path):
     assert run.state == "started"
     started = run.info["created"], (run.path / "recipe.yaml").stat().st_ino
     assert do_task(stopped).failure is None
+    run = Run.open(run.path)
     assert (run.info["created"], (run.path / "recipe.yaml").stat().st_ino) == started
     torch.testing.assert_close(run.load_scores("test"), Run.open(tmp_path / "whole").load_scores("test"))
 

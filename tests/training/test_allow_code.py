@@ -14,6 +14,7 @@ from shortlist import Model
 from shortlist._manifest import read_sealed, write_sealed
 from shortlist.recipes import code
 from shortlist.recipes.recipe import make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again, calibrate_run
@@ -115,13 +116,13 @@ def test_a_strangers_run_never_runs_its_code(attack, package, tmp_path, monkeypa
         assert not mark.exists(), words
     said = capsys.readouterr().err
     assert said.count("opening a model never runs code that is named in it") == 3, said
-    info = run.info
+    info = Run.open(run.path).info
     for state in ("started", "trained"):
         changed = {key: value for key, value in info.items() if key != "training"} | {"state": state}
         write_sealed(run.path / "run.json", changed)
         code, said = command(monkeypatch, capsys, "train", "--resume", run.path)
         assert code == 2 and "model.name is 'os:spawnvp'" in said and not mark.exists()
-    for opens in (Model.load, lambda path: load_network(Run(path))):
+    for opens in (Model.load, lambda path: load_network(Run.open(path))):
         with pytest.raises(ValueError, match=r"never runs code|go on with"):
             opens(run.path)
     assert not mark.exists()
@@ -168,7 +169,7 @@ def test_the_flag_runs_code_from_the_current_folder(package, tmp_path, monkeypat
         load_network(run)
     loaded = load_network(run, allow_code=True)
     assert loaded[0].out_features == 6
-    run.set_state("trained")
+    RunFolder(run.path).set_state("trained")
     with pytest.raises(ValueError, match=r"model.name is 'own_package.nets:make'"):
         resume(run.path, progress=silent)
     assert resume(run.path, progress=silent, allow_code=True).state == "finished"

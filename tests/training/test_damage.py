@@ -12,6 +12,7 @@ from shortlist.model import ModelError
 from shortlist.model import files as model_files
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.doctor import examine
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, calibrate_run, evaluate_run
@@ -28,7 +29,7 @@ def finished(tmp_path_factory) -> Run:
 
 @pytest.fixture
 def copied(finished, tmp_path) -> Run:
-    return Run(shutil.copytree(finished.path, tmp_path / "copy"))
+    return Run.open(shutil.copytree(finished.path, tmp_path / "copy"))
 
 
 @pytest.mark.errors
@@ -38,7 +39,7 @@ def test_a_recipe_of_a_larger_network_than_the_weights_takes_no_memory(copied):
     (copied.path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     seal(copied)
     with pytest.raises(ValueError, match="too large for its weights"):
-        load_network(copied)
+        load_network(Run.open(copied.path))
 
 
 @pytest.mark.slow
@@ -100,7 +101,7 @@ def test_a_calibration_that_is_stopped_is_noticed(copied, tmp_path, monkeypatch)
             calibrate_again(copied, recipe)
     with pytest.raises(ModelError, match="was stopped while it was calibrated: calibrate it again"):
         Model.load(copied.path)
-    calibrate_again(copied, recipe)
+    copied = calibrate_again(copied, recipe)
     assert copied.state == "finished" and copied.recipe.adjust.tau == 0.5
     assert copied.score_map.now.power == 0.5
     there = (copied.path / "results.json").read_text()
@@ -120,7 +121,7 @@ def test_a_calibration_that_cannot_be_measured_changes_nothing(copied):
 
 @pytest.mark.errors
 def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_path):
-    with copied.locked(), pytest.raises(RunError, match="in use"):
+    with RunFolder(copied.path).locked(), pytest.raises(RunError, match="in use"):
         calibrate_again(copied, copied.recipe)
     run = stopped_after(1, tmp_path / "run", [])
     with pytest.raises(RunError, match="is not finished: go on with shortlist train --resume"):
@@ -135,10 +136,10 @@ def test_calibrating_waits_for_nobody_and_for_the_end_of_training(copied, tmp_pa
         (
             "run.json",
             '{"format": "shortlist run 3"}',
-            lambda run: run.state,
+            lambda run: Run.open(run.path),
             "its checksum is of other content",
         ),
-        ("run.json", "\xff", lambda run: run.info, "run.json is no text"),
+        ("run.json", "\xff", lambda run: Run.open(run.path), "run.json is no text"),
         (
             "model/score_map.json",
             "{}",
@@ -179,7 +180,7 @@ def test_what_is_missing_is_named_and_no_number_changes(file, call, message, cop
 
 @pytest.mark.errors
 def test_a_run_that_lost_its_best_epoch_does_not_take_another(copied):
-    copied.set_state("trained")
+    RunFolder(copied.path).set_state("trained")
     (copied.path / "model" / "network.safetensors").unlink()
     (copied.path / "checkpoints" / "best.ckpt").unlink()
     with pytest.raises(RunError, match=r"has lost its best epoch: .*best.ckpt is missing"):
@@ -298,7 +299,7 @@ def test_the_doctor_names_strangers_leftovers_and_unfinished_runs(copied, tmp_pa
     assert list(findings(copied)) == ["results_val.json", "scores/.tmp-1-0123abcd-elsewhere"]
     assert not copied.has_results("val")
     with pytest.raises(RunError, match=r"results_val.json is not a file that was written here"):
-        copied.results("val")
+        copied.results_of("val")
     run = stopped_after(1, tmp_path / "run", [])
     assert findings(run) == {"run.json": f"shortlist train --resume {run.path}"}
     with pytest.raises(ValueError, match=r"nowhere must be a run folder or a saved model: there is no such"):
@@ -310,10 +311,10 @@ def test_files_of_another_run_are_not_taken_for_its_own(copied, tmp_path):
     """Same sizes, same shapes, all whole, of the same recipe with another seed."""
     other = train(make_recipe(RECIPE, ["epochs=2", "seed=1"]), tmp_path / "other", progress=silent)
     for name in ("results.json", "scores/test.safetensors", "model/score_map.json", "model/model.json"):
-        mixed = Run(shutil.copytree(copied.path, tmp_path / name.replace("/", "-")))
+        mixed = Run.open(shutil.copytree(copied.path, tmp_path / name.replace("/", "-")))
         shutil.copy(other.path / name, mixed.path / name)
         with pytest.raises((RunError, ModelError), match=rf"{name} is damaged or was changed"):
-            mixed.results() if name == "results.json" else evaluate_run(mixed)
+            mixed.results if name == "results.json" else evaluate_run(mixed)
 
 
 @pytest.mark.errors
@@ -345,8 +346,10 @@ def test_files_of_somebody_else_in_a_run_stay(copied):
 @pytest.mark.errors
 def test_a_calibration_that_was_stopped_may_be_finished_by_training(copied, monkeypatch):
     """The scores are made again there: they may differ in a digit, and are taken into the manifest."""
-    copied.set_state("calibrating", rewriting=("recipe.yaml", "model/model.json", "results.json"))
+    RunFolder(copied.path).set_state(
+        "calibrating", rewriting=("recipe.yaml", "model/model.json", "results.json")
+    )
     scores, target = copied.load_scores("test")
     assert resume(copied.path, progress=silent).state == "finished"
-    copied.save_scores("test", {"set": scores + 1}, target)
+    RunFolder(copied.path).save_scores("test", {"set": scores + 1}, target)
     assert findings(copied) == {}

@@ -13,6 +13,7 @@ import torch
 
 from shortlist.recipes.recipe import make_recipe
 from shortlist.recipes.sections import LOSS_SECTIONS
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.kept_epoch import KeptEpoch, kept_epoch_of
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
@@ -160,9 +161,9 @@ def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, 
     kept = kept_epoch_of(run.info)
     assert kept.second_stage and kept.epochs == 2 and " of the second stage was kept" in kept.words()
     assert kept.epoch == epoch_of(run, "best", "second_stage") + 1
-    assert kept.value == run.epochs()[len(lines) + kept.epoch - 1]["val_top1"]
+    assert kept.value == run.epochs[len(lines) + kept.epoch - 1]["val_top1"]
     before = (run.path / "results.json").read_text()
-    run.set_state("started")  # as if killed between the stages
+    RunFolder(run.path).set_state("started")  # as if killed between the stages
     for path in (run.path / "second_stage").iterdir():
         path.unlink()
     resume(run.path, progress=silent)
@@ -250,7 +251,7 @@ def test_a_new_folder_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch
     monkeypatch.setattr(
         type(tmp_path), "rename", lambda a, b: (seen.append({p.name for p in a.iterdir()}), rename(a, b))[1]
     )
-    run = Run.create(tmp_path / "new" / "run", make_recipe(RECIPE))
+    run = RunFolder.create(tmp_path / "new" / "run", make_recipe(RECIPE))
     assert seen == [{"recipe.yaml", "run.json"}] and run.state == "started"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["run"]
 

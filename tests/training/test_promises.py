@@ -39,7 +39,7 @@ def invoke(*words) -> str:
 
 
 def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
-    promises, results = Model.load(shared.path).promises, shared.results()
+    promises, results = Model.load(shared.path).promises, shared.results
     assert promises == {name: sets.promise for name, sets in results.sets.items()}
     conformal = promises["conformal"]
     assert (conformal.about, conformal.level, conformal.rows) == ("rows", 0.8, 200)
@@ -92,7 +92,7 @@ def test_rows_that_only_calibrate(separate):
     scores, target = separate.load_scores("calibration")
     assert torch.equal(target, data.calibration.targets)
     mapped = separate.score_map(scores)
-    predictors = separate.predictors()
+    predictors = separate.predictors
     want = Conformal(coverage=0.8).calibrate(mapped, target).threshold
     assert torch.equal(predictors["conformal"].threshold, want)
     assert "fitted on 120 validation rows" in separate.score_map.words()
@@ -101,12 +101,12 @@ def test_rows_that_only_calibrate(separate):
 
 
 def test_a_calibration_anew_forgets_what_was_measured_before(separate, tmp_path):
-    run = Run(shutil.copytree(separate.path, tmp_path / "again"))
+    run = Run.open(shutil.copytree(separate.path, tmp_path / "again"))
     changed = make_recipe(run.recipe.model_dump(), ["predictors.conformal.coverage=0.6"])
-    calibrate_again(run, changed)
+    run = calibrate_again(run, changed)
     found = Model.load(run.path).promises["conformal"]
     assert (found.level, found.rows) == (0.6, 80)
-    assert found == run.results().sets["conformal"].promise
+    assert found == run.results.sets["conformal"].promise
     assert evaluate_run(run).sets["conformal"].promise == found
 
 

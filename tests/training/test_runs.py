@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from shortlist.metrics import Results
 from shortlist.recipes.recipe import load_recipe, make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_writer import ScoreWriter
@@ -186,7 +187,10 @@ def test_folders_are_not_shared_by_accident(finished, tmp_path):
     with pytest.raises(ValueError, match=r"top9.k must be <= .*Besides, .*finished exists: choose"):
         train(small("predictors={top9: {name: topk, k: 99}}"), finished.path, progress=silent)
     assert finished.state == "finished"
-    with finished.locked(), pytest.raises(RunError, match="in use: another process is working in it"):
+    with (
+        RunFolder(finished.path).locked(),
+        pytest.raises(RunError, match="in use: another process is working in it"),
+    ):
         resume(finished.path, progress=silent)
     with pytest.raises(RunError, match="no such folder"):
         Run.open(tmp_path / "nothing")

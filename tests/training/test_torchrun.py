@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from shortlist.recipes.recipe import load_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run, RunError
 from shortlist.training.fit import train
 from tests.training.small import write_recipe
@@ -107,7 +108,10 @@ def test_lost_processes_change_no_number(tmp_path, started):
     moments = [
         (0, lambda: has_lines(folder / "epochs.csv", 2)),  # the one that writes
         (1, lambda: has_lines(folder / "epochs_second_stage.csv", 1)),
-        (0, lambda: (folder / "run.json").is_file() and Run(folder).state == "trained"),  # it scores, alone
+        (
+            0,
+            lambda: (folder / "run.json").is_file() and Run.open(folder).state == "trained",
+        ),  # it scores, alone
     ]
     for rank, reached in moments:
         wait_for(reached, agents)
@@ -160,7 +164,7 @@ def test_the_counts_must_be_those_of_the_recipe(under_torchrun, monkeypatch, tmp
 
 @pytest.mark.errors
 def test_a_command_given_again_goes_on_with_its_own_run_alone(under_torchrun, monkeypatch, tmp_path):
-    run = Run.create(tmp_path / "run", small("epochs=1", "predictors=null"))
+    run = RunFolder.create(tmp_path / "run", small("epochs=1", "predictors=null"))
     before = (run.path / "run.json").read_text()
     for change in ("epochs=2", "predictors.top3={name: topk, k: 3}"):
         with pytest.raises(RunError, match="run exists: choose another --out"):

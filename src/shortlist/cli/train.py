@@ -26,7 +26,7 @@ Overrides = Annotated[
         "--set", metavar="KEY=VALUE", help="Change an entry of the recipe, as in loss.k=3. May be repeated."
     ),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 ModelFolder = Annotated[
     Path,
     typer.Argument(
@@ -118,7 +118,7 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
     from shortlist.cli._console import metrics_table, node_lines, print_json, promise_lines
     from shortlist.runs.kept_epoch import kept_epoch_of
 
-    results, words, kept = run.results(), run.score_map.words(), kept_epoch_of(run.info)
+    results, words, kept = run.results, run.score_map.words(), kept_epoch_of(run.info)
     if as_json:
         content = {"run": str(run.path), "kept_epoch": None if kept is None else kept.to_dict()}
         print_json(content | {"scores": words, "results": json.loads(results.to_json())})
@@ -203,14 +203,14 @@ def calibrate(
         )
     own = None if network is None else load_network(run, network=network_by_name(run.model_path, network))
     with warnings_as_lines():
-        predictors = calibrate_again(run, recipe, network=own)
-    reports = {name: p.report.to_dict() if p.report else None for name, p in predictors.items()}
+        run = calibrate_again(run, recipe, network=own)
+    reports = {name: p.report.to_dict() if p.report else None for name, p in run.predictors.items()}
     if as_json:
         print_json({"run": str(run.path), "scores": run.score_map.words(), "predictors": reports})
         return
     console = Console()
     console.print(run.score_map.words(), soft_wrap=True)
-    print_calibration(predictors)
+    print_calibration(run.predictors)
     if (detector := run.saved.novelty) is not None:
         console.print(f"novelty: {detector.promise}", soft_wrap=True)
 
@@ -266,6 +266,7 @@ def evaluate(
         use_one_thread,
         warnings_as_lines,
     )
+    from shortlist.runs.folder import RunFolder
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
 
@@ -274,8 +275,8 @@ def evaluate(
     run = Run.open(run_folder)
     run.check_calibrated()
     use_one_thread()
-    with run.locked(), warnings_as_lines():
-        results = evaluate_run(run, split)
+    with RunFolder(run_folder).locked(), warnings_as_lines():
+        results = evaluate_run(Run.open(run_folder), split)
     if as_json:
         print(results.to_json())
     else:

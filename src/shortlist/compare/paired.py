@@ -78,7 +78,7 @@ def _shared_seeds(question: Question) -> set[tuple[Any, ...]]:
 
 def _runs(group: Group, seeds: set[tuple[Any, ...]]) -> list[Run]:
     """The runs of some seeds, or all if there are none of these."""
-    return [each.run for draw, each in group.by_draw.items() if not seeds or draw in seeds]
+    return [each for draw, each in group.by_draw.items() if not seeds or draw in seeds]
 
 
 def _pairs(name: str, first: Group, second: Group) -> _Pairs:

@@ -15,8 +15,8 @@ from shortlist.metrics import Estimate, clopper_pearson
 from shortlist.metrics.aggregation import interval_of_rows, mean_with_interval
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
-from shortlist.runs.finished import FinishedRun
 from shortlist.runs.groups import Group, group_runs, read_runs
+from shortlist.runs.run import Run
 
 __all__ = [
     "EqualSets",
@@ -128,7 +128,7 @@ def compare_with_person(
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
     first = runs[0]
-    _, target = first.run.score_blocks("test")
+    _, target = first.score_blocks("test")
     given = read_answers(
         answers, first.class_table, num_rows=len(target), paths=lambda: _test_paths(first, target, data)
     )
@@ -155,7 +155,7 @@ def compare_with_person(
     )
 
 
-def _test_paths(run: FinishedRun, target: Tensor, data: str | Path | None) -> Sequence[str]:
+def _test_paths(run: Run, target: Tensor, data: str | Path | None) -> Sequence[str]:
     """Return the path of each test row, from the data set of the run."""
     test = build_data(moved(run.recipe, data)).test
     if not isinstance(test, ImageFiles):
@@ -166,17 +166,17 @@ def _test_paths(run: FinishedRun, target: Tensor, data: str | Path | None) -> Se
     return test.paths
 
 
-def _why_not(run: FinishedRun, first: FinishedRun, target: Tensor) -> str | None:
+def _why_not(run: Run, first: Run, target: Tensor) -> str | None:
     """Say why a run cannot stand beside the first; None if it can."""
     if run.class_table.ids != first.class_table.ids:
         return f"{run.path} has other classes than {first.path}"
-    if not torch.equal(run.run.score_blocks("test")[1], target):
+    if not torch.equal(run.score_blocks("test")[1], target):
         return f"{run.path} has other test rows than {first.path}"
     return None
 
 
 def _row(group: Group, given: Answers, true: Tensor, person: Tensor) -> PersonRow:
-    scores = [run.run.score_blocks("test")[0].rows(given.rows) for run in group.runs]
+    scores = [run.score_blocks("test")[0].rows(given.rows) for run in group.runs]
     sizes = given.sets.sum(1)
     same_mean = [sets_of_mean_size(one, int(sizes.sum())) for one in scores]
     same_sizes = [sets_of_row_sizes(one, sizes) for one in scores]

@@ -122,7 +122,7 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
 
 def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
     (scores, target), table = run.score_blocks("test"), run.class_table
-    predictors: dict[str, Any] = dict(run.predictors())
+    predictors: dict[str, Any] = dict(run.predictors)
     rows = measure_rows(
         scores,
         target,

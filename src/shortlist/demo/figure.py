@@ -19,7 +19,7 @@ __all__ = ["draw_demo", "example_rows"]
 def example_rows(run: Run, predictor: str, count: int = 6) -> list[int]:
     """Choose test rows from the smallest set to the largest, evenly spread, without empty sets."""
     scores, _ = run.scored("test")
-    sizes = run.predictors()[predictor](scores).sum(1)
+    sizes = run.predictors[predictor](scores).sum(1)
     order = sizes.argsort(stable=True)
     order = order[sizes[order] > 0]
     places = torch.linspace(0, len(order) - 1, count).round().long()
@@ -36,7 +36,7 @@ def draw_demo(run: Run, path: Path, predictor: str = "average5") -> None:
     data = build_data(run.recipe)
     images: Any = data.test
     scores, target = run.scored("test")
-    sets = run.predictors()[predictor](scores)
+    sets = run.predictors[predictor](scores)
     chance, table = run.probabilities(scores), run.class_table
     assert chance is not None  # the demonstration's scores are calibrated
     figure = plt.figure(figsize=(10, 6.4), layout="constrained")

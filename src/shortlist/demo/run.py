@@ -82,7 +82,7 @@ def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     """Return the table in percent of test rows: a line for each kind of sets, a column for each training."""
     columns = []
     for run in runs.values():
-        sets = run.results().sets
+        sets = run.results.sets
         metrics = [
             sets["top5"].coverage.micro,
             sets["top5"].coverage.macro,
@@ -129,7 +129,7 @@ class Comparison:
 def _hits(run: Run, predictor: str) -> tuple[Tensor, Tensor]:
     """Return whether each test row's set contains its class (n,), and the classes (n,)."""
     scores, target = run.scored("test")
-    sets = run.predictors()[predictor](scores)
+    sets = run.predictors[predictor](scores)
     return sets.gather(1, target[:, None]).squeeze(1).double(), target
 
 
@@ -152,7 +152,7 @@ def compare_sets(first: tuple[Run, str], second: tuple[Run, str], *, macro: bool
 def demo_words(runs: dict[str, Run]) -> list[str]:
     """Return sentences about the metrics, each with the comparison on which it is based."""
     plain, two_heads, noisy, noised = runs.values()
-    results = plain.results()
+    results = plain.results
     conformal = results.sets["conformal90"]
     words = [
         f"Sets that adapt: with cross-entropy, {K} classes on average hold the right one "

@@ -15,7 +15,7 @@ from shortlist.datasets.pictures import data_uri, row_image
 from shortlist.index.about import About, about_of_data
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
-from shortlist.runs.finished import FinishedRun
+from shortlist.runs.run import Run
 
 __all__ = ["BUDGET", "Picture", "Pictures", "open_pictures"]
 
@@ -97,7 +97,7 @@ class Pictures:
 
 
 def open_pictures(
-    run: FinishedRun,
+    run: Run,
     target: Tensor,
     *,
     budget: int = BUDGET,
@@ -135,7 +135,7 @@ def open_pictures(
     return Pictures(data, budget=budget, about=_about_parts(run, place)), None
 
 
-def _about_parts(run: FinishedRun, place: str | Path | None) -> dict[str, About]:
+def _about_parts(run: Run, place: str | Path | None) -> dict[str, About]:
     """Return what the data set knows about its images, by part; nothing if it cannot be read."""
     recipe = moved(run.recipe, place)
     try:

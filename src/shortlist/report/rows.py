@@ -87,8 +87,8 @@ class MethodRows:
 def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
     """Go once through the test scores of all runs of a method that were not looked at before."""
     read = read or RowReader()
-    passes = [read.last_time(each.run) for each in method.runs]
-    run, table, first = method.runs[0].run, method.runs[0].class_table, passes[0]
+    passes = [read.last_time(each) for each in method.runs]
+    run, table, first = method.runs[0], method.runs[0].class_table, passes[0]
     scores, every = run.score_blocks("test")
     rows = (every != -100).nonzero().flatten()  # those that count
     names, chosen = list(first.sizes), rows[easy_to_hard((-first.score_nll).exp(), limit=NUM_LISTS)]
@@ -119,7 +119,7 @@ def _hits(found: RowNumbers, num_classes: int) -> dict[str, Tensor]:
 
 def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) -> list[ShortList]:
     """Make the lists of some rows from their scores (m, c) and the classes of all rows (n,)."""
-    predictors, chances = run.predictors(), run.probabilities(scores)
+    predictors, chances = run.predictors, run.probabilities(scores)
     return [
         short_list(
             scores[i],

@@ -17,6 +17,7 @@ from shortlist.recipes.build import build_data, build_loss, build_optimizer, lea
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import trains_balanced
 from shortlist.runs.features import feature_batches, unaugmented
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 
@@ -53,15 +54,15 @@ def fold_scores(
             recipe,
             data,
             (inputs[inside], targets[inside], rows[inside]),
-            weight=run.load_loss_weight(),
+            weight=run.loss_weight,
             seed=recipe.seed + fold,
         )
         with torch.inference_mode():
             for name, output in head_outputs(classifier(inputs[~inside])).items():
                 kept = held_out.setdefault(name, torch.empty(len(targets), output.shape[1]))
                 kept[~inside] = output.float()
-    run.save_scores("folds", held_out, targets)
-    return run.load_scores("folds", head)
+    RunFolder(run.path).save_scores("folds", held_out, targets)
+    return held_out[head], targets
 
 
 @in_one_process()  # others of a training wait meanwhile

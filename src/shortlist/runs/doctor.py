@@ -9,7 +9,8 @@ from typing import Any
 from shortlist._files import is_temporary
 from shortlist._manifest import fault_of
 from shortlist.model.files import read_manifest
-from shortlist.runs.run import Run, RunError
+from shortlist.runs.folder import RunFolder
+from shortlist.runs.run import RunError
 
 __all__ = ["Finding", "damaged_files", "examine", "with_leftovers"]
 
@@ -43,19 +44,19 @@ def examine(folder: str | Path) -> list[Finding]:
     """
     folder = Path(folder)
     if (folder / "run.json").is_file():
-        return with_leftovers(folder, _examine_run(Run(folder)))
+        return with_leftovers(folder, _examine_run(RunFolder(folder)))
     if (folder / "model.json").is_file():
         return with_leftovers(folder, _examine_model(folder))
     what = "it has no run.json and no model.json" if folder.is_dir() else "there is no such folder"
     raise ValueError(f"{folder} must be a run folder or a saved model: {what}")
 
 
-def damaged_files(run: Run) -> list[str]:
+def damaged_files(run: RunFolder) -> list[str]:
     """Return the files of a finished run that are not as its manifests say, with those of its model."""
     return sorted(_lost(run))
 
 
-def _lost(run: Run) -> dict[str, str]:
+def _lost(run: RunFolder) -> dict[str, str]:
     """Return what is wrong with files of a finished run, by name."""
     lost = _differing(run.path, run.info["files"])
     if "model/model.json" in lost:  # nobody knows what the model was made of
@@ -69,7 +70,7 @@ def _differing(folder: Path, files: Mapping[str, Any]) -> dict[str, str]:
     return {name: fault for name, fault in faults.items() if fault is not None}
 
 
-def _examine_run(run: Run) -> list[Finding]:
+def _examine_run(run: RunFolder) -> list[Finding]:
     try:
         info = run.info
     except (RunError, OSError) as error:
@@ -87,7 +88,7 @@ def _examine_run(run: Run) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.file)
 
 
-def _remedy(run: Run, name: str, lost: Mapping[str, str]) -> str:
+def _remedy(run: RunFolder, name: str, lost: Mapping[str, str]) -> str:
     """Return what restores a file, provided that what it is made of is whole."""
     copy = "put it back from a copy, or train the run again"
     if name == "recipe.yaml":

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shortlist.recipes.content import differing_keys, flat_content
-from shortlist.runs.finished import FinishedRun
 from shortlist.runs.groups import Group
+from shortlist.runs.run import Run
 
 __all__ = ["Experiment", "group_by_data"]
 
@@ -19,7 +19,7 @@ class Experiment:
     methods: Sequence[Group]
 
     @property
-    def first(self) -> FinishedRun:
+    def first(self) -> Run:
         """The first run of the experiment, for facts that all its runs share."""
         return self.methods[0].runs[0]
 
@@ -35,7 +35,7 @@ def group_by_data(groups: Sequence[Group]) -> list[Experiment]:
     return [Experiment(title, methods) for title, methods in zip(titles, by_data.values(), strict=True)]
 
 
-def _titles(runs: Sequence[FinishedRun]) -> list[str]:
+def _titles(runs: Sequence[Run]) -> list[str]:
     """Name each experiment by data set and number of classes, and by what differs if these are the same."""
     plain = [f"{run.recipe.data.name}, {len(run.class_table):,} classes" for run in runs]
     titles = []

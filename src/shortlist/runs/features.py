@@ -13,6 +13,7 @@ from shortlist.models.spec import in_channels_last
 from shortlist.predictors import FeatureMeans
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 
@@ -28,20 +29,20 @@ def means_and_features(
     run's trained one; left out, it is made as the recipe says, unless that needs code of somebody's own.
     """
     kept = f"features_{part}"
-    if not run.has_scores(kept):
-        data = build_data(recipe)
-        network = load_network(run) if network is None else network
-        found = None
-        for features, target, _ in feature_batches(network, recipe, unaugmented(data.train, data.val)):
-            if found is None:
-                found = FeatureMeans(num_classes=len(data.class_table), dim=features.shape[1])
-            found.update(features, target)
-        assert found is not None  # a data set has training rows
-        rows = zip(*feature_batches(network, recipe, getattr(data, part)), strict=True)
-        features, target, _ = (torch.cat(some) for some in rows)
-        run.save_scores(kept, {"means": found.means(), "features": features}, target)
-    features, target = run.load_scores(kept, "features")
-    return run.load_scores(kept, "means")[0], features, target
+    if run.has_scores(kept):
+        return run.load_scores(kept, "means")[0], *run.load_scores(kept, "features")
+    data = build_data(recipe)
+    network = load_network(run) if network is None else network
+    means = None
+    for features, target, _ in feature_batches(network, recipe, unaugmented(data.train, data.val)):
+        if means is None:
+            means = FeatureMeans(num_classes=len(data.class_table), dim=features.shape[1])
+        means.update(features, target)
+    assert means is not None  # a data set has training rows
+    rows = zip(*feature_batches(network, recipe, getattr(data, part)), strict=True)
+    features, target, _ = (torch.cat(batches) for batches in rows)
+    RunFolder(run.path).save_scores(kept, {"means": means.means(), "features": features}, target)
+    return means.means(), features, target
 
 
 @torch.inference_mode()

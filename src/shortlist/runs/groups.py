@@ -14,7 +14,8 @@ from typing import Any
 from shortlist.metrics import Estimate, aggregate
 from shortlist.recipes.content import differing_keys, flat_content, recipe_hash
 from shortlist.recipes.recipe import Recipe
-from shortlist.runs.finished import FinishedRun, read_finished, why
+from shortlist.runs.finished import read_finished, why
+from shortlist.runs.run import Run
 
 __all__ = ["Group", "alike_runs", "find_runs", "group_runs", "read_runs"]
 
@@ -30,11 +31,11 @@ class Group:
     """
 
     label: str
-    runs: Sequence[FinishedRun]
+    runs: Sequence[Run]
     over: tuple[str, ...] = ()
 
     @property
-    def by_draw(self) -> dict[tuple[Any, ...], FinishedRun]:
+    def by_draw(self) -> dict[tuple[Any, ...], Run]:
         """The runs by their seed and what else they are averaged over."""
         return {_draw(run, self.over): run for run in self.runs}
 
@@ -67,7 +68,7 @@ def find_runs(path: str | Path) -> list[Path]:
     return sorted(found) or [path]
 
 
-def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str, str]]:
+def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], dict[str, str]]:
     """Read the runs of some folders (see :func:`find_runs`), each once.
 
     Returns:
@@ -86,12 +87,12 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[FinishedRun], dict[str,
     return runs, left_out
 
 
-def _draw(run: FinishedRun, over: Sequence[str]) -> tuple[Any, ...]:
+def _draw(run: Run, over: Sequence[str]) -> tuple[Any, ...]:
     flat = flat_content(run.recipe) if over else {}
     return (run.recipe.seed, *(json.dumps(flat.get(key)) for key in over))
 
 
-def group_runs(runs: Sequence[FinishedRun], over: Sequence[str] = ()) -> tuple[list[Group], dict[str, str]]:
+def group_runs(runs: Sequence[Run], over: Sequence[str] = ()) -> tuple[list[Group], dict[str, str]]:
     """Group runs whose recipes differ only by seed, name, and the keys ``over`` which they are averaged.
 
     Returns:
@@ -103,7 +104,7 @@ def group_runs(runs: Sequence[FinishedRun], over: Sequence[str] = ()) -> tuple[l
     for key in over:
         if not any(key in flat_content(run.recipe) for run in runs):
             raise ValueError(f"over must be a key of a recipe, such as data.seed or data.root, got {key!r}")
-    members: dict[tuple[str, bool], list[FinishedRun]] = {}
+    members: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         own = recipe_hash(run.recipe, seed=False, over=over)
         members.setdefault((own, run.is_limit), []).append(run)
@@ -117,9 +118,7 @@ def group_runs(runs: Sequence[FinishedRun], over: Sequence[str] = ()) -> tuple[l
     return [Group(label, group, tuple(over)) for label, group in zip(labels, alike, strict=True)], left_out
 
 
-def alike_runs(
-    runs: Sequence[FinishedRun], over: Sequence[str] = ()
-) -> tuple[list[FinishedRun], dict[str, str]]:
+def alike_runs(runs: Sequence[Run], over: Sequence[str] = ()) -> tuple[list[Run], dict[str, str]]:
     """Choose the runs of one recipe that may be averaged over seeds and the keys ``over``, by seed.
 
     They have the metrics of the first, and each seed once: a copy would pass for a run without any spread.
@@ -127,7 +126,7 @@ def alike_runs(
     Returns:
         The runs, and by folder why others are left out.
     """
-    kept: dict[tuple[Any, ...], FinishedRun] = {}
+    kept: dict[tuple[Any, ...], Run] = {}
     left_out = {}
     names = runs[0].results.metrics().keys()
     for run in runs:
@@ -143,7 +142,7 @@ def alike_runs(
     return [kept[draw] for draw in sorted(kept)], left_out
 
 
-def _labels(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
+def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     """Name the groups.
 
     By the name that its recipes were given, if they share it and it is not that of all groups; else by the
@@ -169,7 +168,7 @@ def _labels(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
     ]
 
 
-def _kind(run: FinishedRun) -> str:
+def _kind(run: Run) -> str:
     return "the data's own probabilities" if run.is_limit else run.recipe.loss.name
 
 

@@ -65,7 +65,7 @@ def watched_metric(metric: str) -> tuple[str, str]:
 def find_kept_epoch(run: Run, recipe: Recipe) -> KeptEpoch:
     """Look up the best epoch of the last stage in its checkpoint, and its metric in ``epochs.csv``."""
     epoch = read_checkpoint(run.checked(f"{last_stage(recipe)}/best.ckpt"))["epoch"]
-    lines = run.epochs()
+    lines = run.epochs
     start = max(place for place, line in enumerate(lines) if line["epoch"] == 0)  # of the last stage
     metric = recipe.selection.metric
     value = None if metric == "last" else lines[start + epoch].get(watched_metric(metric)[0])

@@ -15,6 +15,7 @@ from shortlist.models.bounds import build_within
 from shortlist.recipes.build import build_model, network_spec, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import scales_weights
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run, RunError
 
 __all__ = [
@@ -83,7 +84,7 @@ def _training_of(recipe: Recipe) -> dict[str, Any]:
     return {**names, "epochs": recipe.epochs, "seed": recipe.seed, "notes": recipe.about.strip()}
 
 
-def describe_model(run: Run) -> None:
+def describe_model(run: RunFolder) -> None:
     """Write the description of the finished model of a run without a network, before it is calibrated."""
     nothing = {"network": None, "preprocessing": None, "head": "set", "classifier": None}
     uncalibrated = {"predictors": [], "promises": {}, "novelty": False}

@@ -1,88 +1,121 @@
-"""A run: everything needed to reproduce, resume, compare and serve it, in one folder."""
+"""A run as a value: what its folder held when it was opened."""
 
 import csv
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing, replacing_folder, write_text
+from shortlist._files import check_regular
 from shortlist._json import read_json
+from shortlist._manifest import check_file, read_run_manifest
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import write_promises
 from shortlist.model.saved import SavedModel
-from shortlist.predictors import Promise, SetPredictor
+from shortlist.predictors import SetPredictor
 from shortlist.recipes.content import recipe_hash, training_hash
-from shortlist.recipes.default_sets import complete_recipe, without_default_predictors
+from shortlist.recipes.default_sets import without_default_predictors
 from shortlist.recipes.places import with_absolute_places
-from shortlist.recipes.recipe import Recipe, load_recipe, save_recipe
-from shortlist.runs.folder import RunError, RunFolder, versions
+from shortlist.recipes.recipe import Recipe, load_recipe
 from shortlist.runs.score_blocks import ScoreBlocks
-from shortlist.runs.score_writer import ScoreWriter
 from shortlist.scores import PriorRecord, ScoreMap
 
-__all__ = ["Run", "RunError"]
+__all__ = ["Run", "RunError", "file_identity", "read_info", "results_file"]
 
 
-class Run(RunFolder):
-    """A run folder.
+class RunError(ValueError):
+    """Raised if a folder is not a run, or cannot be used as asked."""
 
-    ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions), ``epochs.csv`` (metrics by epoch),
-    ``checkpoints/best.ckpt`` and ``last.ckpt``, ``scores/val.safetensors`` and ``scores/test.safetensors``
-    (as the network gives them), ``scores/declared.json`` (what the loss says that they mean),
-    ``results.json``, ``logs/``, and in ``model/`` the finished model: network, class table, score map,
-    predictors. :class:`shortlist.Model` opens that folder by itself.
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run as it was when it was opened.
+
+    Its folder has ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions, manifest),
+    ``epochs.csv`` (metrics by epoch), ``checkpoints/best.ckpt`` and ``last.ckpt``,
+    ``scores/val.safetensors`` and ``scores/test.safetensors`` (as the network gives them),
+    ``scores/declared.json`` (what the loss says that they mean), ``results.json``, ``logs/``, and in
+    ``model/`` the finished model, which :class:`shortlist.Model` opens by itself.
+
+    Each part is read once, when it is first asked for, and checked against the manifest that was read at
+    the opening. What was replaced since is refused, so that nothing of two states of a folder is mixed. To
+    see what another process wrote, open the run again.
+
+    Args:
+        path: Path of the run folder.
+        info: Content of ``run.json``.
     """
 
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
-
-    @staticmethod
-    def create(path: str | Path, recipe: Recipe) -> "Run":
-        """Make a new run folder; an existing folder is never used.
-
-        It is filled under another name first: a folder of a run is one that can be resumed, whenever the
-        process is killed.
-        """
-        path, recipe = Path(path), with_absolute_places(recipe)
-        there = RunError(
-            f"{path} exists: choose another --out, continue that run with --resume {path}, or delete it"
-        )
-        if path.exists():
-            raise there
-        try:
-            with replacing_folder(path) as folder:
-                save_recipe(recipe, folder / "recipe.yaml")
-                Run(folder).set_state("started", versions=versions(), training=training_hash(recipe))
-        except FileExistsError:  # another process was faster
-            raise there from None
-        run = Run(path)
-        run.recipe = recipe
-        return run
+    path: Path
+    info: Mapping[str, Any] = field(repr=False)
+    _seen: dict[str, Any] = field(default_factory=dict, repr=False)  # files that were checked
 
     @staticmethod
     def open(path: str | Path) -> "Run":
         """Open an existing run; the error says what is missing if it is not a run."""
-        run = Run(path)
-        if not run.path.is_dir():
-            what = "it is a file" if run.path.exists() else "there is no such folder"
+        folder = Path(path)
+        if not folder.is_dir():
+            what = "it is a file" if folder.exists() else "there is no such folder"
             raise RunError(f"{path} is not a run folder: {what}")
-        if not (run.path / "run.json").is_file() or not (run.path / "recipe.yaml").is_file():
+        if not (folder / "run.json").is_file() or not (folder / "recipe.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no run.json and recipe.yaml")
-        run.info  # noqa: B018  (refuses what is no run)
-        return run
+        return Run(folder, read_info(folder))
 
-    def refresh(self) -> None:
-        """Forget what was read, so that it is read again: other files are there now."""
-        super().refresh()
-        for name in ("saved", "recipe"):
-            self.__dict__.pop(name, None)
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return self.path.name
+
+    @property
+    def state(self) -> str:
+        """State of the run: started, trained, finished or calibrating."""
+        return self.info["state"]
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the scores are the data's own probabilities, which no method can beat."""
+        return self.info.get("scores_from") == "posterior"
+
+    def checked(self, name: str) -> Path:
+        """Return the path of a file of the run, which must be the one that was written here.
+
+        Raises:
+            RunError: If it is missing, damaged, changed, or not of this run.
+        """
+        path, files = self.path / name, self.info["files"]
+        identity = file_identity(path)
+        if identity is None or self._seen.get(name) != identity:
+            try:
+                if self.state != "finished" and name not in files:  # in the making
+                    if not path.is_file():
+                        raise ValueError(f"{path} is missing")
+                    check_regular(path, links=False)
+                else:
+                    check_file(self.path, name, files)
+            except ValueError as error:
+                raise RunError(f"{error}; shortlist doctor {self.path} says what can be done") from None
+            self._seen[name] = identity
+        return path
+
+    def _has(self, name: str) -> bool:
+        """Return whether a file is there that was written to its end: then the manifest has it."""
+        return (self.path / name).is_file() and (name in self.info["files"] or self.state != "finished")
+
+    def check_calibrated(self) -> None:
+        """Refuse a run whose calibration was interrupted, since its predictors may not belong together."""
+        if self.state == "calibrating":
+            raise RunError(f"{self.path} was stopped while it was calibrated: calibrate it again")
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        path = self.checked("recipe.yaml")
+        return _read_recipe(path, file_identity(path))
 
     def check_recipe(self) -> None:
         """Refuse to continue a training whose recipe was changed since it began."""
@@ -91,38 +124,17 @@ class Run(RunFolder):
                 f"{self.path / 'recipe.yaml'} was changed since the training began: put it back or train anew"
             )
 
-    @cached_property
-    def recipe(self) -> Recipe:
-        """The resolved recipe."""
-        return load_recipe(self.checked("recipe.yaml"))
-
     def has_recipe(self, recipe: Recipe) -> bool:
         """Return whether the run is that of a recipe, which may leave the default predictors out."""
-        wanted, own = with_absolute_places(recipe), self.recipe
+        wanted, made_with = with_absolute_places(recipe), self.recipe
         if wanted.predictors is None:
-            own = without_default_predictors(own)
-        return recipe_hash(wanted) == recipe_hash(own)
+            made_with = without_default_predictors(made_with)
+        return recipe_hash(wanted) == recipe_hash(made_with)
 
-    def complete_recipe(self, recipe: Recipe, num_classes: int) -> Recipe:
-        """Write what is known now into the recipe of a run that begins: default predictors, moved data."""
-        found = complete_recipe(with_absolute_places(recipe), num_classes)
-        if found != self.recipe:
-            save_recipe(found, self.path / "recipe.yaml")
-            self.recipe = found
-        return found
-
-    def check_data(self, class_table: ClassTable) -> None:
-        """Refuse data that are not those that the run began with, as far as their class table tells."""
-        path = self.model_path / "class_table.json"
-        try:
-            known = ClassTable.load(path) if path.is_file() else class_table
-        except ValueError:  # damaged: it is written again
-            known = class_table
-        if known != class_table:
-            raise RunError(
-                f"{self.path} began with other data: their classes or training counts differ from those in "
-                f"{path}. Name the place of its own data with --data"
-            )
+    @property
+    def model_path(self) -> Path:
+        """The folder of the finished model."""
+        return self.path / "model"
 
     @cached_property
     def saved(self) -> SavedModel:
@@ -137,11 +149,6 @@ class Run(RunFolder):
         return self.saved.class_table
 
     @property
-    def model_path(self) -> Path:
-        """The folder of the finished model."""
-        return self.path / "model"
-
-    @property
     def head(self) -> str:
         """The head of the network to predict from."""
         return self.saved.description["head"]
@@ -151,79 +158,49 @@ class Run(RunFolder):
         """Map from the network's scores to those from which sets are made."""
         return self.saved.score_map
 
-    def predictors(self) -> dict[str, SetPredictor]:
-        """Return the calibrated predictors, in the order of their names."""
+    @cached_property
+    def predictors(self) -> Mapping[str, SetPredictor]:
+        """The calibrated predictors, in the order of their names."""
         return dict(sorted(self.saved.predictors.items()))
 
-    def results(self, part: str = "test") -> Results:
-        """Read the results on the test rows, or on the validation rows (``val``)."""
-        return Results.load(self.checked(_results_file(part)))
+    @cached_property
+    def results(self) -> Results:
+        """The results on the test rows."""
+        return self.results_of("test")
 
-    def save_results(self, results: Results, part: str = "test") -> None:
-        """Save the results of a part, and take them into the manifest."""
-        name = _results_file(part)
-        results.save(self.path / name)
-        self.record(name)
-
-    def save_promises(self, promises: Mapping[str, Promise]) -> None:
-        """Give the finished model what came of the promises of its predictors on held-out rows.
-
-        Two manifests change. That of the run knows the new one of the model before it is there, and the old
-        one until then, so that a process that is killed between leaves a run that is whole.
-        """
-        name = "model/model.json"
-        write_promises(self.saved.folder, promises, partial(self.announce, name))
-        self.record(name)
-        self.refresh()
+    def results_of(self, part: str) -> Results:
+        """Read the results on the rows of ``test`` or ``val``."""
+        return Results.load(self.checked(results_file(part)))
 
     def has_results(self, part: str = "test") -> bool:
         """Return whether the results of a part are saved."""
-        name = _results_file(part)
-        return (self.path / name).is_file() and self.is_written(name)
+        return self._has(results_file(part))
 
-    def epochs(self) -> list[dict[str, float]]:
-        """Return the metrics of each epoch, of both stages one after the other."""
-        found = []
+    @cached_property
+    def epochs(self) -> Sequence[Mapping[str, float]]:
+        """The metrics of each epoch, of both stages one after the other."""
+        epochs = []
         for name in ("epochs.csv", "epochs_second_stage.csv"):
             if (self.path / name).is_file() or name in self.info["files"]:
                 with self.checked(name).open(encoding="utf-8", newline="") as file:
                     lines = list(csv.DictReader(file))
-                found += [{key: float(value) for key, value in line.items() if value} for line in lines]
-        return found
+                epochs += [{key: float(value) for key, value in line.items() if value} for line in lines]
+        return epochs
 
-    def save_scores(
-        self,
-        part: str,
-        scores: Mapping[str, Tensor],
-        target: Tensor,
-        norms: Mapping[str, tuple[Tensor, Tensor] | None] | None = None,
-    ) -> None:
-        """Save the scores (n, c) of each head and the targets (n,) of a split of the data.
+    @property
+    def calibration_part(self) -> str:
+        """Name of the part whose scores calibrate the predictors: ``calibration`` or ``val``."""
+        return "calibration" if self.recipe.calibration.rows == "separate" else "val"
 
-        ``norms`` are, by head, those of the class weights (c,) and the offsets (c,) that the scores were made
-        with; ``None`` where these are not of a linear classifier.
-        """
-        tensors = {"target": target}
-        for head, output in scores.items():
-            tensors[f"{head}.scores"] = output
-            found = (norms or {}).get(head)
-            if found is not None:
-                tensors[f"{head}.norms"], tensors[f"{head}.offsets"] = found
-        self._save_tensors(part, tensors)
+    def has_scores(self, part: str) -> bool:
+        """Return whether the scores of a part are saved."""
+        return self._has(f"scores/{part}.safetensors")
 
-    @contextmanager
-    def writing_scores(
-        self, part: str, rows: int, norms: Mapping[str, tuple[Tensor, Tensor] | None]
-    ) -> Iterator[ScoreWriter]:
-        """Give a writer of the scores of at most so many rows; it takes them some rows at a time.
-
-        The file is there when the block ends well. ``norms`` are those of :meth:`save_scores`.
-        """
-        with replacing(self._score_file(part)) as temporary:
-            with closing(ScoreWriter(temporary, rows, norms)) as writer:
-                yield writer
-                writer.finish()
-        self.record(f"scores/{part}.safetensors")
+    def score_shape(self, part: str) -> tuple[int, ...]:
+        """Return the numbers of rows and classes of a part's scores, from the header of the file."""
+        key = f"{self.head}.scores"
+        with self._opened(part, key) as file:
+            return tuple(file.get_slice(key).get_shape())
 
     def load_scores(self, part: str, head: str = "set") -> tuple[Tensor, Tensor]:
         """Read one head's scores (n, c) before the score map and targets (n,) of ``val`` or ``test``."""
@@ -265,8 +242,8 @@ class Run(RunFolder):
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Return the probabilities of mapped scores (n, c) that people see; ``None`` if there are none."""
-        found = self.shown()(scores)
-        return None if found is None else found.softmax(1)
+        shown = self.shown()(scores)
+        return None if shown is None else shown.softmax(1)
 
     def load_norms(self, head: str = "set") -> tuple[Tensor, Tensor]:
         """Read the norms of the class weights (c,) and the offsets (c,) of the classifier."""
@@ -280,58 +257,26 @@ class Run(RunFolder):
             norms, offsets = map(file.get_tensor, wanted)
         return norms, offsets
 
-    def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:
-        """Save the meaning that the loss declares for the scores of each head, and its class weights (c,)."""
-        declared = {head: score_map.to_dict() for head, score_map in maps.items()}
-        weight = None if loss_weight is None else loss_weight.double().tolist()
-        content = {"heads": declared, "loss_weight": weight}
-        write_text(self.path / "scores" / "declared.json", json.dumps(content) + "\n")
-        self.record("scores/declared.json")
+    @property
+    def declared(self) -> Mapping[str, ScoreMap]:
+        """The meaning that the loss declares for the scores of each head."""
+        return self._declared[0]
 
-    def load_declared(self) -> dict[str, ScoreMap]:
-        """Read the meaning that the loss declares for the scores of each head."""
-        return {head: ScoreMap.from_dict(found) for head, found in self._declared()["heads"].items()}
+    @property
+    def loss_weight(self) -> Tensor | None:
+        """The class weights (c,) of the loss at the epoch that is kept; ``None`` if it had none."""
+        return self._declared[1]
 
-    def load_loss_weight(self) -> Tensor | None:
-        """Read the class weights (c,) of the loss at the epoch that is kept; ``None`` if it had none."""
-        weight = self._declared()["loss_weight"]
-        return None if weight is None else torch.tensor(weight)
-
-    def _declared(self) -> dict[str, Any]:
+    @cached_property
+    def _declared(self) -> tuple[Mapping[str, ScoreMap], Tensor | None]:
         path = self.checked("scores/declared.json")
         try:
             content = read_json(path)
-            for found in content["heads"].values():
-                ScoreMap.from_dict(found)
-            torch.tensor(content["loss_weight"] or [0.0])
-            return content
+            maps = {head: ScoreMap.from_dict(declared) for head, declared in content["heads"].items()}
+            weight = content["loss_weight"]
+            return maps, None if weight is None else torch.tensor(weight)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
-
-    @property
-    def calibration_part(self) -> str:
-        """Name of the part whose scores calibrate the predictors: ``calibration`` or ``val``."""
-        return "calibration" if self.recipe.calibration.rows == "separate" else "val"
-
-    def score_shape(self, part: str) -> tuple[int, ...]:
-        """Return the numbers of rows and classes of a part's scores, from the header of the file."""
-        key = f"{self.head}.scores"
-        with self._opened(part, key) as file:
-            return tuple(file.get_slice(key).get_shape())
-
-    def has_scores(self, part: str) -> bool:
-        """Return whether the scores of a part are saved."""
-        return self._score_file(part).is_file() and self.is_written(f"scores/{part}.safetensors")
-
-    def _score_file(self, part: str) -> Path:
-        return self.path / "scores" / f"{part}.safetensors"
-
-    def _save_tensors(self, part: str, tensors: Mapping[str, Tensor]) -> None:
-        from safetensors.torch import save_file
-
-        with replacing(self._score_file(part)) as temporary:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-        self.record(f"scores/{part}.safetensors")
 
     @contextmanager
     def _opened(self, part: str, *needed: str) -> Iterator[Any]:
@@ -350,5 +295,29 @@ class Run(RunFolder):
             raise RunError(f"{path} cannot be read: {error}") from error
 
 
-def _results_file(part: str) -> str:
+def results_file(part: str) -> str:
+    """Return the name of the file of a part's results."""
     return "results.json" if part == "test" else f"results_{part}.json"
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """Read ``run.json`` of a run folder."""
+    try:
+        return read_run_manifest(folder)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+
+
+def file_identity(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is replaced; ``None`` if there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+@lru_cache(maxsize=16)
+def _read_recipe(path: Path, identity: tuple[int, ...]) -> Recipe:
+    """Read a recipe; the same file is parsed once."""
+    return load_recipe(path)

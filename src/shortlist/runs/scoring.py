@@ -24,6 +24,7 @@ from shortlist.recipes.recipe import Recipe, save_recipe
 from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.features import means_and_features
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.network import best_state, description_of, last_stage
 from shortlist.runs.run import Run, RunError
@@ -51,7 +52,7 @@ class _Calibration(NamedTuple):
 
     head: str
     score_map: ScoreMap
-    predictors: dict[str, SetPredictor]
+    predictors: Mapping[str, SetPredictor]
     novelty: NoveltyDetector | None
     summary: CalibrationSummary | None
 
@@ -64,7 +65,7 @@ def check_not_diverged(scores: Tensor) -> None:
         )
 
 
-def check_room_for_scores(run: Run, data: Splits) -> None:
+def check_room_for_scores(run: RunFolder, data: Splits) -> None:
     """Refuse a run whose scores would not fit on the disk, before it is trained.
 
     Raises:
@@ -80,7 +81,7 @@ def check_room_for_scores(run: Run, data: Splits) -> None:
 
 
 def score_run(
-    run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, progress: Progress | None = None
+    run: RunFolder, recipe: Recipe, data: Splits, network: nn.Module, *, progress: Progress | None = None
 ) -> None:
     """Save the scores of the validation and test rows, as the network gives them.
 
@@ -115,29 +116,31 @@ def _score_batches(
     network.train(training)
 
 
-def make_model(run: Run, recipe: Recipe, data: Splits, network: nn.Module, *, test: bool = True) -> None:
+def make_model(
+    folder: RunFolder, recipe: Recipe, data: Splits, network: nn.Module, *, test: bool = True
+) -> None:
     """Write the finished model of a run, and its results.
 
     The model is its network, what is calibrated on its validation scores, and what came of the promises on
     the test rows, which are measured before anything is written.
 
     Args:
-        run: The run, whose scores are saved.
+        folder: Folder of the run, with its scores.
         recipe: Its recipe.
         data: Its data.
         network: Its network of the best epoch.
         test: Whether to measure on the test rows; :func:`evaluate_run` can do it later.
     """
-    weight = best_state(run, last_stage(recipe), "loss.").get("weight")
-    run.save_declared(declared_maps(recipe, data.class_table.class_counts, weight), weight)
+    weight = best_state(folder.read(), last_stage(recipe), "loss.").get("weight")
+    folder.save_declared(declared_maps(recipe, data.class_table.class_counts, weight), weight)
+    run = folder.read()
     calibration = _calibrate(run, recipe, network)
     results = _measure(run, recipe, "test", calibration) if test else None
     write_network(run.model_path, network)
     description, promises = description_of(run, recipe, data), _promises(results)
     write_calibration(run.model_path, *calibration, description=description, promises=promises)
-    run.refresh()
     if results is not None:
-        run.save_results(results)
+        folder.save_results(results)
 
 
 def scored_parts(data: Splits) -> dict[str, Split]:
@@ -146,9 +149,7 @@ def scored_parts(data: Splits) -> dict[str, Split]:
     return {"val": data.val, **apart, "test": data.test}
 
 
-def calibrate_run(
-    run: Run, recipe: Recipe | None = None, *, network: nn.Module | None = None
-) -> dict[str, SetPredictor]:
+def calibrate_run(run: Run, recipe: Recipe | None = None, *, network: nn.Module | None = None) -> None:
     """Fit the score map of a run, calibrate all its predictors on its validation scores, and save both.
 
     A recipe with ``novelty`` gets a detector of strangers, too.
@@ -163,37 +164,36 @@ def calibrate_run(
     """
     calibration = _calibrate(run, run.recipe if recipe is None else recipe, network)
     write_calibration(run.model_path, *calibration)
-    run.refresh()
-    return calibration.predictors
 
 
-def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = None) -> dict[str, SetPredictor]:
-    """Calibrate a finished run by a recipe that replaces its own, and evaluate it; see :func:`calibrate_run`.
+def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = None) -> Run:
+    """Calibrate a finished run by a recipe that replaces its own, evaluate it, and open it again.
 
     A run that is stopped in the midst of it says so from then on: its files are of two calibrations.
     """
-    with run.locked():
+    folder = RunFolder(run.path)
+    with folder.locked():
+        run = folder.read()
         if run.state not in ("finished", "calibrating"):
             raise RunError(f"{run.path} is not finished: go on with shortlist train --resume {run.path}")
         recipe = complete_recipe(recipe, len(run.class_table))
         calibration = _calibrate(run, recipe, network)
         results = _measure(run, recipe, "test", calibration)
         rewriting = ("recipe.yaml", "model/model.json", "results.json", "results_val.json")
-        run.set_state("calibrating", rewriting=rewriting)
+        folder.set_state("calibrating", rewriting=rewriting)
         write_calibration(run.model_path, *calibration, promises=_promises(results))
         save_recipe(recipe, run.path / "recipe.yaml")
         (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
-        run.save_results(results)
-        run.set_state("finished", scores=calibration.score_map.words())
-        run.refresh()
-    return calibration.predictors
+        folder.save_results(results)
+        folder.set_state("finished", scores=calibration.score_map.words())
+    return folder.read()
 
 
 def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibration:
     """Fit and calibrate on the validation scores of a run; nothing is written."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
-        found = {head: _map_of_head(run, recipe, head, network) for head in run.load_declared()}
+        found = {head: _map_of_head(run, recipe, head, network) for head in run.declared}
         metrics = {}
         for name, score_map in found.items():
             scores, target = run.load_scores("val", name)
@@ -233,7 +233,7 @@ def _novelty(
 
 
 def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None) -> ScoreMap:
-    declared, counts = run.load_declared(), run.class_table.class_counts
+    declared, counts = run.declared, run.class_table.class_counts
     if head not in declared:
         raise RunError(f"{run.path} has no scores of the head {head}: it has {', '.join(declared)}")
     start = declared[head]
@@ -253,11 +253,11 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
     What came of the promises on the test rows goes to the finished model too. On validation rows nothing
     comes of them: these rows calibrated, or chose.
     """
-    calibration = _Calibration(run.head, run.score_map, run.predictors(), None, None)
-    results = _measure(run, run.recipe, part, calibration)
+    calibration = _Calibration(run.head, run.score_map, run.predictors, None, None)
+    results, folder = _measure(run, run.recipe, part, calibration), RunFolder(run.path)
     if part == "test":
-        run.save_promises(_promises(results))
-    run.save_results(results, part)  # last: where it is there, all is
+        folder.save_promises(_promises(results))
+    folder.save_results(results, part)  # last: where it is there, all is
     return results
 
 

@@ -35,7 +35,7 @@ def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] |
         "epochs": recipe.epochs,
         "seed": recipe.seed,
     }  # no paths, which are nobody's business
-    return run.results(), facts
+    return run.results, facts
 
 
 def model_card(

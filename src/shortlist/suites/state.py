@@ -113,7 +113,7 @@ class SuiteState:
 
     def validation_metric(self, cell: Cell, name: str) -> float | None:
         """Return that metric of a run on the validation rows; None where it is not defined."""
-        metrics = Run(self.folder / name).results("val").metrics()
+        metrics = Run.open(self.folder / name).results_of("val").metrics()
         value = value_of(metrics, self.metric(cell))
         return None if value is None or not math.isfinite(value) else value
 
@@ -153,7 +153,7 @@ class SuiteState:
             if info["state"] != "finished" or not all(map(run.has_results, parts)):
                 return False
             for part in parts:
-                run.results(part)
+                run.results_of(part)
         except SuiteError:
             raise
         except Exception as error:  # any file may be amiss, in any way

@@ -32,7 +32,7 @@ def result_rows(state: SuiteState) -> list[dict[str, Any]]:
         row |= {"seed": recipe.seed, "run": name, "recipe_hash": recipe_hash(recipe)}
         row |= {"recipe": json.dumps(recipe.model_dump(mode="json"))}
         row |= {"tuned_by": state.metric(cell), "val": state.validation_metric(cell, name)}
-        rows.append(row | {metric: found.value for metric, found in run.results().metrics().items()})
+        rows.append(row | {metric: found.value for metric, found in run.results.metrics().items()})
     return rows
 
 

@@ -23,6 +23,7 @@ from shortlist.metrics import Results, evaluate
 from shortlist.recipes.build import build_data
 from shortlist.recipes.code import check_code, code_in_recipe
 from shortlist.recipes.recipe import Recipe, make_recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import describe_model, load_network
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts
@@ -84,7 +85,7 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
 def _make(task: Task, folder: Path, tell: Tell | None) -> None:
     recipe = make_recipe(task.recipe)
     if task.made:
-        final_results(Run.open(folder), tuned=task.tuned)
+        final_results(folder, tuned=task.tuned)
         return
     if task.source is not None or task.posterior:
         _make_of_scores(task, folder, recipe)
@@ -101,9 +102,9 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
     # no test results until it is known to be chosen
     what: dict[str, Any] = {"progress": note, "test": False, "allow_code": task.allow_code}
     run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
-    validation_results(run)
+    validation_results(run.path)
     if task.test:
-        final_results(run, tuned=task.tuned)
+        final_results(run.path, tuned=task.tuned)
 
 
 def _clear_stillborn(folder: Path) -> None:
@@ -125,19 +126,19 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
     with replacing_folder(folder) as new:
         new.rmdir()
-        run = Run.create(new, recipe)
+        run = RunFolder.create(new, recipe)
         if task.source is not None:
-            taken = os.path.relpath(task.source, folder)
-            _link(Run.open(task.source), run.path)
-            run.set_state("started", input_shape=Run(task.source).info.get("input_shape"))
+            taken, source = os.path.relpath(task.source, folder), Run.open(task.source)
+            _link(source, run.path)
+            run.set_state("started", input_shape=source.info.get("input_shape"))
         else:
             taken = "posterior"
             _save_posterior(run, recipe)
-        recipe = run.complete_recipe(recipe, len(run.class_table))
-        calibrate_run(run, recipe, network=_network_for_folds(task, run, recipe))
-        validation_results(run)
+        recipe = run.complete_recipe(recipe, len(run.read().class_table))
+        calibrate_run(run.read(), recipe, network=_network_for_folds(task, run.read(), recipe))
+        validation_results(new)
         if task.test:
-            final_results(run, tuned=task.tuned)
+            final_results(new, tuned=task.tuned)
         run.set_state("finished", scores_from=taken)
 
 
@@ -169,7 +170,7 @@ def _link_file(source: Path, dest: Path) -> None:
         shutil.copyfile(source, dest)
 
 
-def _save_posterior(run: Run, recipe: Recipe) -> None:
+def _save_posterior(run: RunFolder, recipe: Recipe) -> None:
     data: Any = build_data(recipe)
     data.class_table.save(run.model_path / "class_table.json")
     parts: dict[str, Any] = scored_parts(data)
@@ -180,30 +181,33 @@ def _save_posterior(run: Run, recipe: Recipe) -> None:
     describe_model(run)
 
 
-def validation_results(run: Run) -> Results:
-    """Return the metrics on validation rows, by which grid points are chosen; compute them once."""
-    with run.locked():  # which takes away what a killed process left
+def validation_results(path: Path) -> Results:
+    """Return the metrics of a run on validation rows, by which grid points are chosen; compute them once."""
+    folder = RunFolder(path)
+    with folder.locked():  # which takes away what a killed process left
+        run = folder.read()
         with suppress(ValueError, OSError):  # not there, or not whole
-            return run.results("val")
-        (scores, target), predictors, table = run.score_blocks("val"), run.predictors(), run.class_table
+            return run.results_of("val")
+        (scores, target), predictors, table = run.score_blocks("val"), run.predictors, run.class_table
         # nobody looks at intervals here
         options = run.recipe.evaluation.model_dump()
         results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
         results = results.without_measured()
-        run.save_results(results, "val")
+        folder.save_results(results, "val")
         return results
 
 
-def final_results(run: Run, *, tuned: bool = False) -> Results:
+def final_results(path: Path, *, tuned: bool = False) -> Results:
     """Return the metrics on test rows of chosen runs; compute them once.
 
     Args:
-        run: A run whose grid point is chosen.
+        path: Folder of a run whose grid point is chosen.
         tuned: Whether there was a choice, by the validation rows; the promises then say so.
     """
-    with run.locked():
+    folder = RunFolder(path)
+    with folder.locked():
         with suppress(ValueError, OSError):  # not there, or not whole
-            return run.results()
+            return folder.read().results
         if tuned:
-            run.set_state(run.state, tuned=True)
-        return evaluate_run(run)
+            folder.set_state(folder.state, tuned=True)
+        return evaluate_run(folder.read())

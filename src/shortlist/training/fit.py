@@ -11,6 +11,7 @@ from shortlist.recipes.code import check_code
 from shortlist.recipes.parts import Parts, build_parts
 from shortlist.recipes.places import moved
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.kept_epoch import find_kept_epoch
 from shortlist.runs.network import best_state, load_network
 from shortlist.runs.run import Run
@@ -48,12 +49,12 @@ def train(
     check_code(recipe, allow_code=allow_code)
     with connected(recipe):
         if not is_first_process():
-            return _follow(Run(folder), recipe, progress)
-        if is_torchrun() and (run := _begun_before(folder, recipe)) is not None:
-            return _proceed(run, run.recipe, progress, test)
+            return _follow(RunFolder(folder), recipe, progress)
+        if is_torchrun() and (begun := _begun_before(folder, recipe)) is not None:
+            return _proceed(RunFolder(folder), begun.recipe, progress, test)
         if Path(folder).exists():
             _check_data(recipe, folder, progress)
-        run = Run.create(folder, recipe)
+        run = RunFolder.create(folder, recipe)
         try:
             return _proceed(run, recipe, progress, test)
         except Exception:
@@ -90,15 +91,15 @@ def resume(
     check_code(recipe, allow_code=allow_code)
     with connected(recipe):
         if not is_first_process():
-            return _follow(run, recipe, progress)
-        return _proceed(run, recipe, progress, test)
+            return _follow(RunFolder(folder), recipe, progress)
+        return _proceed(RunFolder(folder), recipe, progress, test)
 
 
-def _follow(run: Run, recipe: Recipe, progress: Progress | None) -> Run:
+def _follow(run: RunFolder, recipe: Recipe, progress: Progress | None) -> Run:
     """Join the first process in the training, if that is not over yet."""
     if decided_by_first(lambda: not (run.path / "run.json").is_file() or run.state == "started"):
         _fit(run, recipe, build_parts(recipe, progress=_plain(progress)), progress)
-    return run
+    return run.read()
 
 
 def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -> None:
@@ -114,13 +115,13 @@ def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -
         raise ValueError(both) from error
 
 
-def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
+def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
     """Finish a run as the first process; its recipe names no code, or code that is allowed."""
     with run.locked(wait=_PATIENCE if is_torchrun() else 0.0):  # which a lost process may hold for a moment
         begun = decided_by_first(lambda: run.state == "started")
         lost = find_lost(run) if run.state == "finished" else []
         if run.state == "finished" and not lost:
-            return run
+            return run.read()
         parts = build_parts(recipe, pretrained=begun, progress=_plain(progress))
         if lost:  # only now: without the data nothing could be made again
             prepare_remake(run)
@@ -132,40 +133,40 @@ def _proceed(run: Run, recipe: Recipe, progress: Progress | None, test: bool) ->
             recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
-            run.set_state("trained", kept_epoch=find_kept_epoch(run, recipe).to_dict())
+            run.set_state("trained", kept_epoch=find_kept_epoch(run.read(), recipe).to_dict())
         _finish(run, recipe, parts.data, progress, test)
-    return run
+    return run.read()
 
 
-def _fit(run: Run, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
+def _fit(run: RunFolder, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
     """Train the network to the end of its last stage."""
     run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
     if recipe.second_stage is not None:
         _second_stage(run, recipe, parts.data, progress)
 
 
-def _second_stage(run: Run, recipe: Recipe, data: Splits, progress: Progress | None) -> None:
+def _second_stage(run: RunFolder, recipe: Recipe, data: Splits, progress: Progress | None) -> None:
     """Train only the classifier, on class-balanced batches, from the best epoch of the first stage."""
     stage = recipe.second_stage
     assert stage is not None
     torch.manual_seed(recipe.seed)
     sample = data.train[0][0]
     model = build_model(recipe, len(data.class_table), sample, pretrained=False, allow_code=True)
-    model.load_state_dict(best_state(run, first_stage(recipe).folder))
+    model.load_state_dict(best_state(run.read(), first_stage(recipe).folder))
     prepare_second_stage(model, recipe)
     changed = recipe.model_copy(update={"epochs": stage.epochs, "steps": None, "reweighting": None})
     module = SetClassifier(changed, Parts.of(recipe, data, sample, model), lr=stage.lr)
     run_stage(SECOND_STAGE, run, changed, module, data, progress)
 
 
-def _finish(run: Run, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
+def _finish(run: RunFolder, recipe: Recipe, data: Splits, progress: Progress | None, test: bool) -> None:
     """Score validation and test rows by the best epoch, and write the finished model and the results."""
-    network = load_network(run, allow_code=True)
+    network = load_network(run.read(), allow_code=True)
     if uses_cuda(recipe):
         network.cuda()
     score_run(run, recipe, data, network, progress=_plain(progress))
     make_model(run, recipe, data, network.cpu(), test=test)
-    run.set_state("finished", scores=run.score_map.words())
+    run.set_state("finished", scores=run.read().score_map.words())
 
 
 def _plain(progress: Progress | None) -> Callable[[str, int, int], None] | None:

@@ -4,15 +4,16 @@ import warnings
 
 from shortlist._manifest import record_files
 from shortlist.runs.doctor import damaged_files
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import read_checkpoint
-from shortlist.runs.run import Run, RunError
+from shortlist.runs.run import RunError
 from shortlist.training.callbacks import EpochMetrics, write_lines
 from shortlist.training.stage import SECOND_STAGE, first_stage
 
 __all__ = ["find_lost", "prepare_remake"]
 
 
-def find_lost(run: Run) -> list[str]:
+def find_lost(run: RunFolder) -> list[str]:
     """Find the files of a finished run that are lost or damaged and can be made again from its best epoch.
 
     The lines of lost epochs are written again at once.
@@ -33,14 +34,14 @@ def find_lost(run: Run) -> list[str]:
         raise RunError(f"{run.path} was made of other scores: remove it, and run its suite again")
     if lost:
         warnings.warn(f"{run.path}: made again from the checkpoints: {', '.join(lost)}", stacklevel=2)
-    for stage in (first_stage(run.recipe), SECOND_STAGE):
+    for stage in (first_stage(run.read().recipe), SECOND_STAGE):
         if stage.epochs_file in lost:
             _restore_epochs(run, stage.folder, stage.epochs_file)
             lost.remove(stage.epochs_file)
     return lost
 
 
-def prepare_remake(run: Run) -> None:
+def prepare_remake(run: RunFolder) -> None:
     """Put a finished run back to the end of its training, without the files that follow from that.
 
     Files that the run did not write stay where they are.
@@ -56,9 +57,9 @@ def _is_source(name: str) -> bool:
     return name == "recipe.yaml" or name.endswith(".ckpt")
 
 
-def _restore_epochs(run: Run, folder: str, file: str) -> None:
+def _restore_epochs(run: RunFolder, folder: str, file: str) -> None:
     """Write the lines of the epochs, which travel in the last checkpoint, and check them by the manifest."""
-    callbacks = read_checkpoint(run.checked(f"{folder}/last.ckpt"))["callbacks"]
+    callbacks = read_checkpoint(run.read().checked(f"{folder}/last.ckpt"))["callbacks"]
     write_lines(run.path / file, callbacks[EpochMetrics.__name__]["lines"])
     if record_files(run.path, [file])[file] != run.info["files"][file]:
         raise RunError(f"{run.path / file} could not be made again as it was")

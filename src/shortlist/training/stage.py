@@ -16,9 +16,9 @@ from shortlist._named_code import find_code
 from shortlist.datasets import Splits
 from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.recipes.recipe import Recipe
+from shortlist.runs.folder import RunFolder
 from shortlist.runs.kept_epoch import watched_metric
 from shortlist.runs.network import read_checkpoint
-from shortlist.runs.run import Run
 from shortlist.training.callbacks import (
     BestEpoch,
     EpochMetrics,
@@ -73,7 +73,7 @@ def first_stage(recipe: Recipe) -> Stage:
 
 def run_stage(
     stage: Stage,
-    run: Run,
+    run: RunFolder,
     recipe: Recipe,
     module: SetClassifier,
     data: Splits,
@@ -112,7 +112,7 @@ def quiet_lightning() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None) -> list[pl.Callback]:
+def _callbacks(stage: Stage, run: RunFolder, recipe: Recipe, progress: Progress | None) -> list[pl.Callback]:
     monitor, mode = watched_metric(recipe.selection.metric)
     checkpoints = run.path / stage.folder
     callbacks: list[pl.Callback] = [
@@ -129,7 +129,11 @@ def _callbacks(stage: Stage, run: Run, recipe: Recipe, progress: Progress | None
 
 
 def _trainer(
-    run: Run, recipe: Recipe, module: SetClassifier, callbacks: list[pl.Callback], progress: Progress | None
+    run: RunFolder,
+    recipe: Recipe,
+    module: SetClassifier,
+    callbacks: list[pl.Callback],
+    progress: Progress | None,
 ) -> pl.Trainer:
     """Make the trainer; the error names in one line what this machine does not have."""
     several = recipe.devices * recipe.num_nodes > 1
@@ -166,7 +170,7 @@ class _Loaders(pl.LightningDataModule):
         self.train_dataloader, self.val_dataloader = training, validation
 
 
-def _loggers(run: Run, recipe: Recipe) -> list[Any]:
+def _loggers(run: RunFolder, recipe: Recipe) -> list[Any]:
     """Make loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder.
 
     Only recipes that passed :func:`shortlist.recipes.code.check_code` come here.

@@ -10,7 +10,7 @@ from torch import Tensor
 from shortlist.metrics import Estimate
 from shortlist.metrics.aggregation import mean_with_interval
 from shortlist.papers.figures._frame import Numbers, Progress
-from shortlist.runs.finished import FinishedRun, read_finished, why
+from shortlist.runs.finished import read_finished, why
 from shortlist.runs.groups import group_runs
 from shortlist.runs.run import Run, RunError
 
@@ -79,14 +79,14 @@ def measure_runs(
     Raises:
         ValueError: If no run is left.
     """
-    read: list[FinishedRun] = []
+    read: list[Run] = []
     measured: dict[Path, Found] = {}
     left_out: dict[str, str] = {}
     paths = list(dict.fromkeys(map(Path, runs)))
     for number, path in enumerate(paths):
         try:
             finished = read_finished(path)
-            measured[finished.path] = measure(finished.run)
+            measured[finished.path] = measure(finished)
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
             left_out[str(path)] = why(path, error)

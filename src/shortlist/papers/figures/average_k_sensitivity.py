@@ -56,7 +56,7 @@ def measure(
 
 
 def _point(run: Run, metric: str) -> Point:
-    recipe, found = run.recipe, run.results().metrics()
+    recipe, found = run.recipe, run.results.metrics()
     if metric not in found:
         raise RunError(f"{run.path} has no metric {metric}")
     alpha = recipe.loss.alpha if recipe.loss.name == "average_k" else None

@@ -95,7 +95,7 @@ def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
     content = hashlib.sha256(parts[1][0].contiguous().numpy().tobytes()).hexdigest()
     if content in seen:
         raise RunError(f"{run.path} has the same scores, before adjustment, as {seen[content]}")
-    training, declared = PriorRecord.training(run.class_table.class_counts), run.load_declared()["set"]
+    training, declared = PriorRecord.training(run.class_table.class_counts), run.declared["set"]
     start = declared if declared.contains is None else declared.under(training)
     fits = [
         fit_tau(start(scores), target, source_priors=training.priors, grid=grid) for scores, target in parts

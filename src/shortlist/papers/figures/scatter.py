@@ -60,7 +60,7 @@ def measure(
 
 
 def _values(run: Run, x: str, y: str) -> tuple[str, float | None, float | None]:
-    results = run.results().metrics()
+    results = run.results.metrics()
     for name in (x, y):
         if name not in results:
             raise RunError(f"{run.path} has no metric {name}")

@@ -50,7 +50,7 @@ def measure(
 
 
 def _sizes(run: Run, name: str) -> Sizes:
-    predictors = run.predictors()
+    predictors = run.predictors
     if name not in predictors:
         raise RunError(f"{run.path} has no predictor {name}, only {', '.join(predictors) or 'none'}")
     scores, target = mapped_scores(run, "test")

@@ -99,7 +99,7 @@ def _point(run: Run, key: str, metrics: Sequence[str], along: Sequence[str]) -> 
         value = content.pop(key, None)
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise RunError(f"{run.path} has {value!r} for {key}, which is no number")
-    results = run.results().metrics()
+    results = run.results.metrics()
     for name in metrics:
         if name not in results:
             raise RunError(f"{run.path} has no metric {name}")

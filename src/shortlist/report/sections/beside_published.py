@@ -11,8 +11,8 @@ from shortlist.papers.matching import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
-from shortlist.runs.finished import FinishedRun
 from shortlist.runs.groups import Group
+from shortlist.runs.run import Run
 
 __all__ = ["BesidePublished", "measure_beside_published", "published_table"]
 
@@ -90,7 +90,7 @@ def _own_numbers(method: Group, name: str) -> list[float]:
     return [number for number in found if number is not None]
 
 
-def _own_number(run: FinishedRun, name: str) -> float | None:
+def _own_number(run: Run, name: str) -> float | None:
     """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs."""
     start, _, metric = name.partition(".")
     if start == "validation":

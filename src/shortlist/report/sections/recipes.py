@@ -9,7 +9,7 @@ from shortlist.recipes.content import differing_keys, flat_content
 from shortlist.report.parts import Table
 from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import Experiment
-from shortlist.runs.finished import FinishedRun
+from shortlist.runs.run import Run
 
 __all__ = ["Recipes", "measure_recipes"]
 
@@ -29,7 +29,7 @@ def measure_recipes(view: ExperimentView) -> Recipes:
     return Recipes(_run_table(view.experiment), _difference_table(view.experiment), recipes)
 
 
-def _yaml(run: FinishedRun) -> str:
+def _yaml(run: Run) -> str:
     return yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 

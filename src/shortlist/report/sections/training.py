@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table
 from shortlist.report.views import ExperimentView
-from shortlist.runs.finished import FinishedRun
 from shortlist.runs.kept_epoch import kept_epoch_of
+from shortlist.runs.run import Run
 
 __all__ = ["Training", "measure_training"]
 
@@ -46,7 +46,7 @@ def measure_training(view: ExperimentView) -> Training:
     return Training(drawing, _kept_table([run for _, run in curves]))
 
 
-def _kept_table(runs: Sequence[FinishedRun]) -> Table | None:
+def _kept_table(runs: Sequence[Run]) -> Table | None:
     """Say which epoch is the model of each run, and why."""
     found = [(run.name, kept_epoch_of(run.info)) for run in runs]
     rows = [
@@ -60,7 +60,7 @@ def _kept_table(runs: Sequence[FinishedRun]) -> Table | None:
     return Table(caption, ["run", "epoch", "of", "because"], rows, words=(0, 3)) if rows else None
 
 
-def _panel(key: str, curves: Sequence[tuple[int, FinishedRun]]) -> Plot:
+def _panel(key: str, curves: Sequence[tuple[int, Run]]) -> Plot:
     share = key.startswith("val_") and "loss" not in key
     lines = []
     for style, run in curves:
@@ -76,7 +76,7 @@ def _panel(key: str, curves: Sequence[tuple[int, FinishedRun]]) -> Plot:
     )
 
 
-def _epoch_table(run: FinishedRun, keys: Sequence[str]) -> Table:
+def _epoch_table(run: Run, keys: Sequence[str]) -> Table:
     epochs = run.epochs
     every = -(-len(epochs) // _MOST_ROWS)
     chosen = [i for i in range(len(epochs)) if i % every == 0 or i == len(epochs) - 1]
