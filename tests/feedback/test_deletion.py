@@ -114,6 +114,14 @@ def test_a_person_can_be_deleted_though_the_disk_is_full(tmp_path):
     assert done.stdout.strip() == "Erased(events=100, copies=0, pending=False)", done.stderr
 
 
+def test_the_room_for_deletions_is_not_made_through_a_link(tmp_path):
+    FeedbackStore(tmp_path / "store").close()
+    (tmp_path / "store" / "reserve").unlink()
+    (tmp_path / "store" / "reserve").symlink_to(tmp_path / "elsewhere")
+    FeedbackStore(tmp_path / "store").close()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.errors
 def test_a_copy_that_finds_no_room_leaves_no_file(tmp_path, monkeypatch):
     photo = png(1)

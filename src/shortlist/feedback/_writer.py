@@ -279,7 +279,8 @@ class Writer:
         path = self._folder / RESERVE
         if not path.exists():
             try:
-                path.write_bytes(bytes(_RESERVE_BYTES))
+                with path.open("xb") as file:  # which follows no link
+                    file.write(bytes(_RESERVE_BYTES))
             except OSError:
                 path.unlink(missing_ok=True)
 
