@@ -25,7 +25,18 @@ GROUND = (
 )
 # each room may import those before it, never those after it
 ROOMS = (
-    *("ops", "losses", "models", "scores", "predictors", "metrics", "datasets", "curation", "model"),
+    *(
+        "ops",
+        "losses",
+        "models",
+        "scores",
+        "predictors",
+        "sentences",
+        "metrics",
+        "datasets",
+        "curation",
+        "model",
+    ),
     *(
         "recipes",
         "runs",

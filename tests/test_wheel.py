@@ -25,7 +25,9 @@ from pathlib import Path
 import torch
 import shortlist
 assert Path(shortlist.__file__).is_relative_to(sys.prefix), shortlist.__file__
-assert shortlist.Model.load("run").promises["top2"].words() in Path("run/model/MODEL_CARD.md").read_text()
+from shortlist.sentences import promise_words
+promise = shortlist.Model.load("run").promises["top2"]
+assert promise_words(promise) in Path("run/model/MODEL_CARD.md").read_text()
 from fastapi.testclient import TestClient
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service

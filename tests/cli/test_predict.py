@@ -18,6 +18,7 @@ from shortlist.cli import app
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TopK
 from shortlist.scores import PriorRecord, ScoreMap
+from shortlist.sentences import promise_words
 
 NAMES = ("oak", "beech", "birch", "ash")
 HEAVY = ("lightning", "matplotlib", "scipy", "torchmetrics", "torchvision", "timm", "pyarrow", "pandas")
@@ -67,7 +68,7 @@ def test_people_read_names_probabilities_and_the_promise(of_embeddings, tmp_path
     expected += ["", "2 items, 2.00 classes in a set on average"]
     assert said.splitlines() == [*expected, "top2: Such lists have 2 classes. (-v says more)"]
     more = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "-v").stdout
-    assert more.splitlines() == [*expected, f"top2: {model.promises['top2'].words()}"]
+    assert more.splitlines() == [*expected, f"top2: {promise_words(model.promises['top2'])}"]
     longer = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "--top", 3).stdout
     assert [line.endswith("(not in the set)") for line in longer.splitlines()[1:4]] == [False, False, True]
 

@@ -668,10 +668,8 @@ def test_notes_tell_promises(tmp_path):
     found = compare_runs([tmp_path])
     notes = compare_tables.footnotes(found)
     (note,) = [note for note in notes if note.startswith("lac: ")]
-    assert (
-        "80 times in 100, over all rows together. It was calibrated on 400 rows. Other calibration rows"
-        in note
-    )
+    assert "80 of 100 such lists contain the right class." in note
+    assert "calibrated on 400 photos, so the true share is probably between" in note
     promises = [promise for row in found.rows for promise in row.promises["lac"]]
     assert len(promises) == 3 and not any(promise.is_below for promise in promises)
     reached = all(promise.measured.coverage >= 0.8 for promise in promises)

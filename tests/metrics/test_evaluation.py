@@ -35,6 +35,7 @@ from shortlist.metrics import (
 )
 from shortlist.metrics import rows as row_numbers
 from shortlist.metrics.aggregation import student_t_quantile
+from shortlist.sentences import promise_words
 
 C = 9
 TABLE = ClassTable(names="abcdefghi", counts=(500, 300, 101, 100, 60, 20, 19, 3, 0))
@@ -447,7 +448,7 @@ def test_the_promise_of_a_vote_is_not_measured_by_votes():
     table = ClassTable(names=tuple("abcde"))
     promise = evaluate(scores, scores.argmax(1), {"sets": predictor}, table).sets["sets"].promise
     assert promise.about == "vote" and promise.measured.p_value is None
-    assert "Measured on 300 rows by their classes, not by votes: 100 times" in promise.words()
+    assert "Measured on 300 photos, by their classes and not by votes: 100 of 100" in promise_words(promise)
 
 
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
@@ -469,7 +470,7 @@ def test_what_is_left_out_of_a_promise_is_not_measured():
         int(kept.sum()),
         float(hits.double().mean()),
     )
-    assert f"Measured on {len(hits)} rows of the other classes: " in promise.words()
+    assert f"Measured on {len(hits)} photos of the other classes: " in promise_words(promise)
     rare = ~kept
     nothing = evaluate(scores[300:][rare], target[300:][rare], {"sets": predictor}, table).sets["sets"]
     assert nothing.promise.measured is None

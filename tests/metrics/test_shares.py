@@ -10,6 +10,7 @@ from shortlist.metrics import Estimate, clopper_pearson, effective_rows, evaluat
 from shortlist.metrics.names import check_metric, larger_is_better, predictor_of, size_of
 from shortlist.predictors import Conformal, Promise, TopK
 from shortlist.predictors.coverage_law import chance_of_hits
+from shortlist.sentences import promise_words
 
 
 def test_exact_intervals_are_those_of_scipy():
@@ -185,7 +186,7 @@ def test_scores_that_moved_are_below_the_promise():
     moved, true = some_rows(300, seed=2)
     moved[torch.arange(300), true] -= 2.0
     promise = evaluate(moved, true, {"lac": lac}, TABLE, num_resamples=0).sets["lac"].promise
-    assert promise.is_below and "That is below the promise" in promise.words()
+    assert promise.is_below and "That is below the promise" in promise_words(promise)
 
 
 def test_a_promise_about_the_average_class_is_measured_over_classes():

@@ -9,6 +9,7 @@ from shortlist.model.files import read_manifest
 from shortlist.predictors import Conformal, TopK
 from shortlist.runs.doctor import examine
 from shortlist.scores import PriorRecord, ScoreMap
+from shortlist.sentences import promise_words
 
 NAMES = ("oak", "a *bold* | <b>name</b>\n# and a title", "birch")
 
@@ -39,7 +40,7 @@ def test_the_card_says_what_the_model_is_and_promises(model, tmp_path):
     card = (tmp_path / "trees" / "MODEL_CARD.md").read_text()
     assert card.startswith("# trees\n")
     assert "567 training rows, 7 to 500 of a class" in card and "1 few, 1 medium, 1 many" in card
-    assert f"- **conformal90**: {model.promises['conformal90'].words()}" in card
+    assert f"- **conformal90**: {promise_words(model.promises['conformal90'])}" in card
     measured = model.promises["conformal90"].measured
     assert f"| 100 | {100 * measured.coverage:.1f} |" in card
     assert "- license: CC BY 4.0" in card and "- intended use: not stated" in card

@@ -21,6 +21,7 @@ from shortlist.predictors.strangeness import (
     energy_strangeness,
     probability_strangeness,
 )
+from shortlist.sentences import novelty_words
 
 RULES = ("pooled", "class", "macro")
 
@@ -122,7 +123,7 @@ def test_p_values_and_flags(rule, strangeness):
     assert torch.equal(detector(**new), expected <= 0.1)
     assert detector.report.rows == 600 and detector.report.flagged <= 0.1
     assert detector.report.smallest_p_value == float(expected.new_tensor(0) + detector.table[0])
-    assert "10 %" in detector.promise and "600" in detector.promise
+    assert "10 %" in novelty_words(detector) and "600" in novelty_words(detector)
 
 
 def test_a_function_of_scores_and_features_is_a_strangeness():
@@ -171,7 +172,7 @@ def test_a_saved_detector_is_the_same(strangeness, tmp_path):
     save(detector, tmp_path / "novelty.json")
     loaded = load_novelty(tmp_path / "novelty.json")
     assert loaded.options() == detector.options() and loaded.report == detector.report
-    assert loaded.promise == detector.promise
+    assert novelty_words(loaded) == novelty_words(detector)
     assert torch.equal(
         loaded.p_values(scores=scores, features=features), detector.p_values(scores=scores, features=features)
     )

@@ -24,6 +24,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.coverage_law import chance_of_hits, conformal_rank
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Macro, Marginal
+from shortlist.sentences import promise_brief, promise_words
 from shortlist.taxonomy import Taxonomy
 
 
@@ -133,7 +134,7 @@ def test_every_predictor_and_rule_tells_its_promise():
         assert promise.asked == getattr(predictor, "coverage", None)
         assert promise.size == getattr(predictor, "k", None)
         assert Promise.from_dict(json.loads(json.dumps(promise.to_dict()))) == promise
-        assert promise.words().endswith(".")
+        assert promise_words(promise).endswith(".")
     assert all(rule.about != "nothing" for rule in THRESHOLD_RULES.values())
 
 
@@ -141,8 +142,8 @@ def test_half_of_the_rows_asked_for_is_no_promise_of_an_interpolated_rule():
     for coverage in (0.5, 0.3):
         promise = Conformal(coverage=coverage, rule="interpolated").promise
         assert (promise.about, promise.level, promise.asked) == ("nothing", None, coverage)
-        told = f"Nothing is promised about the true class. Asked for were {100 * coverage:g} times in 100."
-        assert promise.words() == told and promise.brief() == f"asked for {100 * coverage:g}"
+        said = f"Nothing is promised about the right class. Asked for were {100 * coverage:g} of 100."
+        assert promise_words(promise) == said and promise_brief(promise) == f"asked for {100 * coverage:g}"
     assert Conformal(coverage=0.6, rule="interpolated").promise.level == pytest.approx(0.2)
 
 
@@ -163,18 +164,20 @@ def test_numbers_of_a_promise_are_those_that_it_tells():
 
 def test_promises_without_coverage():
     scores = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
-    assert TopK(3).promise.words() == "Each list holds 3 classes. Nothing is promised about the true class."
+    said = "Such lists have 3 classes. Nothing is promised about the right class."
+    assert promise_words(TopK(3).promise) == said
     average = AverageK(2.5).calibrate(scores).promise
     assert average == Promise("size", size=2.5, rows=50)
-    assert average.words() == (
-        "Lists made like this hold 2.5 classes on average. Nothing is promised about the true class. "
-        "It was calibrated on 50 rows."
+    assert promise_words(average) == (
+        "Such lists have 2.5 classes on average. Nothing is promised about the right class. "
+        "The lists were calibrated on 50 photos."
     )
     for trusting in (PointwiseError(coverage=0.8), AverageError(coverage=0.8).calibrate(scores)):
         promise = trusting.promise
         assert (promise.level, promise.asked, promise.spread, promise.is_below) == (None, 0.8, None, False)
-        assert "80 times in 100 if the model's probabilities are right: that is no promise" in promise.words()
-        assert promise.brief() == "asked for 80"
+        said = "If the model's probabilities are right, 80 of 100 such lists contain the right class."
+        assert promise_words(promise).startswith(f"Nothing is promised. {said}")
+        assert promise_brief(promise) == "asked for 80"
 
 
 def test_the_marginal_promise_is_about_all_rows():
@@ -182,16 +185,16 @@ def test_the_marginal_promise_is_about_all_rows():
     promise = predictor.promise
     assert (promise.about, promise.level, promise.rows, promise.left_out) == ("rows", 0.9, 84, 0)
     assert promise.spread == coverage_range(84, 0.9)
-    assert promise.words() == (
-        "A list made like this holds the true class 90 times in 100, over all rows together. "
-        "It was calibrated on 84 rows. "
-        "Other calibration rows of this number would give a coverage between 83 and 96 % (95 times in 100)."
+    assert promise_words(promise) == (
+        "90 of 100 such lists contain the right class. "
+        "The promise is for all photos together, not for each class. "
+        "The lists were calibrated on 84 photos, so the true share is probably between 83 and 96 %."
     )
     many = Promise("rows", level=0.9, asked=0.9, rows=5000, has_law=True)
-    assert "between 89.1 and 90.9 " in many.words()  # rounded outwards
+    assert "between 89.1 and 90.9 " in promise_words(many)  # rounded outwards
     with pytest.warns(UserWarning, match="needs at least 9"):
         few, _ = calibrated(rows=5)
-    assert few.promise.words().endswith("These are too few: every list holds all classes.")
+    assert promise_words(few.promise).endswith("That is too few: every list has all classes.")
 
 
 @pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
@@ -202,24 +205,27 @@ def test_promises_about_classes_and_clusters():
     assert promise.about == "each class" and predictor.report.class_rows == tuple(counts)
     assert promise.class_rows == (sorted(counts)[0], sorted(counts)[2])
     assert promise.spread == coverage_range(min(counts), 0.9)
-    assert f"on 300 rows, {min(counts)} of the smallest class" in promise.words()
-    assert "whichever class it is" in promise.words()
+    assert f"The smallest class has {min(counts)} of these photos" in promise_words(promise)
+    assert "for each class" in promise_words(promise) and "for the smallest class." in promise_words(promise)
 
     few, target = calibrated("class_conditional", rows=90, classes=12)
     enough = [n for n in target.bincount(minlength=12).tolist() if n >= 9]
     assert few.promise.left_out == 12 - len(enough) == len(few.report.fallback_classes) in range(2, 12)
-    assert f"{12 - len(enough)} classes have too few rows: the promise does not extend" in few.promise.words()
+    said = f"{12 - len(enough)} classes have too few photos: nothing is promised for them."
+    assert said in promise_words(few.promise)
     full, _ = calibrated(ClassConditional(fallback="full"), rows=40, classes=12)
     assert full.promise.left_out == 0
     none, _ = calibrated("class_conditional", rows=20, classes=12)
     assert none.promise.class_rows is None and none.promise.spread is None
-    assert none.promise.words().endswith("on 20 rows. These are too few for each class: nothing is promised.")
+    assert promise_words(none.promise).endswith(
+        "on 20 photos. That is too few for each class: nothing is promised."
+    )
     all_in, _ = calibrated(ClassConditional(fallback="full"), rows=20, classes=12)
-    assert all_in.promise.words().endswith("These are too few for each class: every list holds all classes.")
+    assert promise_words(all_in.promise).endswith("too few for each class: every list has all classes.")
     one = Promise("each class", level=0.9, asked=0.9, rows=99, class_rows=(9, 30), left_out=1, has_law=True)
-    assert "1 class has too few rows: the promise does not extend to it." in one.words()
+    assert "1 class has too few photos: nothing is promised for it." in promise_words(one)
     average = Promise("average class", level=0.9, asked=0.9, rows=99, left_out=2)
-    assert "2 classes have no rows: the promise does not extend to them." in average.words()
+    assert "2 classes have no photos: nothing is promised for them." in promise_words(average)
 
     clustered, _ = calibrated("clustered", rows=2000)
     assert clustered.promise.about == "each cluster" and clustered.promise.class_rows is not None
@@ -227,17 +233,16 @@ def test_promises_about_classes_and_clusters():
     between, _ = calibrated(Interpolated(weight=0.5), rows=300)
     assert (between.promise.level, between.promise.asked) == (0.8, 0.9)  # the union of two misses
     assert between.promise.spread is None
-    assert "80 times in 100, over all rows together (asked for were 90" in between.promise.words()
-    assert (
-        "How much other calibration rows would change the coverage is not known." in between.promise.words()
-    )
+    words = promise_words(between.promise)
+    assert words.startswith("80 of 100 such lists contain") and "Asked for were 90, which this rule" in words
+    assert "How far the true share is from the promise is not known." in words
 
 
 def test_a_promise_of_the_average_class_has_a_bound_and_no_law():
     promise = Promise("average class", level=0.9, asked=0.9, rows=500)
-    assert promise.spread is None and promise.brief() == "promised 90 for the average class"
+    assert promise.spread is None and promise_brief(promise) == "promised 90 for the average class"
     low = promise.with_measured(Measured(1000, 0.7, 0.6, 0.8, 3.0))
-    assert not low.is_below and "below the promise" not in low.words()
+    assert not low.is_below and "below the promise" not in promise_words(low)
 
 
 def test_an_average_of_genera_or_by_importance_is_not_called_that_of_the_classes(tmp_path):
@@ -246,15 +251,14 @@ def test_an_average_of_genera_or_by_importance_is_not_called_that_of_the_classes
     table = ClassTable(names=tuple("abcde"), parents={"genus": ("A", "A", "A", "A", "B")})
     genus, _ = calibrated(Macro.over(table, "genus"), score="lac")
     assert (genus.promise.about, genus.promise.group) == ("average group", "genus")
-    assert genus.promise.words().startswith(
-        "A list made like this holds the true class 90 times in 100 for the average genus. "
-    )
-    assert genus.promise.brief() == "promised 90 for the average genus"
+    said = "90 of 100 such lists contain the right class, for the average genus: "
+    assert promise_words(genus.promise).startswith(said)
+    assert promise_brief(genus.promise) == "promised 90 for the average genus"
     unnamed, _ = calibrated(Macro(groups=[0, 0, 0, 0, 1]), score="lac")
-    assert "for the average group of classes." in unnamed.promise.words()
+    assert "for the average group of classes: " in promise_words(unnamed.promise)
     given, _ = calibrated(Macro(importance=[1, 1, 1, 1, 9]), score="lac")
     assert given.promise.about == "weighted classes"
-    assert "on average over the classes by the importance that was given" in given.promise.words()
+    assert "Classes count by the importance that was given to them." in promise_words(given.promise)
     for predictor in (genus, unnamed, given):
         save(predictor, tmp_path / "one")
         assert load(tmp_path / "one").promise == predictor.promise
@@ -268,17 +272,18 @@ def test_below_the_promise_is_said_only_where_chance_does_not_explain_it():
         chance = chance_of_hits(hits, rows, rows=84, coverage=0.9)
         return promise.with_measured(Measured(rows, hits / rows, 0.8, 0.99, 2.61, chance))
 
-    assert "below" not in measured(1200, 1341).words()
+    assert "below" not in promise_words(measured(1200, 1341))
     near = measured(1167, 1341)  # 87.0: far outside of the interval of the test rows alone
-    assert not near.is_below and "less than promised, but chance can explain it: " in near.words()
-    assert "Measured on 1,341 rows: 87.0 times in 100" in near.words()
-    assert "with 2.6 classes on average" in near.words()
+    assert not near.is_below and "less than promised, but chance can explain it." in promise_words(near)
+    assert "Measured on 1,341 photos: 87.0 of 100" in promise_words(near)
+    assert "with 2.6 classes on average" in promise_words(near)
     far = measured(1073, 1341)  # 80.0
-    assert far.is_below and "That is below the promise: chance alone does not explain it." in far.words()
+    said = "That is below the promise: chance alone does not explain it."
+    assert far.is_below and said in promise_words(far)
     of_classes = Promise("each class", level=0.9, asked=0.9, rows=84, class_rows=(20, 30), has_law=True)
-    words = of_classes.with_measured(far.measured).words()
-    assert "For some class it is below the promise" in words
-    assert "Measured on 30 rows: 90 times in 100 (80 to 99)" in measured(27, 30).words()
+    words = promise_words(of_classes.with_measured(far.measured))
+    assert "Some class is below the promise" in words
+    assert "Measured on 30 photos: 90 of 100 (95 % interval 80 to 99)" in promise_words(measured(27, 30))
     assert Promise.from_dict(json.loads(json.dumps(far.to_dict()))) == far
 
 
@@ -292,7 +297,7 @@ def test_what_else_the_rows_served_for_is_kept_and_said(tmp_path):
     save(predictor, tmp_path / "one")
     again = load(tmp_path / "one")
     assert again.report == predictor.report and again.promise == predictor.promise
-    assert "These rows also chose the epoch, so that the promise is not exact." in again.promise.words()
+    assert "These photos also chose the epoch, so the promise is not exact." in promise_words(again.promise)
 
 
 def test_the_table_of_the_docs_is_that_of_the_function():

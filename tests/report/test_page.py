@@ -35,6 +35,7 @@ from shortlist.runs.folder import RunFolder
 from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.kept_epoch import KeptEpoch
 from shortlist.runs.run import Run
+from shortlist.sentences import promise_words
 from tests.run_factory import finished_run, seal
 
 PREDICTORS = {
@@ -589,9 +590,12 @@ def test_sentences_about_sets(runs):
         "a test): this does not settle which is better."
     )
     promises = [run.results.sets["conformal_80"].promise for m in experiment.methods for run in m.runs]
-    assert sentences["conformal_80"].startswith(promises[0].with_measured(None).words())
-    assert "80 times in 100, over all rows together" in sentences["conformal_80"]
-    assert f"calibrated on {promises[0].rows} rows. Other calibration rows" in sentences["conformal_80"]
+    assert sentences["conformal_80"].startswith(promise_words(promises[0].with_measured(None)))
+    assert "80 of 100 such lists contain the right class." in sentences["conformal_80"]
+    assert (
+        f"calibrated on {promises[0].rows} photos, so the true share is probably between"
+        in sentences["conformal_80"]
+    )
     for name, text in sentences.items():
         for each in experiment.methods:
             size = each.metrics[f"sets.{name}.size.micro"].value

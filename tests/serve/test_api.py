@@ -27,7 +27,7 @@ def test_identify_answers_as_the_model_does(client, model):
     assert first["thumbnail"] == f"/v1/images/{first['id']}" and first["author"] == "A. Person"
     assert client.get(first["thumbnail"]).headers["content-type"] == "image/jpeg"
     assert body["model"] == {"name": "trees", "version": "unsaved"} and body["images"] == 1
-    assert "90 times in 100" in body["promise"]["words"]
+    assert "90 of 100" in body["promise"]["words"]
 
 
 def test_options_are_heeded(client):

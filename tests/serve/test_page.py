@@ -11,6 +11,7 @@ import uvicorn
 from PIL import Image
 
 from shortlist.feedback.store import read_events
+from shortlist.sentences import strings
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
 from tests.serve.parts import TREES, Index, encoded, png
@@ -137,7 +138,7 @@ def test_photos_are_compared_and_corrected(view, server):
     upload(view, png(80), png(90))
     view.wait_for_selector("li.candidate")
     assert view.locator("#photos li").count() == 2
-    assert "several photos were taken together" in view.locator("#messages").inner_text()
+    assert "there are several photos" in view.locator("#messages").inner_text()
     view.locator("li.candidate .related button").first.click()
     assert view.locator("#compare").is_visible()
     view.keyboard.press("Escape")
@@ -338,12 +339,12 @@ def test_files_come_by_name_only_and_are_kept_by_the_browser(client):
 
 
 def test_every_sentence_is_in_the_file_of_sentences(client):
-    """No text on the page but from strings/en.json, so that it can be translated."""
+    """No text on the page but from sentences/en.json, so that it can be translated."""
     import re
     from importlib.resources import files
 
     room = files("shortlist.serve")
-    words = json.loads(room.joinpath("strings/en.json").read_text())
+    words = strings()["page"]
     template = room.joinpath("templates/page.html").read_text()
     scripts = "".join(room.joinpath(f"static/{name}.js").read_text() for name in ("page", "list", "draw"))
     used = set(re.findall(r"words\.(\w+)", template + scripts))

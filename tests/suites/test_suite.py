@@ -26,6 +26,7 @@ from shortlist.model import Model
 from shortlist.recipes.content import recipe_hash
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
+from shortlist.sentences import promise_words
 from shortlist.suites.run import run_suite
 from shortlist.suites.state import SuiteState
 from shortlist.suites.suite import SuiteError, load_suite
@@ -133,7 +134,7 @@ def test_promises_say_that_the_rows_chose_the_options(finished):
         promise = run.results.sets["lac"].promise
         if "ce" in run.path.parts:
             assert Model.load(run.path).promises["lac"] == promise
-        chose = promise.words().find("chose the options, so that the promise is not exact.") > 0
+        chose = promise_words(promise).find("chose the options, so the promise is not exact.") > 0
         told.setdefault(path.parent.parent.parent.name, set()).add(chose)
     assert told == {"ce": {True}, "ce_tau": {True}, "noised": {False}, "limit": {False}}
 

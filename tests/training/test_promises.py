@@ -14,6 +14,7 @@ from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import RecipeError, make_recipe
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again, evaluate_run
+from shortlist.sentences import promise_in_short, promise_words
 from shortlist.training.fit import train
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
@@ -46,21 +47,19 @@ def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
     assert conformal.measured.rows == 300
     assert conformal.measured.coverage == results.sets["conformal"].coverage.micro.value
     assert conformal.rows_also == "chose the epoch and fitted the score map"
-    words = conformal.words()
-    assert "80 times in 100" in words and "Measured on 300 rows" in words
-    assert (
-        "These rows also chose the epoch and fitted the score map, so that the promise is not exact." in words
-    )
+    words = promise_words(conformal)
+    assert "80 of 100" in words and "Measured on 300 photos" in words
+    assert "These photos also chose the epoch and fitted the score map, so the promise is not exact." in words
     assert promises["average2"].size == 2 and promises["top2"].measured.rows == 300
 
 
 def test_verbs_say_the_promise(shared, tmp_path):
     promise = Model.load(shared.path).promises["conformal"]
-    words = promise.words()
+    words = promise_words(promise)
     assert f"conformal: {words}" in invoke("evaluate", shared.path)
     before = (shared.path / "model" / "model.json").read_bytes()
     on_validation = invoke("evaluate", shared.path, "--split", "val")
-    assert "80 times in 100" in on_validation and "Measured" not in on_validation
+    assert "80 of 100" in on_validation and "Measured" not in on_validation
     assert (shared.path / "model" / "model.json").read_bytes() == before
     torch.save({"scores": shared.load_scores("test")[0]}, tmp_path / "scores.pt")
     said = invoke(
@@ -72,10 +71,10 @@ def test_verbs_say_the_promise(shared, tmp_path):
         "--predictor",
         "conformal",
     )
-    assert said.endswith(f"conformal: {promise.in_short()} (-v says more)")
-    assert "conformal: A list made like this" in invoke("compare", shared.path)
+    assert said.endswith(f"conformal: {promise_in_short(promise)} (-v says more)")
+    assert "conformal: 80 of 100 such lists contain the right class." in invoke("compare", shared.path)
     again = shutil.copytree(shared.path, tmp_path / "again")
-    assert "80 times in 100, over all rows together. It was calibrated on 200" in invoke("calibrate", again)
+    assert "80 of 100 such lists contain the right class." in invoke("calibrate", again)
 
 
 def test_rows_that_only_calibrate(separate):
@@ -97,7 +96,7 @@ def test_rows_that_only_calibrate(separate):
     assert torch.equal(predictors["conformal"].threshold, want)
     assert "fitted on 120 validation rows" in separate.score_map.words()
     promise = Model.load(separate.path).promises["conformal"]
-    assert (promise.rows, promise.rows_also) == (80, "") and "not exact" not in promise.words()
+    assert (promise.rows, promise.rows_also) == (80, "") and "not exact" not in promise_words(promise)
 
 
 def test_a_calibration_anew_forgets_what_was_measured_before(separate, tmp_path):

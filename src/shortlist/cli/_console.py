@@ -18,6 +18,7 @@ from shortlist._messages import one_line
 from shortlist.metrics import Averages, Estimate, Results
 from shortlist.metrics.names import format_metric, format_percent
 from shortlist.predictors import Promise
+from shortlist.sentences import promise_brief, promise_words
 
 __all__ = [
     "metrics_table",
@@ -195,7 +196,9 @@ def metrics_table(
         table.add_row(f"top-{k}", *_values(averages), f"{k}")
     table.add_section()
     for name, sets in results.sets.items():
-        brief = "" if sets.promise is None or sets.promise.asked is None else f", {sets.promise.brief()}"
+        brief = (
+            "" if sets.promise is None or sets.promise.asked is None else f", {promise_brief(sets.promise)}"
+        )
         table.add_row(name + brief, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
     return table
 
@@ -205,7 +208,7 @@ def promise_lines(results: Results) -> list[str]:
     lines = []
     for name, sets in results.sets.items():
         if sets.promise is not None and sets.promise.asked is not None:
-            lines += [f"{name}: {sets.promise.words()}", *_low_promise(name, sets.promise, results)]
+            lines += [f"{name}: {promise_words(sets.promise)}", *_low_promise(name, sets.promise, results)]
     return lines
 
 

@@ -121,11 +121,13 @@ def predict(
 
 def _words_of_sets(model: "Model", predictor: str | None, verbose: bool) -> list[str]:
     """Say in a sentence what the lists promise; or all of it, and why their predictor was chosen."""
+    from shortlist.sentences import novelty_words, promise_in_short, promise_words
+
     choice, promise = model.resolve(predictor)
     name = choice.predictor
     if not verbose:
-        return [f"{name}: {promise.in_short()} (-v says more)"]
-    lines = [f"{name}: {promise.words()}"]
+        return [f"{name}: {promise_in_short(promise)} (-v says more)"]
+    lines = [f"{name}: {promise_words(promise)}"]
     others = [other for other in model.predictors if other != name]
     if predictor is None and others:
         why = (
@@ -134,7 +136,7 @@ def _words_of_sets(model: "Model", predictor: str | None, verbose: bool) -> list
             else "it is the first one that promises something about the true class"
         )
         lines.append(f"{name} was used: {why}. The others (--predictor NAME): {', '.join(others)}.")
-    return lines if model.novelty is None else [*lines, f"strangers: {model.novelty.promise}"]
+    return lines if model.novelty is None else [*lines, f"strangers: {novelty_words(model.novelty)}"]
 
 
 def _name_unreadable(counts: "Counts") -> None:

@@ -177,6 +177,8 @@ def calibrate(
     with --network. With --scores, the predictors of any saved model are calibrated on other rows, and the
     model is written to --out.
     """
+    from shortlist.sentences import novelty_words
+
     if scores is not None:
         from shortlist.cli.score import calibrate_on_scores
 
@@ -212,7 +214,7 @@ def calibrate(
     console.print(run.score_map.words(), soft_wrap=True)
     print_calibration(run.predictors)
     if (detector := run.saved.novelty) is not None:
-        console.print(f"novelty: {detector.promise}", soft_wrap=True)
+        console.print(f"novelty: {novelty_words(detector)}", soft_wrap=True)
 
 
 def print_calibration(predictors: "Mapping[str, SetPredictor]") -> None:
@@ -224,6 +226,8 @@ def print_calibration(predictors: "Mapping[str, SetPredictor]") -> None:
 
 def _calibration_words(predictor: "SetPredictor") -> str:
     """Say what a predictor was calibrated on, what came out, and what it promises."""
+    from shortlist.sentences import promise_words
+
     report = predictor.report
     said = "needs no calibration" if report is None else f"{report.rows} rows"
     if report is not None and report.average_size is not None:
@@ -233,7 +237,7 @@ def _calibration_words(predictor: "SetPredictor") -> str:
     if report is not None and report.fallback_classes:
         said += f", {len(report.fallback_classes)} classes fell back"
     if predictor.promise.asked is not None:
-        said += f". {predictor.promise.words()}"
+        said += f". {promise_words(predictor.promise)}"
     return said
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from shortlist.predictors import Promise
 from shortlist.runs.groups import Group
+from shortlist.sentences import promise_words
 
 __all__ = ["kept_words", "promise_notes", "promises_of", "shared_promise"]
 
@@ -62,7 +63,7 @@ def promise_notes(
         by_label = {label: promises[key] for label, promises in rows.items() if key in promises}
         if by_label:
             shared = shared_promise(list(_all(by_label)))
-            notes.append(f"{key}: {shared.words()} {kept_words(by_label)}".rstrip())
+            notes.append(f"{key}: {promise_words(shared)} {kept_words(by_label)}".rstrip())
     return notes
 
 

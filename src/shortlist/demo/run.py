@@ -11,6 +11,7 @@ from torch import Tensor
 from shortlist.metrics.names import format_percent
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.run import Run
+from shortlist.sentences import promise_words
 from shortlist.training.fit import resume, train
 from shortlist.training.stage import Progress
 
@@ -169,6 +170,6 @@ def demo_words(runs: dict[str, Run]) -> list[str]:
         "right class "
         + compare_sets((noisy, "top5"), (noised, "top5")).verdict
         + " than with cross-entropy.",
-        f"A promise of conformal sets. {conformal.promise.words() if conformal.promise else ''}",
+        f"A promise of conformal sets. {promise_words(conformal.promise) if conformal.promise else ''}",
     ]
     return words

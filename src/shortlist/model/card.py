@@ -6,6 +6,7 @@ from typing import Any
 from shortlist._messages import one_line
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.predictors import Promise
+from shortlist.sentences import promise_words
 
 __all__ = ["card_text"]
 
@@ -87,7 +88,9 @@ def _classes(classes: ClassTable) -> str:
 def _promises(promises: Mapping[str, Promise]) -> str:
     if not promises:
         return "It has no predictors of sets.\n"
-    return "".join(f"- **{_plain(name)}**: {_plain(promise.words())}\n" for name, promise in promises.items())
+    return "".join(
+        f"- **{_plain(name)}**: {_plain(promise_words(promise))}\n" for name, promise in promises.items()
+    )
 
 
 def _measured(promises: Mapping[str, Promise]) -> str:

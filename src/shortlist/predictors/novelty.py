@@ -261,18 +261,6 @@ class NoveltyDetector(Calibrated):
             raise ValueError("other must have the same strangeness as this NoveltyDetector")
         super().merge(other)
 
-    @property
-    def promise(self) -> str:
-        """What is promised, in a sentence for people."""
-        self._check_calibrated()
-        about = {
-            "pooled": "of the rows of known classes are flagged, all classes together",
-            "class": "of the rows of each known class are flagged",
-            "macro": "of the rows of a known class are flagged, on average over the classes",
-        }[self.rule]
-        given = "" if self.delta is None else f", with a chance of {1 - self.delta:.3g} given these rows"
-        return f"At most {100 * self.level:g} % {about} ({len(self.values)} calibration rows{given})."
-
     def _smallest(self) -> float:
         return float(self.table[0])
 

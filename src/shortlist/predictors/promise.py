@@ -1,6 +1,5 @@
 """What a predictor promises, how far its calibration rows alone can move that, and what was measured."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -24,20 +23,9 @@ About = Literal[
 ]
 """What a promise is about; ``probabilities``: the model's, which it trusts and so promises nothing itself."""
 
-_HOLDS = {
-    "rows": "A list made like this holds the true class {} times in 100, over all rows together",
-    "average class": "A list made like this holds the true class {} times in 100 for the average class",
-    "average group": "A list made like this holds the true class {} times in 100 for the average {group}",
-    "weighted classes": "A list made like this holds the true class {} times in 100, on average over the "
-    "classes by the importance that was given to them",
-    "each class": "A list made like this holds the true class {} times in 100, whichever class it is",
-    "each cluster": "A list made like this holds the true class {} times in 100 in each cluster of classes",
-    "vote": "A list made like this holds the class of a random vote {} times in 100",
-    "node": "An answer made like this holds the true class {} times in 100, over all rows together",
-}
+_COVERAGE = frozenset(get_args(About)) - {"probabilities", "size", "nothing"}
 _CHANCE = 0.025  # what is less likely than this is not put down to chance
 _LEVEL = 0.95
-_MANY = 500  # rows from which on a decimal of a percentage means something
 
 
 @dataclass(frozen=True)
@@ -91,10 +79,8 @@ class Promise:
 
     Example:
         >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
-        >>> print(promise.words().replace(". ", ".\n"))
-        A list made like this holds the true class 90 times in 100, over all rows together.
-        It was calibrated on 84 rows.
-        Other calibration rows of this number would give a coverage between 83 and 96 % (95 times in 100).
+        >>> [round(end, 3) for end in promise.spread]
+        [0.836, 0.958]
     """
 
     about: About = "nothing"
@@ -113,8 +99,8 @@ class Promise:
     def __post_init__(self) -> None:
         if self.about not in get_args(About):
             raise ValueError(f"about must be one of {', '.join(get_args(About))}, got {self.about!r}")
-        if (self.level is not None) != (self.about in _HOLDS):
-            wanted = "a share" if self.about in _HOLDS else "None"
+        if (self.level is not None) != (self.about in _COVERAGE):
+            wanted = "a share" if self.about in _COVERAGE else "None"
             raise ValueError(f"level must be {wanted} for a promise about {self.about}, got {self.level!r}")
 
     @property
@@ -128,25 +114,32 @@ class Promise:
 
         Of ``each class`` and ``each cluster`` it is that of the smallest one. ``None`` if no law is known.
         """
-        if self._law_rows is None or self.level is None:
+        if self.law_rows is None or self.level is None:
             return None
-        return coverage_range(self._law_rows, self.level, level=_LEVEL)
+        return coverage_range(self.law_rows, self.level, level=_LEVEL)
 
     @property
-    def _law_rows(self) -> int | None:
+    def law_rows(self) -> int | None:
         """Number of rows whose choice decides the spread, if its law is known."""
         if not self.has_law:
             return None
-        if self._by_unit:
+        if self.is_by_unit:
             return None if self.class_rows is None else self.class_rows[0]
         return self.rows
+
+    @property
+    def is_by_unit(self) -> bool:
+        """Whether each class, or each cluster of classes, has a promise of its own."""
+        return self.about in ("each class", "each cluster")
 
     @property
     def has_too_few_rows(self) -> bool:
         """Whether it is kept only by lists of all classes, since its calibration rows are too few."""
         if self.level is None or self.rows is None:
             return False
-        return self.class_rows is None if self._by_unit else conformal_rank(self.rows, self.level) > self.rows
+        return (
+            self.class_rows is None if self.is_by_unit else conformal_rank(self.rows, self.level) > self.rows
+        )
 
     @property
     def is_below(self) -> bool:
@@ -160,150 +153,6 @@ class Promise:
     def with_measured(self, measured: Measured | None) -> "Promise":
         """Return the same promise with what was measured."""
         return replace(self, measured=measured)
-
-    def words(self) -> str:
-        """Say all of it in whole sentences."""
-        return " ".join([self._what(), *self._calibration(), *self._found()])
-
-    def brief(self) -> str:
-        """Say in a few words what is promised about what, for a table.
-
-        Example:
-            >>> Promise("average class", level=0.9, asked=0.9).brief(), Promise("size", size=5).brief()
-            ('promised 90 for the average class', '5 on average')
-        """
-        if self.level is not None:
-            return f"promised {_percent(self.level)}{self._for_whom()}"
-        if self.asked is not None:
-            return f"asked for {_percent(self.asked)}"
-        return f"{self.size:g} on average" if self.about == "size" else ""
-
-    def _for_whom(self) -> str:
-        whom = {
-            "rows": "",
-            "vote": " for a vote",
-            "average class": " for the average class",
-            "average group": f" for the average {self.group or 'group'}",
-            "weighted classes": " for classes by importance",
-            "node": " for a node",
-        }
-        return whom.get(self.about, f" for {self.about}")
-
-    def in_short(self) -> str:
-        """Say in a short sentence each what is promised and what was measured.
-
-        Example:
-            >>> found = Measured(921, 0.912, None, None, 1.3)
-            >>> Promise("rows", level=0.9, asked=0.9, measured=found).in_short()
-            '90 of 100 such lists contain the right class. Measured: 91.2.'
-            >>> Promise("size", size=5).in_short()
-            'Such lists have 5 classes on average.'
-        """
-        if self.has_too_few_rows:
-            return "Every list holds all classes: there are too few calibration rows."
-        contain = "of 100 such lists contain the right class"
-        if self.level is not None:
-            text = f"{_percent(self.level)} {contain}{self._for_whom()}."
-        elif self.size is not None:
-            text = f"Such lists have {self.size:g} classes{' on average' if self.about == 'size' else ''}."
-        else:
-            text = "Nothing is promised about the right class."
-        if self.measured is None:
-            return text
-        times = f"{100 * self.measured.coverage:.{int(self.measured.rows >= _MANY)}f}"
-        measured = times if self.level is not None else f"{times} {contain}"
-        return f"{text} Measured: {measured}{', less than chance explains' if self.is_below else ''}."
-
-    def _what(self) -> str:
-        nothing = "Nothing is promised about the true class."
-        if self.level is not None:
-            text = _HOLDS[self.about].format(_percent(self.level), group=self.group or "group of classes")
-            if self.asked is not None and self.asked != self.level:
-                text += f" (asked for were {_percent(self.asked)}, which this rule does not promise)"
-            return f"{text}."
-        if self.about == "probabilities" and self.asked is not None:
-            times = f"{_percent(self.asked)} times in 100"
-            return (
-                f"A list made like this holds the true class {times} if the model's probabilities are right: "
-                "that is no promise."
-            )
-        if self.about == "size":
-            return f"Lists made like this hold {self.size:g} classes on average. {nothing}"
-        if self.asked is not None:
-            return f"{nothing} Asked for were {_percent(self.asked)} times in 100."
-        return nothing if self.size is None else f"Each list holds {self.size:g} classes. {nothing}"
-
-    def _calibration(self) -> list[str]:
-        """Say from how many rows it is, and what these alone can do."""
-        if self.rows is None:
-            return []
-        text = f"It was calibrated on {_count(self.rows, 'row')}"
-        if self.class_rows is not None:
-            least, median = self.class_rows
-            text += f", {least:,} of the smallest {self._unit} and {median:,} of the median one"
-        said = [text + self._spread_words()]
-        if self._by_unit and self.class_rows is None:
-            then = "nothing is promised" if self.left_out else "every list holds all classes"
-            said.append(f"These are too few for each {self._unit}: {then}.")
-        elif self.left_out:
-            few = _count(self.left_out, "class has", "classes have")
-            whom = "it" if self.left_out == 1 else "them"
-            lack = "too few" if self._by_unit else "no"  # an average counts every class that has a row
-            said.append(f"{few} {lack} rows: the promise does not extend to {whom}.")
-        if self.rows_also:
-            said.append(f"These rows also {self.rows_also}, so that the promise is not exact.")
-        return said
-
-    @property
-    def _by_unit(self) -> bool:
-        return self.about in ("each class", "each cluster")
-
-    @property
-    def _unit(self) -> str:
-        return "cluster" if self.about == "each cluster" else "class"
-
-    def _spread_words(self) -> str:
-        """End the sentence about the calibration rows."""
-        if self.level is None:
-            return "."
-        rows = self._law_rows
-        if self._by_unit and self.class_rows is None:
-            return "."
-        if self.spread is None or rows is None:
-            return ". How much other calibration rows would change the coverage is not known."
-        if conformal_rank(rows, self.level) > rows:
-            return ". These are too few: every list holds all classes."
-        digits = int(rows >= _MANY)
-        low, high = _down(self.spread[0], digits), _up(self.spread[1], digits)
-        of = "" if self.class_rows is None else f" for the smallest {self._unit}"
-        coverage = f"a coverage between {low} and {high} %{of} (95 times in 100)"
-        return f". Other calibration rows of this number would give {coverage}."
-
-    def _found(self) -> list[str]:
-        """Say what was measured, and whether it goes with the promise."""
-        found = self.measured
-        if found is None:
-            return []
-        digits = int(found.rows >= _MANY)
-        times = f"{100 * found.coverage:.{digits}f} times in 100"
-        text = f"Measured on {_count(found.rows, 'row')}"
-        if self.left_out:
-            text += " of the other classes"
-        if self.about == "vote":
-            text += " by their classes, not by votes"
-        text += f": {times}"
-        if found.low is not None and found.high is not None:
-            text += f" ({_down(found.low, digits)} to {_up(found.high, digits)})"
-        said = [f"{text}, with {found.mean_size:.1f} classes on average."]
-        if self.is_below:
-            where = "For some class it" if self.about == "each class" else "That"
-            said.append(f"{where} is below the promise: chance alone does not explain it.")
-        elif self.level is not None and found.coverage < self.level and found.p_value is not None:
-            said.append(
-                "That is less than promised, but chance can explain it: other calibration rows and other "
-                "measured rows would give other numbers."
-            )
-        return said
 
     def numbers(self) -> dict[str, Any]:
         """Return the few numbers that a program needs beside a list.
@@ -355,22 +204,3 @@ def default_predictor(promises: Mapping[str, Promise]) -> str:
     """
     useful = [name for name, one in promises.items() if one.level is not None and not one.has_too_few_rows]
     return (useful or list(promises))[0]
-
-
-def _count(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g}"
-
-
-def _down(share: float, digits: int) -> str:
-    """Write a lower end in percent, rounded so that nothing is left out of the range."""
-    scale = 10**digits
-    return f"{math.floor(100 * share * scale + 1e-9) / scale:.{digits}f}"
-
-
-def _up(share: float, digits: int) -> str:
-    scale = 10**digits
-    return f"{math.ceil(100 * share * scale - 1e-9) / scale:.{digits}f}"

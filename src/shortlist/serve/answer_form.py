@@ -10,14 +10,10 @@ from shortlist.class_table import ClassTable
 from shortlist.model import Choice
 from shortlist.model.listing import NodesAnswer
 from shortlist.predictors import Candidate, NoveltyDetector, Promise
+from shortlist.sentences import novelty_words, promise_words, why_not
 from shortlist.serve.exchange import Answer
 
 __all__ = ["AnswerForm", "choice_form", "promise_form", "written"]
-
-_WHY_NOT = {
-    "photos": "several photos were taken together, and the rows that the promise is from have one photo each",
-    "classes": "only some classes were allowed, and the promise is about all of them",
-}
 
 
 def written(content: Any) -> bytes:
@@ -28,13 +24,13 @@ def written(content: Any) -> bytes:
 def promise_form(promise: Promise) -> dict[str, Any]:
     """Return a promise in numbers and in words, and whether it is about this very list."""
     content = promise.to_dict()
-    why_not = content.pop("void")
+    del content["void"]
     return {
         **content,
         "spread": promise.spread,
-        "words": promise.words(),
+        "words": promise_words(promise),
         "holds": promise.holds,
-        "why_not": None if why_not is None or promise.level is None else _WHY_NOT[why_not],
+        "why_not": why_not(promise),
     }
 
 
@@ -61,7 +57,7 @@ class AnswerForm:
         self, table: ClassTable, novelty: NoveltyDetector | None, image_form: Callable[[Any], Any]
     ) -> None:
         self._image_form = image_form
-        self._novelty = {} if novelty is None else {"level": novelty.level, "words": novelty.promise}
+        self._novelty = {} if novelty is None else {"level": novelty.level, "words": novelty_words(novelty)}
         rare = table.groups().eq(0).tolist() if table.counts else [False] * len(table)
         columns = zip(table.ids, table.names, table.parents_by_class, rare, strict=True)
         self.classes = [

@@ -8,6 +8,7 @@ from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
 from shortlist.model import Model
 from shortlist.predictors import Ladder
+from shortlist.sentences import ladder_words, novelty_words
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
 
@@ -75,7 +76,7 @@ def model_card(
         "choices": _choices(model),
         "novelty": None
         if model.novelty is None
-        else {"level": model.novelty.level, "words": model.novelty.promise},
+        else {"level": model.novelty.level, "words": novelty_words(model.novelty)},
         "ladder": None if summary is None else _ladder(summary.plain),
         "ladder_macro": None if summary is None or summary.macro is None else _ladder(summary.macro),
         "metrics": None if results is None else _metrics(results),
@@ -126,10 +127,7 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
     tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= ladder.num_classes]
     return {
         "rows": ladder.rows,
-        "words": (
-            "A coverage is promised if it is chosen before the list is seen. The shares by size and by top "
-            f"are those of the {ladder.rows:,} calibration rows, and no promise."
-        ),
+        "words": ladder_words(ladder.rows),
         "coverage": _coverage_steps(ladder),
         "average": [{"average": size, "share": ladder.coverage_at(size)} for size in sizes],
         "top": [{"top": k, "share": ladder.coverage_of_top(k)} for k in tops],

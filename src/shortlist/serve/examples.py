@@ -68,7 +68,7 @@ _ANSWER = {
     "set_probability": 0.71,
     "choice": {"predictor": "conformal90", "top": None, "average": None, "coverage": None, "macro": False},
     "promise": {
-        "words": "A list made like this holds the true class 90 times in 100, over all rows together.",
+        "words": "90 of 100 such lists contain the right class.",
         "about": "rows",
         "level": 0.9,
         "size": None,

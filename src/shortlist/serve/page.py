@@ -1,7 +1,6 @@
 """The page: routes ``/`` and ``/static/...``. Its files are read once, when the server starts."""
 
 import hashlib
-import json
 from importlib.resources import files
 from typing import Any
 
@@ -10,6 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
+from shortlist.sentences import LANGUAGE, strings
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
@@ -17,7 +17,6 @@ from shortlist.serve.service import Service
 __all__ = ["page_routes"]
 
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_LANGUAGE = "en"  # the sentences are in strings/en.json; another language is another file
 _RELATED_IMAGES = 6
 
 
@@ -47,8 +46,7 @@ def page_routes(service: Service) -> APIRouter:
 
 def _page(service: Service) -> str:
     """Fill the template with what is known of the model; all else comes over the API."""
-    folder = files("shortlist.serve")
-    words = json.loads(folder.joinpath("strings", f"{_LANGUAGE}.json").read_text(encoding="utf-8"))
+    words = strings()["page"]
     card = service.card
     facts: dict[str, Any] = {
         "words": words,
@@ -70,7 +68,7 @@ def _page(service: Service) -> str:
     return templates.get_template("page.html").render(
         words=words,
         facts=facts,
-        language=_LANGUAGE,
+        language=LANGUAGE,
         name=card["name"],
         version=card["version"],
         classes=f"{card['classes']:,}",

@@ -8,6 +8,7 @@ from shortlist.report.parts import Cell, Table
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count
 from shortlist.runs.groups import Group
+from shortlist.sentences import promise_brief
 
 __all__ = ["measure_sets"]
 
@@ -43,7 +44,7 @@ def _set_table(view: ExperimentView, key: str) -> Table:
         columns += [(f"nodes: {level}", f"{start}.nodes.{level}", False) for level in found.nodes]
     if found.promise is not None and found.promise.asked is not None:
         columns.append(("classes below", f"{start}.under_covered", True))
-        caption += f"; {found.promise.brief()}"
+        caption += f"; {promise_brief(found.promise)}"
     return _with_rows(method_table(caption, methods, columns, view.leaders), methods, key)
 
 

@@ -13,6 +13,7 @@ from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval
 from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
+from shortlist.sentences import promise_words
 
 __all__ = ["Summary", "compare_sentence", "measure_summary", "set_sentences"]
 
@@ -162,7 +163,7 @@ def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
         kept = f" {kept_words(promises)}" if kept_words(promises) else ""
         shared = shared_promise(promised)
         rare = _for_rare_classes(key, methods, shared)
-        return f"{key}: {shared.words()} {_reached(key, methods)}{kept}{rare}"
+        return f"{key}: {promise_words(shared)} {_reached(key, methods)}{kept}{rare}"
     text = f"{key}: "
     if wanted is not None and section is not None and section.name == "average_k":
         text += f"set to {wanted:g} classes on average. "

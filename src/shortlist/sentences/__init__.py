@@ -1,0 +1,230 @@
+"""What the tool says to people about promises, and on its page: all of it is in ``en.json``.
+
+Another language is another file of the same keys.
+"""
+
+import json
+import math
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from shortlist.predictors import NoveltyDetector, Promise
+from shortlist.predictors.coverage_law import conformal_rank
+
+__all__ = [
+    "LANGUAGE",
+    "ladder_words",
+    "novelty_words",
+    "promise_brief",
+    "promise_in_short",
+    "promise_words",
+    "strings",
+    "why_not",
+]
+
+LANGUAGE = "en"
+_MANY = 500  # photos from which on a decimal of a percentage means something
+
+
+@lru_cache(maxsize=1)
+def strings() -> dict[str, Any]:
+    """Return all sentences: those of a ``promise``, of ``novelty`` and of the ``page``."""
+    return json.loads(files("shortlist.sentences").joinpath(f"{LANGUAGE}.json").read_text(encoding="utf-8"))
+
+
+def promise_words(promise: Promise) -> str:
+    r"""Say all of a promise: what it is, where it comes from, and what was measured.
+
+    Example:
+        >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
+        >>> print(promise_words(promise).replace(". ", ".\n"))
+        90 of 100 such lists contain the right class.
+        The promise is for all photos together, not for each class.
+        The lists were calibrated on 84 photos, so the true share is probably between 83 and 96 %.
+    """
+    return " ".join([*_what(promise), *_calibration(promise), *_measured(promise)])
+
+
+def promise_in_short(promise: Promise) -> str:
+    """Say in a short sentence each what is promised and what was measured.
+
+    Example:
+        >>> from shortlist.predictors import Measured
+        >>> measured = Measured(921, 0.912, None, None, 1.3)
+        >>> promise_in_short(Promise("rows", level=0.9, asked=0.9, measured=measured))
+        '90 of 100 such lists contain the right class. Measured: 91.2.'
+        >>> promise_in_short(Promise("size", size=5))
+        'Such lists have 5 classes on average.'
+    """
+    words, found = strings()["promise"], promise.measured
+    if promise.has_too_few_rows:
+        return words["too_few"]
+    if promise.level is not None:
+        text = words["short"].format(level=_percent(promise.level), whom=_for_whom(promise))
+    elif promise.size is not None:
+        size = "average_size" if promise.about == "size" else "fixed_size"
+        text = words[size].format(size=f"{promise.size:g}")
+    else:
+        text = words["nothing"]
+    if found is None:
+        return text
+    measured = words["measured_short"].format(
+        coverage=_share(found.coverage, found.rows),
+        contain="" if promise.level is not None else words["measured_contain"],
+        below=words["measured_below"] if promise.is_below else "",
+    )
+    return f"{text} {measured}"
+
+
+def promise_brief(promise: Promise) -> str:
+    """Say in a few words what is promised about what, for a table.
+
+    Example:
+        >>> promise_brief(Promise("average class", level=0.9, asked=0.9))
+        'promised 90 for the average class'
+        >>> promise_brief(Promise("size", size=5))
+        '5 on average'
+    """
+    words = strings()["promise"]
+    if promise.level is not None:
+        return words["brief"].format(level=_percent(promise.level), whom=_for_whom(promise))
+    if promise.asked is not None:
+        return words["brief_asked"].format(asked=_percent(promise.asked))
+    return words["brief_size"].format(size=f"{promise.size:g}") if promise.about == "size" else ""
+
+
+def why_not(promise: Promise) -> str | None:
+    """Say why a promise is not about a list; ``None`` if it is, or if nothing is promised."""
+    return (
+        None if promise.void is None or promise.level is None else strings()["promise"]["void"][promise.void]
+    )
+
+
+def novelty_words(detector: NoveltyDetector) -> str:
+    """Say what a detector of strangers promises."""
+    words = strings()["novelty"]
+    given = "" if detector.delta is None else words["given"].format(chance=f"{1 - detector.delta:.3g}")
+    return words[detector.rule].format(
+        level=f"{100 * detector.level:g}", rows=len(detector.values), given=given
+    )
+
+
+def ladder_words(rows: int) -> str:
+    """Say what may be promised at a step of a control from fewer to surer."""
+    return strings()["promise"]["ladder"].format(rows=f"{rows:,}")
+
+
+def _for_whom(promise: Promise) -> str:
+    words = strings()["promise"]
+    return words["whom"][promise.about].format(group=promise.group or words["group"])
+
+
+def _what(promise: Promise) -> list[str]:
+    """Say what is promised about what."""
+    words = strings()["promise"]
+    asked = None if promise.asked is None else _percent(promise.asked)
+    if promise.level is not None:
+        values = {"level": _percent(promise.level), "group": promise.group or words["group"]}
+        more = [] if promise.asked in (None, promise.level) else [words["asked_more"].format(asked=asked)]
+        return [words["level"][promise.about].format(**values), *more]
+    if promise.about == "probabilities" and asked is not None:
+        return [words["if_right"].format(asked=asked)]
+    if promise.about == "size":
+        return [words["average_size"].format(size=f"{promise.size:g}"), words["nothing"]]
+    if asked is not None:
+        return [words["nothing"], words["asked"].format(asked=asked)]
+    size = [] if promise.size is None else [words["fixed_size"].format(size=f"{promise.size:g}")]
+    return [*size, words["nothing"]]
+
+
+def _calibration(promise: Promise) -> list[str]:
+    """Say from how many photos a promise comes, and how far these alone can move it."""
+    words = strings()["promise"]
+    if promise.rows is None:
+        return []
+    said = _spread(promise, promise.rows)
+    if promise.class_rows is not None:
+        least, median = (f"{rows:,}" for rows in promise.class_rows)
+        said.append(words["units"].format(unit=_unit(promise), least=least, median=median))
+    if promise.is_by_unit and promise.class_rows is None:
+        few = "few_nothing" if promise.left_out else "few_all_classes"
+        said.append(words[few].format(unit=_unit(promise)))
+    elif promise.left_out:
+        lack = "left_out_few" if promise.is_by_unit else "left_out_none"  # an average counts every class
+        said.append(
+            words[f"{lack}_one" if promise.left_out == 1 else lack].format(count=f"{promise.left_out:,}")
+        )
+    if promise.rows_also:
+        said.append(words["also"].format(also=promise.rows_also))
+    return said
+
+
+def _spread(promise: Promise, rows: int) -> list[str]:
+    words, law_rows = strings()["promise"], promise.law_rows
+    plain = words["calibrated"].format(rows=_photos(rows))
+    if promise.level is None or (promise.is_by_unit and promise.class_rows is None):
+        return [plain]
+    if promise.spread is None or law_rows is None:
+        return [plain, words["no_spread"]]
+    if conformal_rank(law_rows, promise.level) > law_rows:
+        return [plain, words["all_classes"]]
+    low, high = promise.spread
+    smallest = "" if promise.class_rows is None else words["smallest"].format(unit=_unit(promise))
+    ends = {"low": _down(low, law_rows), "high": _up(high, law_rows), "smallest": smallest}
+    return [words["spread"].format(rows=_photos(rows), **ends)]
+
+
+def _measured(promise: Promise) -> list[str]:
+    """Say what was measured, and whether it goes with the promise."""
+    words, found = strings()["promise"], promise.measured
+    if found is None:
+        return []
+    interval = ""
+    if found.low is not None and found.high is not None:
+        ends = {"low": _down(found.low, found.rows), "high": _up(found.high, found.rows)}
+        interval = words["measured_interval"].format(**ends)
+    text = words["measured"].format(
+        rows=_photos(found.rows),
+        others=words["measured_others"] if promise.left_out else "",
+        votes=words["measured_votes"] if promise.about == "vote" else "",
+        coverage=_share(found.coverage, found.rows),
+        interval=interval,
+        size=f"{found.mean_size:.1f}",
+    )
+    if promise.is_below:
+        return [text, words["below_class" if promise.about == "each class" else "below"]]
+    less = promise.level is not None and found.coverage < promise.level
+    return [text, words["chance"]] if less and found.p_value is not None else [text]
+
+
+def _unit(promise: Promise) -> str:
+    return "cluster" if promise.about == "each cluster" else "class"
+
+
+def _photos(number: int) -> str:
+    words = strings()["promise"]
+    return words["photo"] if number == 1 else words["photos"].format(count=f"{number:,}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g}"
+
+
+def _digits(rows: int) -> int:
+    return int(rows >= _MANY)
+
+
+def _share(share: float, rows: int) -> str:
+    return f"{100 * share:.{_digits(rows)}f}"
+
+
+def _down(share: float, rows: int) -> str:
+    """Write a lower end in percent, rounded so that nothing is left out of the range."""
+    scale = 10 ** _digits(rows)
+    return f"{math.floor(100 * share * scale + 1e-9) / scale:.{_digits(rows)}f}"
+
+
+def _up(share: float, rows: int) -> str:
+    scale = 10 ** _digits(rows)
+    return f"{math.ceil(100 * share * scale - 1e-9) / scale:.{_digits(rows)}f}"
