@@ -19,8 +19,8 @@ from torch import nn
 
 from shortlist.engine.blocks import IMAGES, padded, read_blocks
 from shortlist.engine.embed import embed_images
-from shortlist.engine.embed_inputs import shards_to_embed
 from shortlist.engine.embedder import EmbedderSource
+from shortlist.engine.inputs import shards_to_embed
 from shortlist.engine.local import keep_memory
 from shortlist.preprocessing import Preprocessing
 

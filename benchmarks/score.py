@@ -117,7 +117,7 @@ def run(rows: int, classes: int, workers: int, on_ray: Callable[[float], bool]) 
         source = ModelSource(str(folder / "model"))
         table, shards = source.open().classes, []
         for file in sorted((folder / "rows").iterdir()):
-            shards += find_shards(file, table.ids)
+            shards += find_shards(file, table)
         again = {"average5": AverageK(5), "conformal90": Conformal(coverage=0.9)}
         work = ProductWork(source)
 

@@ -56,8 +56,8 @@ def score_here(folder: Path) -> dict[str, float]:
     keep_memory()
     torch.set_num_threads(1)
     source = ModelSource(str(folder / "model"))
-    ids = source.open().classes.ids
-    shards = [one for file in sorted((folder / "rows").iterdir()) for one in find_shards(file, ids)]
+    classes = source.open().classes
+    shards = [one for file in sorted((folder / "rows").iterdir()) for one in find_shards(file, classes)]
     used = measure(lambda: score_shards(source, shards, folder / "scores", workers=1))[1]
     return {"score": used, "bytes": peak_memory()}
 

@@ -39,11 +39,11 @@ from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import apply_plan, plan_benchmark
 from shortlist.curation.votes import aggregate_votes, save_consensus
-from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.glyphs import glyphs
 from shortlist.feedback.export import write_photos
 from shortlist.feedback.store import read_events
 from shortlist.feedback.votes import collect_votes
+from shortlist.inputs.folders import class_folders, images_below
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import AdaptingThreshold, Conformal, ShrinkingThreshold, TopK
 from shortlist.releases import Releases

@@ -12,13 +12,12 @@ from shortlist import ClassTable
 from shortlist.compare.frozen import class_numbers, read_frozen_images
 from shortlist.curation.build import plan_benchmark
 from shortlist.curation.votes import aggregate_votes
-from shortlist.datasets.class_labels import finder_of_classes
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.label_set_lists import label_set_list
 from shortlist.datasets.lists import image_list
-from shortlist.engine.embed_inputs import shards_to_embed
-from shortlist.engine.inputs import find_shards
+from shortlist.engine.inputs import find_shards, shards_to_embed
 from shortlist.index.sources import source_of_images
+from shortlist.inputs.labels import class_finder
 from tests.datasets.trees import class_folders, image
 from tests.index.small import SMALL
 
@@ -74,7 +73,7 @@ def test_class_folders_of_both_forms_are_one_class(photos):
 def test_embed_and_score_and_index_find_the_folders_of_a_class(photos):
     shards, table = shards_to_embed(photos, shard_rows=100)
     assert table.ids == ("oak", ONE) and shards["test"][0].targets == (0, 0, 1, 1, 1)
-    rows = [target for shard in find_shards(photos, table.ids, part="val") for target in shard.open().targets]
+    rows = [target for shard in find_shards(photos, table, part="val") for target in shard.open().targets]
     assert rows == [0, 1, 1, 1]
     model = SimpleNamespace(classes=table, preprocessing=SMALL)
     assert source_of_images(photos / "val", model).classes.tolist() == [0, 1, 1, 1]
@@ -83,7 +82,7 @@ def test_embed_and_score_and_index_find_the_folders_of_a_class(photos):
 def test_frozen_images_are_of_the_class_that_they_name(photos):
     found = read_frozen_images(photos)
     model = SimpleNamespace(classes=ClassTable(["oak", ONE]))
-    assert class_numbers(model, found.classes).tolist() == [1, 1, 1, 0, 0]
+    assert class_numbers(model, found).tolist() == [0, 0, 1, 1, 1]
 
 
 def test_data_build_counts_both_forms_as_one_class(photos):
@@ -102,7 +101,7 @@ def test_labels_of_lists(tmp_path):
     )]  # fmt: skip
     (tmp_path / "sets.csv").write_text("\n".join(["path,labels,split", *rows]), encoding="utf-8")
     assert label_set_list(tmp_path / "sets.csv", image_size=8).class_table.names == ("oak", ONE)
-    assert [finder_of_classes(["oak", ONE])(label) for label in (ONE, TWO, "1")] == [1, 1, 1]
+    assert [class_finder(ClassTable(["oak", ONE]))(label) for label in (ONE, TWO, "1")] == [1, 1, 1]
 
 
 def test_votes_for_both_forms_are_for_one_label_and_a_person_is_one_person():

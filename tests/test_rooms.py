@@ -33,6 +33,7 @@ ROOMS = (
         "predictors",
         "sentences",
         "metrics",
+        "inputs",
         "datasets",
         "curation",
         "model",

@@ -1,8 +1,10 @@
 """What is said to people when something goes wrong: one line, of a bounded length."""
 
 import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
 
-__all__ = ["MAX_MESSAGE", "one_line", "shortened"]
+__all__ = ["MAX_MESSAGE", "examples", "missing", "one_line", "shortened"]
 
 MAX_MESSAGE = 2000
 """Characters of the longest message."""
@@ -42,3 +44,14 @@ def one_line(error: BaseException | Warning | str) -> str:
     text = " ".join(text.split())
     text = "".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
     return shortened(text or type(error).__name__)
+
+
+def examples(items: Sequence[object], limit: int = 3) -> str:
+    """Return the first few items of many, for a message."""
+    shown = ", ".join(str(item) for item in items[:limit])
+    return shown + (", ..." if len(items) > limit else "")
+
+
+def missing(path: str | Path, help_text: str) -> FileNotFoundError:
+    """Return the error for a missing file, which says where to get it and where to put it."""
+    return FileNotFoundError(f"{path} is missing. {help_text}")

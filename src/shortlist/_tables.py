@@ -63,8 +63,9 @@ def read_columns(
         cells = {name: _each_cell(column, plain_cell) for name, column in columns.items()}
         columns = {name: _numbers_if_whole(column) for name, column in cells.items()}
     for name in wanted:
-        if columns[name].null_count and not gaps:
-            raise ValueError(f"{path} has {columns[name].null_count} empty fields in column {name!r}")
+        if (empty := columns[name].null_count) and not gaps:
+            first = columns[name].is_null().index(True).as_py() + 1
+            raise ValueError(f"{path} has {empty} empty fields in column {name!r}, the first in row {first}")
     return columns
 
 

@@ -139,7 +139,12 @@ def test_what_cannot_be_indexed(trained, tmp_path):
     image(tmp_path / "fir" / "elm" / "a.jpg")
     cases = {
         ("index", tmp_path / "model"): "is a model without the data of a run: name its images with --images",
-        ("index", tmp_path / "model", "--images", tmp_path / "fir"): "must have folders that are called as",
+        (
+            "index",
+            tmp_path / "model",
+            "--images",
+            tmp_path / "fir",
+        ): "row elm/a.jpg: the class 'elm' is none of the 3 classes",
         ("index", tmp_path / "nowhere"): "nowhere is not a folder with a saved model",
         ("index", tmp_path / "model", "--compact"): "index is not an index of images",
         (

@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.compare.frozen import FrozenImages, look_at, read_frozen_images
+from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import build_benchmark
+from shortlist.inputs.rows import Rows
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import Conformal
 from shortlist.releases import Releases, ReleasesError
@@ -90,7 +91,7 @@ def test_rare_classes_have_their_own_say(frozen):
     for model in (worse, good):
         hits = look_at(model, images).values["top1"]
         own = [
-            [bool(h) for h, c in zip(hits, images.classes, strict=True) if c == f"c{i:02d}"]
+            [bool(h) for h, c in zip(hits, images.labels, strict=True) if c == f"c{i:02d}"]
             for i in range(8, 12)
         ]
         expected.append(sum(sum(one) / len(one) for one in own) / 4)
@@ -104,9 +105,9 @@ def test_a_broken_promise_stops_a_release(frozen):
     assert judge_release(make_model(), None, frozen).passed
 
 
-def sizes_of(model: Model, images: FrozenImages) -> list[int]:
+def sizes_of(model: Model, images: Rows) -> list[int]:
     """The sizes of the sets, image by image."""
-    return [int(model.sets(model.scores(model.prepare([path])), "c90").sum()) for path in images.paths]
+    return [int(model.sets(model.scores(model.prepare([path])), "c90").sum()) for path in images.addresses()]
 
 
 def test_sets_that_grew_stop_a_release(frozen):
@@ -183,8 +184,8 @@ def test_release_list_and_roll_back_by_command(frozen, tmp_path):
 
 def test_a_class_that_the_new_model_lost_is_named_though_no_image_shows_it(frozen, tmp_path):
     images = read_frozen_images(frozen)
-    some = [row for row, name in enumerate(images.classes) if int(name[1:]) % 2 == 0]
-    seen = FrozenImages([images.paths[row] for row in some], [images.classes[row] for row in some])
+    some = [row for row, name in enumerate(images.labels) if int(name[1:]) % 2 == 0]
+    seen = images.take(some)
     found = checks(judge_release(make_model(names="cd"), make_model(), seen))
     assert (
         not found["classes"].passed and "6 of the old model are missing: c01, c03" in found["classes"].words
@@ -216,16 +217,16 @@ def test_frozen_test_images_of_a_benchmark_are_as_they_were(tmp_path):
     data = tmp_path / "data"
     build_benchmark(tmp_path / "all", data, genus_fraction=1.0, min_images=3, held_out=0.3)
     images = read_frozen_images(data)
-    assert len(images.paths) == 6
+    assert len(images) == 6
     Image.new("L", (4, 4), 250).save(data / "test" / "a" / "more.png")
     with pytest.raises(ValueError, match=r"more.png is no frozen test image"):
         read_frozen_images(data)
     (data / "test" / "a" / "more.png").unlink()
-    content = Path(images.paths[0]).read_bytes()
-    Path(images.paths[0]).unlink()
+    content = Path(images.address(0)).read_bytes()
+    Path(images.address(0)).unlink()
     with pytest.raises(ValueError, match="it is missing or changed"):
         read_frozen_images(data)
-    Path(images.paths[0]).write_bytes(content + b"0")
+    Path(images.address(0)).write_bytes(content + b"0")
     with pytest.raises(ValueError, match="it is missing or changed"):
         read_frozen_images(data)
     (data / "metadata.json").write_text("{")

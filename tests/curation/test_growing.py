@@ -10,7 +10,7 @@ from PIL import Image
 
 from shortlist.class_table import ClassTable
 from shortlist.curation.build import apply_plan, plan_benchmark
-from shortlist.index.about import about_of_data
+from shortlist.datasets.about import about_of_data
 
 CLASSES = ("Quercus robur", "Quercus petraea", "Acer campestre")
 

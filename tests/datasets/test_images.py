@@ -228,7 +228,7 @@ def test_folder_follows_its_class_table(tmp_path):
     assert splits.class_table.parents == {"genus": ("Q", "F")}
     assert [len(splits.train), len(splits.val), len(splits.test)] == [2, 2, 2]
     trees.class_folders(tmp_path / "train", {"8": 2})
-    with pytest.raises(ValueError, match=r"class_table.json does not know 1 of the class folders \(8\)"):
+    with pytest.raises(ValueError, match=r"the class '8' is none of the"):
         image_folder(tmp_path)
 
 
@@ -441,7 +441,7 @@ def test_labels_by_a_given_class_table(tmp_path):
     with pytest.warns(UserWarning, match="1 of 3 classes have no image in the train split"):
         splits = image_list(tmp_path / "list.csv", class_table=table)
     assert splits.train.targets.tolist() == [1, 0, 1]
-    with pytest.raises(ValueError, match=r"list.csv has classes that class_table lacks: 7"):
+    with pytest.raises(ValueError, match=r"list.csv, row 1: the class 7 is none of the 1 classes \(8\)"):
         image_list(tmp_path / "list.csv", class_table=ClassTable(["8"]))
 
 
@@ -460,7 +460,7 @@ def test_list_errors_have_the_path(tmp_path):
     with pytest.raises(ValueError, match=r"list.csv has 1 empty fields in column 'label'"):
         image_list(path)
     path.write_text("path,label,split\na.png,1,training\n")
-    with pytest.raises(ValueError, match="column 'split' must hold train, val or test, got training"):
+    with pytest.raises(ValueError, match="column 'split' must hold train, val or test, got 'training'"):
         image_list(path)
     path.write_text("path,label\na.png,1\n")
     with pytest.raises(

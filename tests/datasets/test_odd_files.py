@@ -24,7 +24,7 @@ from shortlist.curation.votes import aggregate_votes, read_votes
 from shortlist.datasets.assembly import Files, assemble
 from shortlist.datasets.cifar import cifar100_lt
 from shortlist.datasets.embeddings import embeddings, save_embeddings
-from shortlist.datasets.folders import image_folder, images_below
+from shortlist.datasets.folders import image_folder
 from shortlist.datasets.glyphs import glyphs, glyphs_full
 from shortlist.datasets.imagenet import imagenet
 from shortlist.datasets.images import ImageFiles, why_unreadable
@@ -32,6 +32,7 @@ from shortlist.datasets.lists import image_list
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.plantnet import plantnet300k, plantnet_metadata
 from shortlist.datasets.splits import ChangedSplit
+from shortlist.inputs.folders import images_below
 from shortlist.preprocessing import read_image
 from tests.datasets import trees
 

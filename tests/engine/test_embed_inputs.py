@@ -155,7 +155,7 @@ def test_a_class_table_beside_the_rows_says_their_order(tmp_path):
         assert ClassTable.load(tmp_path / f"out {data}" / "class_table.json") == table
     (tmp_path / "rows.csv").write_text("path,label\na.png,fir\n")
     class_folders(tmp_path / "folders", {"fir": 1})
-    for data, words in (("rows.csv", r"lacks: fir"), ("folders", r"does not know the class folder 'fir'")):
+    for data, words in (("rows.csv", r"rows.csv, row 1: .*'fir'"), ("folders", r"folders, row fir/.*'fir'")):
         with pytest.raises(ValueError, match=words):
             embed_images(SOURCE, tmp_path / data, tmp_path / "other", workers=1)
 
@@ -172,7 +172,7 @@ def test_rows_without_a_class_are_kept_and_not_trained_on(tmp_path):
     with pytest.warns(UserWarning, match=r"out: 2 rows of the train split have no class, and are left out"):
         splits = embeddings(tmp_path / "out", val_fraction=0)
     assert splits.train.targets.tolist() == [1, 0]
-    (shard,) = find_shards(tmp_path / "out", ["a", "b"])
+    (shard,) = find_shards(tmp_path / "out", ClassTable(["a", "b"]))
     assert list(shard.open().targets) == [1, -100, 0, -100]
     write_columns(tmp_path / "bare.csv", {"path": names})
     assert embed_images(SOURCE, tmp_path / "bare.csv", tmp_path / "bare", workers=1).without_class == 4
@@ -234,7 +234,7 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
         ("features/test.safetensors", r"got embeddings"),
         ("loose", r"holds 1 images beside its class folders, such as .*loose/b.png"),
         ("parts", r"holds 2 images beside its folders train, such as .*parts/oak/image 0.jpg"),
-        ("odd.csv", r"the column split must hold train, val or test, got ''"),
+        ("odd.csv", r"odd.csv, row 2: column 'split' must hold train, val or test, got ''"),
         ("none.csv", r"none.csv lists no images"),
         ("half.parquet", r"half.parquet: a class must be text or a whole number, got 1.5"),
         ("bool.parquet", r"bool.parquet: a class must be text or a whole number, got True"),
@@ -244,7 +244,7 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
             "nothing",
             r"a list \(.csv or .parquet\) or tar files, got .*nothing, which is none of these",
         ),
-        ("tars", r"tell a part of the data \(train\), that of .*other.tar tells none"),
+        ("tars", r"tell a split of the data \(train\), that of .*other.tar tells none"),
         ("blank", r"none of the images could be read, there are none"),
     ]:
         with pytest.raises(ValueError, match=words):
@@ -267,7 +267,7 @@ def test_embeddings_of_a_list_are_scored_by_parts(photos, tmp_path):
     """From a list to scores: what embed wrote, score takes, with its parts and classes."""
     as_list(photos, tmp_path / "rows.csv")
     embed_images(SOURCE, tmp_path / "rows.csv", tmp_path / "out", workers=1)
-    (shard,) = find_shards(tmp_path / "out", IDS, part="test")
+    (shard,) = find_shards(tmp_path / "out", ClassTable(IDS), part="test")
     rows = shard.open()
     assert sorted(rows.targets) == [0, 2, 2] and torch.isfinite(rows.inputs).all()
 
@@ -284,11 +284,11 @@ def test_the_command_takes_lists_and_tells_rows_without_a_class(tmp_path):
 def test_score_takes_one_part_of_tar_files(photos, tmp_path):
     for name in ("{part}-1.tar", "{part}/1.tar"):
         folder = as_tars(photos, tmp_path / name[:7].replace("/", "_"), name)
-        shards = find_shards(folder, IDS)
+        shards = find_shards(folder, ClassTable(IDS))
         assert sorted(shard.name for shard in shards) == ["test-1", "train-1", "val-1"]
-        (only,) = find_shards(folder, IDS, part="val")
-        assert only.name == "val-1" and list(only.open(IDS).targets) == [1]
+        (only,) = find_shards(folder, ClassTable(IDS), part="val")
+        assert only.name == "val-1" and list(only.open(ClassTable(IDS)).targets) == [1]
         (folder / "deeper").mkdir()
         write_tar(folder / "deeper/2.tar", {})
         with pytest.raises(ValueError, match=r"holds 1 tar files beside .*deeper/2.tar"):
-            find_shards(folder, IDS)
+            find_shards(folder, ClassTable(IDS))

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from shortlist.class_table import ClassTable
 from shortlist.engine.inputs import find_shards
 from shortlist.engine.local import run_local
 from shortlist.engine.on_ray import run_on_ray
 from shortlist.engine.reading import read_scores
 from shortlist.engine.score import score_shards
-from shortlist.engine.shards import EmbeddingShard, TarShard, hash_of_ids
+from shortlist.engine.shards import EmbeddingShard, TarShard, hash_of_classes
 from tests.engine.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of
 from tests.engine.test_same_bits import contents
 
@@ -45,7 +46,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     model = make_model(folder / "model")
     make_embeddings(folder / "rows")
-    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=100)
+    shards = find_shards(folder / "rows", model.classes, shard_rows=100)
     score_shards(source_of(folder / "model"), shards, folder / "calm", keep=16, workers=1)
     return folder, shards
 
@@ -119,9 +120,9 @@ def test_a_shard_that_cannot_be_read_is_an_error_that_names_it(world, cluster, t
         path.write_bytes(b"no tar file")
     else:
         path.write_bytes((folder / "rows" / "test.safetensors").read_bytes()[:300])
-    ids = [f"c{number}" for number in range(CLASSES)]
+    classes = ClassTable([f"c{number}" for number in range(CLASSES)])
     broken = (
-        TarShard("rows", str(path), hash_of_ids(ids))
+        TarShard("rows", str(path), hash_of_classes(classes))
         if kind == "tar"
         else EmbeddingShard("rows", str(path), 0, 9)
     )

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.engine.embed import embed_images
 from shortlist.engine.embedder import EmbedderSource
@@ -16,7 +17,7 @@ from tests.engine.scoring import make_model, make_rows, source_of
 from tests.engine.test_inputs import write_tar
 from tests.index.small import SMALL
 
-IDS = ("ash", "oak")
+IDS = ClassTable(("ash", "oak"))
 
 
 def make(kind, root):
@@ -55,7 +56,7 @@ def test_shards_have_another_hash_elsewhere_and_after_a_change(tmp_path, monkeyp
 
 def test_classes_are_part_of_the_hash(tmp_path):
     rows, file = make("tar", tmp_path)
-    assert digests(rows) != digests(rows, IDS[::-1])
+    assert digests(rows) != digests(rows, ClassTable(IDS.ids[::-1]))
     rows, file = make("embeddings", tmp_path)
     before, state = digests(rows), file.stat()
     save_embeddings(file, torch.ones(5, 3), torch.tensor([0, 1, 2, 3, 9]))
@@ -73,7 +74,7 @@ def test_parts_of_other_rows_with_the_same_names_and_sizes_are_refused(tmp_path)
     model = make_model(tmp_path / "model")
     for seed, name in enumerate("ab"):
         save_embeddings(tmp_path / name / "rows.safetensors", *make_rows(50, seed))
-    shards = {name: find_shards(tmp_path / name / "rows.safetensors", model.classes.ids) for name in "ab"}
+    shards = {name: find_shards(tmp_path / name / "rows.safetensors", model.classes) for name in "ab"}
     given = {"folder": tmp_path / "out", "keep": 5, "workers": 1}
     score_shards(source_of(tmp_path / "model"), shards["a"], **given)
     assert score_shards(source_of(tmp_path / "model"), shards["a"], **given).kept == 1

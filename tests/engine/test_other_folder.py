@@ -42,9 +42,7 @@ def elsewhere(tmp_path, monkeypatch):
 def test_embeddings_by_relative_paths(tmp_path, elsewhere):
     model = make_model(tmp_path / "here" / "model")
     make_embeddings(tmp_path / "here" / "rows")
-    score_shards(
-        ModelSource("model"), find_shards("rows", model.classes.ids), "out", keep=5, engine=elsewhere
-    )
+    score_shards(ModelSource("model"), find_shards("rows", model.classes), "out", keep=5, engine=elsewhere)
     assert read_scores("out")["rows"] == 2 * ROWS
 
 
@@ -63,7 +61,7 @@ def test_images_by_relative_paths(tmp_path, elsewhere, rows):
         write_tar(path, files | labels)
     source = ModelSource("model", NETWORK)
     model = source.open()
-    counts = score_shards(source, find_shards(rows, model.classes.ids), "out", engine=elsewhere)
+    counts = score_shards(source, find_shards(rows, model.classes), "out", engine=elsewhere)
     assert (counts.rows, counts.errors) == (3, 0)
     build_index(model, source_of_images(rows, model), "index", engine=elsewhere)
     assert ImageIndex.open("index").classes.sum() == 3

@@ -33,7 +33,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     model = make_model(folder / "model")
     make_embeddings(folder / "rows")
-    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=101)
+    shards = find_shards(folder / "rows", model.classes, shard_rows=101)
     score_shards(source_of(folder / "model"), shards, folder / "one", keep=16, workers=1)
     return folder, model, shards
 

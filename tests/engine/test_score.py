@@ -27,7 +27,7 @@ def world(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     model = make_model(folder / "model", adjusted=request.param)
     make_embeddings(folder / "rows")
-    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=300, part="test")
+    shards = find_shards(folder / "rows", model.classes, shard_rows=300, part="test")
     score_shards(source_of(folder / "model"), shards, folder / "scores", keep=16, workers=1)
     inputs, target = make_rows(seed=4)
     return folder, model, model.scores(inputs.float()), target
@@ -107,7 +107,7 @@ def test_what_is_not_kept_is_an_error_that_says_how_much_to_keep(world, tmp_path
     ) as error:
         evaluate_scores(folder / "scores", wide, model.classes)
     enough = int(str(error.value).split("--keep ")[1])
-    shards = find_shards(folder / "rows", model.classes.ids, part="test")
+    shards = find_shards(folder / "rows", model.classes, part="test")
     score_shards(source_of(folder / "model"), shards, tmp_path, keep=enough, workers=1)
     found = evaluate_scores(tmp_path, wide, model.classes, num_resamples=0)
     assert found.sets == evaluate(scores, target, wide, model.classes, num_resamples=0).sets
@@ -118,7 +118,7 @@ def test_what_is_not_kept_is_an_error_that_says_how_much_to_keep(world, tmp_path
 @pytest.mark.parametrize("shard_rows", [1, 97, 10_000])
 def test_any_size_and_order_of_shards_gives_the_same_bits(world, tmp_path, shard_rows):
     folder, model, *_ = world
-    rows = find_shards(folder / "rows", model.classes.ids, shard_rows=shard_rows, part="test")[:50]
+    rows = find_shards(folder / "rows", model.classes, shard_rows=shard_rows, part="test")[:50]
     score_shards(source_of(folder / "model"), rows[::-1], tmp_path, keep=16, workers=1)
     found, wanted = table_of(tmp_path), table_of(folder / "scores")
     order = np.argsort([int(name.split(":")[1]) for name in found["id"]])
@@ -128,7 +128,7 @@ def test_any_size_and_order_of_shards_gives_the_same_bits(world, tmp_path, shard
 
 def test_a_part_of_something_else_is_refused_and_what_is_finished_is_kept(world, tmp_path):
     folder, model, *_ = world
-    shards = find_shards(folder / "rows", model.classes.ids, shard_rows=300, part="test")
+    shards = find_shards(folder / "rows", model.classes, shard_rows=300, part="test")
     source, out = source_of(folder / "model"), tmp_path / "out"
     score_shards(source, shards, out, keep=16, workers=1)
     before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
@@ -144,7 +144,7 @@ def test_a_part_of_something_else_is_refused_and_what_is_finished_is_kept(world,
         score_shards(source, shards, out, keep=17, workers=1)
     with pytest.raises(ValueError, match=r"was made of other rows"):
         score_shards(
-            source, find_shards(folder / "rows", model.classes.ids, shard_rows=200, part="test"), out, keep=16
+            source, find_shards(folder / "rows", model.classes, shard_rows=200, part="test"), out, keep=16
         )
     model.predictors["top5"].k = 4
     try:
@@ -222,7 +222,7 @@ def test_rows_without_a_class_and_rows_of_no_numbers(world, tmp_path):
     save_embeddings(tmp_path / "rows.safetensors", inputs, target)
     counts = score_shards(
         source_of(folder / "model"),
-        find_shards(tmp_path / "rows.safetensors", model.classes.ids),
+        find_shards(tmp_path / "rows.safetensors", model.classes),
         tmp_path / "out",
         workers=1,
     )
@@ -250,7 +250,7 @@ def test_rows_whose_scores_are_no_numbers_are_told_and_the_others_kept(world, tm
     inputs[bad] *= 1e38  # whose product with the weights is beyond the largest number
     assert not model.scores(inputs).isfinite()[bad].all(1).any()
     save_embeddings(tmp_path / "rows.safetensors", inputs, target[:6])
-    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids)
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes)
     counts = score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
     found = table_of(tmp_path / "out")
     assert (counts.rows, counts.errors) == (6, len(bad))
@@ -267,7 +267,7 @@ def test_a_block_without_any_good_row_has_the_same_columns(world, tmp_path, bad)
     inputs = inputs.float()
     inputs[bad] *= 1e38
     save_embeddings(tmp_path / "rows.safetensors", inputs, target)
-    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids)
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes)
     score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
     good = torch.ones(600, dtype=torch.bool)
     good[bad] = False
@@ -291,7 +291,7 @@ def test_a_part_without_any_good_row_has_the_columns_of_the_others(world, tmp_pa
     inputs = inputs.float()
     inputs[:20] *= 1e38
     save_embeddings(tmp_path / "rows.safetensors", inputs, target)
-    shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids, shard_rows=20)
+    shards = find_shards(tmp_path / "rows.safetensors", model.classes, shard_rows=20)
     score_shards(source_of(folder / "model"), shards, tmp_path / "out", keep=16, workers=1)
     names = {tuple(parquet.read_schema(path).names) for path in (tmp_path / "out").glob("*.parquet")}
     assert len(names) == 1
@@ -305,7 +305,7 @@ def test_the_manifest_of_an_earlier_call_is_not_believed(world, tmp_path):
     source, out = source_of(folder / "model"), tmp_path / "out"
 
     def score(shard_rows, engine=run_local):
-        shards = find_shards(tmp_path / "rows.safetensors", model.classes.ids, shard_rows=shard_rows)
+        shards = find_shards(tmp_path / "rows.safetensors", model.classes, shard_rows=shard_rows)
         return score_shards(source, shards, out, keep=16, workers=1, engine=engine)
 
     def stopped(work, shards, *, workers):
@@ -331,7 +331,7 @@ def test_the_manifest_of_an_earlier_call_is_not_believed(world, tmp_path):
 
 def test_a_bit_that_changed_in_a_part_is_found(world, tmp_path):
     folder, model, *_ = world
-    shards = find_shards(folder / "rows", model.classes.ids, part="test")
+    shards = find_shards(folder / "rows", model.classes, part="test")
     score_shards(source_of(folder / "model"), shards, tmp_path, keep=16, workers=1)
     (part,) = tmp_path.glob("*.parquet")
     column = parquet.ParquetFile(part).metadata.row_group(0).column(4)
@@ -346,7 +346,7 @@ def test_a_part_of_as_many_other_rows_is_not_that_of_the_manifest(world, tmp_pat
     folder, model, *_ = world
     for name, rows in (("a", 60), ("b", 90)):
         save_embeddings(tmp_path / name / "rows.safetensors", *make_rows(rows))
-        shards = find_shards(tmp_path / name / "rows.safetensors", model.classes.ids, shard_rows=30)
+        shards = find_shards(tmp_path / name / "rows.safetensors", model.classes, shard_rows=30)
         score_shards(source_of(folder / "model"), shards, tmp_path / name / "out", keep=16, workers=1)
     part = min((tmp_path / "b" / "out").glob("*.parquet"))
     (tmp_path / "a" / "out" / part.name).write_bytes(part.read_bytes())

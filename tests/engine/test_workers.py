@@ -39,7 +39,7 @@ def test_a_worker_with_another_model_is_refused(tmp_path, change, engine, worker
     if engine is run_on_ray:
         pytest.importorskip("ray")
     model = make_model(tmp_path / "model")
-    shards = find_shards(make_embeddings(tmp_path / "rows"), model.classes.ids, shard_rows=500)
+    shards = find_shards(make_embeddings(tmp_path / "rows"), model.classes, shard_rows=500)
 
     def after_a_change(work, left, workers):
         shutil.rmtree(tmp_path / "model")

@@ -171,7 +171,8 @@ def test_bad_images_and_folders(tmp_path):
     with pytest.raises(ImageIndexError, match="another model"):
         add_images(make_model(1), tmp_path / "index", [jpeg(1)], [0])
     (images / "stranger").mkdir()
-    with pytest.raises(ImageIndexError, match=r"ids of the model's classes .* got stranger"):
+    (images / "stranger/a.jpg").write_bytes(jpeg(1))
+    with pytest.raises(ImageIndexError, match=r"row stranger/a.jpg: the class 'stranger' is none"):
         source_of_images(images, model)
     assert len(ImageIndex.open(tmp_path / "index")) == 12
 

@@ -23,6 +23,7 @@ from shortlist.index import (
 )
 from shortlist.index.doctor import examine_index
 from shortlist.index.manifest import PARTS
+from shortlist.inputs.rows import Rows
 from tests.datasets.trees import class_folders, truncate
 from tests.engine.scoring import Disturbed
 from tests.index.small import jpeg
@@ -174,7 +175,7 @@ def test_missing_files_of_several_chunks_have_parts_of_their_own(world, tmp_path
     here = [str(world / "images" / name / "image 0.jpg") for name in ("c0", "c4")]
     gone = [str(tmp_path / f"{number}.jpg") for number in range(20)]
     classes = torch.tensor([0] * 11 + [1] * 10 + [4])
-    source = FileSource([here[0], *gone, here[1]], classes, model.preprocessing)
+    source = FileSource(Rows("", [here[0], *gone, here[1]], [None] * 22), classes, model.preprocessing)
     counts = build_index(
         model, source, tmp_path / "out", segment_rows=11, shard_rows=5, workers=1, engine=all_first
     )

@@ -60,7 +60,7 @@ def test_of_tar_files_with_parts_those_for_training_are_taken(tmp_path, name):
         write_tar(path, {"a.png": photo, "a.json": json.dumps({"label": f"c{number}"}).encode()})
     assert source_of_images(tmp_path / "tars", model).classes.tolist() == [0]
     (tmp_path / "tars" / name.format(part="train")).unlink()
-    with pytest.raises(ImageIndexError, match=r"holds tar files of val, test, but none for training"):
+    with pytest.raises(ImageIndexError, match=r"tars has no train images, but test and val"):
         source_of_images(tmp_path / "tars", model)
 
 
@@ -93,10 +93,10 @@ def test_what_has_no_class_or_would_be_left_out_is_refused(tmp_path):
         ("loose", r"holds 1 images beside its class folders, such as .*loose/b.png"),
         ("part.csv", r"part.csv must have a class for each image, got none for a.png"),
         ("bare.csv", r"bare.csv must have a class for each image, got none for a.png"),
-        ("test.csv", r"test.csv lists no training images"),
+        ("test.csv", r"test.csv has no train images, but test"),
         ("gone.csv", r"b.png, the first image of .*gone.csv, is missing"),
-        ("other.csv", r"other.csv: the class 'elm' is none of the 6 classes"),
-        ("blank.tar", r"holds no images in its tar files"),
+        ("other.csv", r"other.csv, row a.png: the class 'elm' is none of the 6 classes"),
+        ("blank.tar", r"blank.tar holds no images"),
     ]:
         with pytest.raises(ValueError, match=words):
             source_of_images(tmp_path / images, make_model())

@@ -204,7 +204,8 @@ def _listed(
     """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
 
-    from shortlist.datasets.inputs import are_arrays, image_files, saved_rows
+    from shortlist.datasets.saved import are_arrays, saved_rows
+    from shortlist.inputs.read import image_files
     from shortlist.model.images import inputs_or_reasons
 
     model.to("cuda" if torch.cuda.is_available() else "cpu")

@@ -70,8 +70,8 @@ def score(
     from shortlist.model.saved import SavedModel
 
     def run(show: Show) -> "ScoreCounts":
-        ids = SavedModel(model_folder(model)).class_table.ids
-        shards = find_shards(rows, ids, shard_rows=shard_rows, part=split)
+        classes = SavedModel(model_folder(model)).class_table
+        shards = find_shards(rows, classes, shard_rows=shard_rows, part=split)
         how: Any = {"keep": keep, "workers": workers, "engine": engine_of(engine, address, device)}
         source, progress = ModelSource(str(model), network, device), partial(show, "scoring")
         return score_shards(source, shards, out, progress=progress, **how)

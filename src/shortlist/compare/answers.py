@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets.class_labels import finder_of_classes
+from shortlist.inputs.labels import class_finder
 
 __all__ = ["LAYOUT", "Answers", "read_answers"]
 
@@ -121,19 +121,7 @@ def _by_path(paths: Sequence[str]) -> Callable[[str], int]:
 
 def _by_class(table: ClassTable) -> Callable[[str], list[int]]:
     """Find classes by id or by a name that only one class has; ``;`` divides, if the whole is no class."""
-    by_id = finder_of_classes(table.ids)
-    named: dict[str, list[int]] = {name: [] for name in table.names}
-    for number, name in enumerate(table.names):
-        named[name].append(number)
-
-    def find_one(text: str) -> int | None:
-        found = by_id(text)
-        if found is not None or text not in named:
-            return found
-        if len(named[text]) > 1:
-            ids = ", ".join(table.ids[number] for number in named[text])
-            raise ValueError(f"class must be one class, got {text!r}, the name of {ids}: write an id")
-        return named[text][0]
+    find_one = class_finder(table)
 
     def find(text: str) -> list[int]:
         whole = find_one(text) if text else None

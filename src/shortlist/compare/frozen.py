@@ -1,33 +1,28 @@
 """Frozen test images, and what a finished model makes of them."""
 
-from collections.abc import Sequence
+import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from shortlist._tables import read_columns
-from shortlist._text import composed
 from shortlist.curation.parts import is_benchmark, read_frozen
-from shortlist.datasets.folders import class_folders, images_below
+from shortlist.inputs.addresses import Address, content_of, is_address
+from shortlist.inputs.labels import class_finder
+from shortlist.inputs.read import read_rows
+from shortlist.inputs.rows import Rows
 from shortlist.metrics import Results, evaluate
 from shortlist.metrics.ranks import topk_hits
 from shortlist.metrics.rows import measure_rows
 from shortlist.model import Model
 
-__all__ = ["FrozenImages", "FrozenRows", "look_at", "read_frozen_images"]
+__all__ = ["FrozenRows", "look_at", "read_frozen_images"]
 
 _BATCH = 64
 KS = (1, 5)
-
-
-@dataclass(frozen=True)
-class FrozenImages:
-    """Test images: their files, and the class of each by name."""
-
-    paths: list[str]
-    classes: list[str]
 
 
 @dataclass(frozen=True)
@@ -46,48 +41,37 @@ class FrozenRows:
     unknown: int
 
 
-def read_frozen_images(path: str | Path) -> FrozenImages:
-    """Read test images: ``PATH/test/CLASS/*``, ``PATH/CLASS/*``, or a list with the columns path and label.
+def read_frozen_images(path: str | Path) -> Rows:
+    """Read test images, each with a label, as :func:`~shortlist.inputs.read.read_rows` does.
 
-    Of a list with a column split, the rows with ``test`` count. The test images of a benchmark that
-    ``shortlist data build`` made must be as they were then.
+    Of several splits, that for tests is taken. The test images of a benchmark that ``shortlist data build``
+    made must be as they were then.
 
     Raises:
-        ValueError: If there are none; or, of such a benchmark, if one is missing, changed or new.
+        ValueError: If there are none, or one has no label; or, of such a benchmark, if one is missing,
+            changed or new.
     """
-    path = Path(path)
-    paths: list[str] = []
-    classes: list[str] = []
-    if path.is_dir():
-        root = path / "test" if (path / "test").is_dir() else path
-        for name in class_folders(root):
-            found = images_below(root / name)
-            paths += found
-            classes += [name] * len(found)
-    else:
-        table = read_columns(path, ["path", "label"], optional=["split"])
-        columns = {name: column.to_pylist() for name, column in table.items()}
-        for row, (image, label) in enumerate(zip(columns["path"], columns["label"], strict=True)):
-            if "split" not in columns or columns["split"][row] == "test":
-                paths.append(str(path.parent / str(image)))
-                classes.append(str(label))
-    if not paths:
+    rows = read_rows(path, default="test")
+    if not len(rows):
         raise ValueError(f"{path} has no test images")
-    if path.is_dir() and is_benchmark(path):
-        frozen = {str(Path(row.path).absolute()) for row in read_frozen(path).test}
-        for image in paths:
-            if str(Path(image).absolute()) not in frozen:
+    if None in rows.labels:
+        unknown = rows.files[list(rows.labels).index(None)]
+        raise ValueError(f"{path} must have a class for each image, got none for {unknown}")
+    if os.path.isdir(path) and is_benchmark(path):
+        frozen = {os.path.abspath(row.path) for row in read_frozen(path).test}
+        for image in rows.addresses():
+            if os.path.abspath(image) not in frozen:
                 raise ValueError(f"{image} is no frozen test image: metadata.json of {path} does not list it")
-    return FrozenImages(paths, classes)
+    return rows
 
 
-def look_at(model: Model, images: FrozenImages) -> FrozenRows:
+def look_at(model: Model, images: Rows) -> FrozenRows:
     """Score the test images, and measure scores and sets."""
-    target = class_numbers(model, images.classes)
+    target = class_numbers(model, images)
     scores = torch.cat(
         [
-            model.scores(model.prepare(images.paths[start : start + _BATCH])).cpu().clone()
-            for start in range(0, len(images.paths), _BATCH)
+            model.scores(model.prepare(_opened(images[start : start + _BATCH]))).cpu().clone()
+            for start in range(0, len(images), _BATCH)
         ]
     )
     known = target >= 0
@@ -115,8 +99,28 @@ def look_at(model: Model, images: FrozenImages) -> FrozenRows:
     return FrozenRows(values, results, int((~known).sum()))
 
 
-def class_numbers(model: Model, classes: Sequence[str]) -> Tensor:
-    """Return the index of each class, by id or by name; -1 if the model does not know it."""
-    index = {name: i for i, name in enumerate(model.classes.names)}
-    index |= {name: i for i, name in enumerate(model.classes.ids)}
-    return torch.tensor([index.get(composed(name), -1) for name in classes], dtype=torch.int64)
+def _opened(images: Rows) -> list[Any]:
+    """The images as a model takes them: paths, or pictures of what is no file on this machine."""
+    from PIL import Image
+
+    def opened(image: Address) -> Any:
+        is_local = isinstance(image, str) and not is_address(image)
+        return image if is_local else Image.open(io.BytesIO(content_of(image)))
+
+    return [opened(image) for image in images.addresses()]
+
+
+def class_numbers(model: Model, images: Rows) -> Tensor:
+    """Return the index of the class of each image; -1 if the model does not know it.
+
+    Raises:
+        ValueError: If a label is the name of several classes; the message has the row.
+    """
+    find, numbers = class_finder(model.classes), []
+    for row, label in enumerate(images.labels, start=1):
+        try:
+            index = find(label)
+        except ValueError as error:
+            raise ValueError(f"{images.root}, row {row}: {error}") from None
+        numbers.append(-1 if index is None else index)
+    return torch.tensor(numbers, dtype=torch.int64)

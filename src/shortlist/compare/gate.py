@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.compare.frozen import FrozenImages, FrozenRows, class_numbers, look_at, read_frozen_images
+from shortlist._text import composed
+from shortlist.compare.frozen import FrozenRows, class_numbers, look_at, read_frozen_images
+from shortlist.inputs.rows import Rows
 from shortlist.metrics.bootstrap import Columns, resample_each
 from shortlist.metrics.names import format_percent
 from shortlist.model import Model
@@ -65,7 +67,7 @@ class Verdict:
 def judge_release(
     new: Model,
     old: Model | None,
-    data: str | Path | FrozenImages,
+    data: str | Path | Rows,
     *,
     metrics: Sequence[str] | None = None,
     tolerance: float = 0.0,
@@ -97,12 +99,12 @@ def judge_release(
     """
     check_number("tolerance", tolerance, low=0.0, below=1.0)
     check_number("size_tolerance", size_tolerance, low=0.0)
-    images = data if isinstance(data, FrozenImages) else read_frozen_images(data)
+    images = data if isinstance(data, Rows) else read_frozen_images(data)
     rows = look_at(new, images)
     checks = [_promise(name, sets.promise) for name, sets in rows.results.sets.items() if sets.promise]
     checks += [_not_full(name, rows, len(new.classes)) for name in new.predictors]
     if rows.unknown:
-        words = f"the new model does not know the classes of {rows.unknown} of {len(images.paths)} images"
+        words = f"the new model does not know the classes of {rows.unknown} of {len(images)} images"
         checks.append(
             Check("images of known classes", old is None or rows.unknown <= _unknown(old, images), words)
         )
@@ -110,11 +112,11 @@ def judge_release(
         checks.append(_same_classes(new, old))
         compared = _compare(rows, look_at(old, images), old, images, metrics)
         checks += [_check(*one, tolerance=tolerance, size_tolerance=size_tolerance) for one in compared]
-    return Verdict(tuple(check for check in checks if check is not None), len(images.paths))
+    return Verdict(tuple(check for check in checks if check is not None), len(images))
 
 
-def _unknown(model: Model, images: FrozenImages) -> int:
-    return int((class_numbers(model, images.classes) < 0).sum())
+def _unknown(model: Model, images: Rows) -> int:
+    return int((class_numbers(model, images) < 0).sum())
 
 
 def _same_classes(new: Model, old: Model) -> Check:
@@ -143,7 +145,7 @@ def _not_full(predictor: str, rows: FrozenRows, num_classes: int) -> Check:
 
 
 def _compare(
-    new: FrozenRows, old: FrozenRows, table_of: Model, images: FrozenImages, metrics: Sequence[str] | None
+    new: FrozenRows, old: FrozenRows, table_of: Model, images: Rows, metrics: Sequence[str] | None
 ) -> Iterator[tuple[str, list[float], Tensor]]:
     """Yield each metric, its values of both models, and resampled differences of them."""
     if metrics is None:
@@ -153,10 +155,15 @@ def _compare(
             for metric in (*METRICS, *sizes)
             if all(metric.rpartition(".")[0] in side.values for side in (new, old))
         ]
-    names = sorted(set(images.classes))
-    number = {name: i for i, name in enumerate(names)}
-    target = torch.tensor([number[name] for name in images.classes])
-    rare = _rare(table_of, names)
+    # by the class of the old model, or by the label where it does not know the class
+    classes = [
+        (number, "") if number >= 0 else (len(table_of.classes), composed(str(label)))
+        for number, label in zip(class_numbers(table_of, images).tolist(), images.labels, strict=True)
+    ]
+    names = sorted(set(classes))
+    number_of = {name: number for number, name in enumerate(names)}
+    target = torch.tensor([number_of[name] for name in classes])
+    rare = _rare(table_of, [number for number, _ in names])
     pairs = [_pair(metric, new, old) for metric in metrics]
     groups = [
         rare if metric.endswith(".rare") else torch.zeros(len(names), dtype=torch.int64) for metric in metrics
@@ -215,13 +222,12 @@ def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
     return float(means[classes].mean())
 
 
-def _rare(model: Model, names: Sequence[str]) -> Tensor:
-    """Return 0 for rare classes and 1 for others."""
-    index = class_numbers(model, names)
-    counts = torch.tensor(model.classes.counts or [0] * len(model.classes))
-    own = torch.where(index >= 0, counts[index.clamp_min(0)], 0)
+def _rare(model: Model, numbers: Sequence[int]) -> Tensor:
+    """Return 0 for rare classes and 1 for others; classes that the model does not know have no rows."""
+    counts = torch.tensor([*(model.classes.counts or [0] * len(model.classes)), 0])
+    own = counts[numbers]
     few = own < 20
     if not few.any() or few.all():
-        few = torch.zeros(len(names), dtype=torch.bool)
-        few[own.argsort(stable=True)[: max(1, round(_RARE_SHARE * len(names)))]] = True
+        few = torch.zeros(len(numbers), dtype=torch.bool)
+        few[own.argsort(stable=True)[: max(1, round(_RARE_SHARE * len(numbers)))]] = True
     return torch.where(few, 0, 1)

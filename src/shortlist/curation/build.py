@@ -15,8 +15,8 @@ from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
 from shortlist.curation.labeled import LabeledImage, read_labeled
 from shortlist.curation.parts import FORMAT, hash_place, part_by_hash, read_frozen, sha256_of
-from shortlist.datasets.folders import PARTS
 from shortlist.datasets.partition import proportional_split, share_of
+from shortlist.inputs.folders import SPLITS
 
 __all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_benchmark"]
 
@@ -48,7 +48,7 @@ class BenchmarkPlan:
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
         counts = Counter(part for _, _, part in self.rows)
-        return {part: counts[part] for part in PARTS}
+        return {part: counts[part] for part in SPLITS}
 
 
 def plan_benchmark(
@@ -176,7 +176,7 @@ def _placed_by_share(
     targets = torch.tensor([number[row.label] for row in rows], dtype=torch.int64)
     generator = torch.Generator().manual_seed(seed + 1)
     parts = proportional_split(targets, fraction=held_out, generator=generator)
-    part_of = {row: part for part, found in zip(PARTS, parts, strict=True) for row in found.tolist()}
+    part_of = {row: part for part, found in zip(SPLITS, parts, strict=True) for row in found.tolist()}
     return [(row, part_of[place]) for place, row in enumerate(rows)]
 
 

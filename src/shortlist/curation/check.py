@@ -16,11 +16,11 @@ import numpy as np
 
 from shortlist._checks import check_number
 from shortlist._files import check_regular
-from shortlist._tables import read_columns
-from shortlist.datasets.assembly import missing
-from shortlist.datasets.folders import images_below, named_parts
+from shortlist._messages import missing
 from shortlist.datasets.images import why_unreadable
-from shortlist.datasets.lists import read_text_list
+from shortlist.inputs.folders import read_folder
+from shortlist.inputs.lists import read_list
+from shortlist.inputs.rows import Rows
 from shortlist.preprocessing import reason_of, with_8_bits
 
 __all__ = ["CheckReport", "check_images", "difference_hash", "near_pairs"]
@@ -156,32 +156,13 @@ def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[i
     return [group for group in groups if len({findings[i].content for i in group}) > 1]
 
 
-def _listed(path: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return the paths, parts and classes of the images to check."""
+def _rows_of(path: Path) -> Rows:
+    """Return the images to check."""
     if path.is_dir():
-        folders = named_parts(path)
-        folders = folders if "train" in folders or len(folders) > 1 else {"": path}
-        paths, parts, classes = [], [], []
-        for part, folder in folders.items():
-            found = images_below(folder)
-            paths += found
-            parts += [part] * len(found)
-            relative = [Path(os.path.relpath(image, folder)).parts for image in found]
-            classes += [words[0] if len(words) > 1 else "" for words in relative]
-        return paths, parts, classes
+        return read_folder(path)
     if not path.is_file():
         raise missing(path, "Expected a folder of images, or a list of them (.csv, .parquet or text).")
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        paths, labels = read_text_list(path)
-        return [str(path.parent / p) for p in paths], [""] * len(paths), labels
-    table = read_columns(path, ["path"], optional=["label", "split"])
-    columns = {
-        name: ["" if value is None else str(value) for value in column.to_pylist()]
-        for name, column in table.items()
-    }
-    blank = [""] * len(columns["path"])
-    paths = [str(path.parent / p) for p in columns["path"]]
-    return paths, columns.get("split", blank), columns.get("label", blank)
+    return read_list(path)
 
 
 def _inspect_all(
@@ -236,7 +217,8 @@ def check_images(
     check_number("max_distance", max_distance, low=0, below=MAX_DISTANCE + 1)
     workers = os.cpu_count() or 1 if workers is None else workers
     check_number("workers", workers, low=0)
-    paths, parts, classes = _listed(Path(path))
+    rows = _rows_of(Path(path))
+    paths, parts, classes = rows.addresses(), rows.splits or [""] * len(rows), rows.labels
     if not paths:
         raise ValueError(f"{path} holds no images")
     findings = _inspect_all(paths, near, workers, progress)

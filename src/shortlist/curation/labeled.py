@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
-from shortlist.datasets.assembly import missing
-from shortlist.datasets.folders import class_folders, images_below
 from shortlist.datasets.plantnet import genus_of
+from shortlist.inputs.folders import class_folders, images_below
 
 __all__ = ["ABOUT", "LAYOUT", "LabeledImage", "read_labeled"]
 

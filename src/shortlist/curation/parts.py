@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._json import read_json
+from shortlist.class_table import ClassTable
 from shortlist.curation.labeled import ABOUT, LabeledImage
+from shortlist.inputs.labels import class_finder
 
 __all__ = ["FORMAT", "Frozen", "hash_place", "is_benchmark", "part_by_hash", "read_frozen", "sha256_of"]
 
@@ -72,10 +74,11 @@ class Frozen:
             left_out["photos that were deleted from the store of feedback"] += len(self.deleted)
             old = {path: entry for path, entry in old.items() if path not in self.deleted}
         path_of = {row.about["source"]: path for path, (row, _) in old.items()} | {path: path for path in old}
-        names, new, corrected = {id: name for name, id in self.ids.items()}, [], 0
+        names, new, corrected = sorted(self.ids), [], 0  # in the order of the class table
+        find = class_finder(ClassTable(names, [self.ids[name] for name in names]))
         for row in rows:
-            label = names.get(row.label, row.label)
-            if label in self.ids:
+            if (index := find(row.label)) is not None:
+                label = names[index]
                 row = replace(row, label=label, genus=self.genera[label])
             if (path := path_of.get(os.path.abspath(row.path))) is None:
                 new.append(row)

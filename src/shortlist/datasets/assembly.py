@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_number
+from shortlist._messages import examples
 from shortlist.class_table import ClassTable
 from shortlist.datasets.images import ImageFiles, OnError, PathList, unreadable_files
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform
+from shortlist.inputs.folders import read_folder
+from shortlist.inputs.labels import class_indices
 
-__all__ = ["Files", "assemble", "divide", "examples", "missing", "warn_of_missing_classes"]
+__all__ = ["Files", "assemble", "divide", "files_of_classes", "warn_of_missing_classes"]
 
 
 @dataclass(frozen=True)
@@ -27,18 +30,29 @@ class Files:
 
     def take(self, indices: Tensor) -> "Files":
         """Return the rows with these indices."""
-        return Files([self.paths[int(i)] for i in indices], self.targets[indices])
+        numbers: list[int] = indices.tolist()
+        return Files([self.paths[row] for row in numbers], self.targets[indices])
 
 
-def missing(path: str | Path, help_text: str) -> FileNotFoundError:
-    """Return the error for a missing file of a data set, which says where to get it and where to put it."""
-    return FileNotFoundError(f"{path} is missing. {help_text}")
+def files_of_classes(
+    root: Path, splits: Mapping[str, Path], classes: ClassTable, help_text: str
+) -> dict[str, Files]:
+    """Return the images of class folders by split, class by class; without splits, all are for training.
 
-
-def examples(items: Sequence[object], limit: int = 3) -> str:
-    """Return the first few items of many, for a message."""
-    shown = ", ".join(str(item) for item in items[:limit])
-    return shown + (", ..." if len(items) > limit else "")
+    Raises:
+        ValueError: If a folder is that of no class, or a split has no images in class folders.
+    """
+    rows = read_folder(root, splits)
+    files = {}
+    for split, folder in (splits or {"train": root}).items():
+        some = rows.of_split(split) if splits else rows
+        of_classes = some.take(row for row, label in enumerate(some.labels) if label is not None)
+        if not len(of_classes):
+            images = f"{len(some)} images outside the" if len(some) else "no images in"
+            raise ValueError(f"{folder} holds {images} class folders. {help_text}")
+        targets = torch.tensor(class_indices(of_classes.labels, classes, where=folder, rows=of_classes.files))
+        files[split] = Files(of_classes.addresses(), targets).take(targets.argsort(stable=True))
+    return files
 
 
 def divide(parts: Mapping[str, Files], *, val_fraction: float, seed: int) -> dict[str, Files]:

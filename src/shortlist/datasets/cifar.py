@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist._messages import missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import missing, warn_of_missing_classes
+from shortlist.datasets.assembly import warn_of_missing_classes
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.noise import NoisyTensorSplit, redraw_within_groups
 from shortlist.datasets.partition import balanced_split

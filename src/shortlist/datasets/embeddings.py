@@ -12,12 +12,13 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist._files import replacing
 from shortlist._manifest import read_sealed
+from shortlist._messages import missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import missing, warn_of_missing_classes
-from shortlist.datasets.class_labels import UNKNOWN
+from shortlist.datasets.assembly import warn_of_missing_classes
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
+from shortlist.inputs.labels import UNKNOWN
 
 __all__ = [
     "EMBEDDINGS_FORMAT",

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist._messages import missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import missing
 from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.splits import Splits, TensorSplit
 from shortlist.datasets.transforms import BatchTransform

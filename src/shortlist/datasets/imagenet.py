@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from shortlist._messages import missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import assemble, divide, missing
-from shortlist.datasets.folders import class_folders, files_by_class, require_images
+from shortlist.datasets.assembly import assemble, divide, files_of_classes
 from shortlist.datasets.lists import image_lists
 from shortlist.datasets.splits import Splits
+from shortlist.inputs.folders import classes_of_folders
 
 __all__ = ["imagenet", "imagenet_lt"]
 
@@ -58,11 +59,10 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
     for folder in folders.values():
         if not folder.is_dir():
             raise missing(folder, HELP)
-    ids = sorted({name for folder in folders.values() for name in class_folders(folder)})
-    files = {part: files_by_class(folder, ids) for part, folder in folders.items()}
-    require_images(files, folders, HELP)
+    ids = classes_of_folders(root, folders)
     names = _synset_names(root)
     table = ClassTable([names.get(wnid, wnid) for wnid in ids], ids)
+    files = files_of_classes(root, folders, table, HELP)
     return assemble(divide(files, val_fraction=val_fraction, seed=seed), table, where=root, **image_options)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IGNORED",
-    "IMAGE_SUFFIXES",
     "ImageFiles",
     "OnError",
     "PathList",
@@ -42,8 +41,6 @@ __all__ = [
 
 IGNORED = -100
 """Target of a row that could not be read: the ``ignore_index`` of the losses."""
-IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
-"""Endings of files that are taken for images."""
 
 OnError = Literal["skip", "raise"]
 """What to do about an image that cannot be read."""

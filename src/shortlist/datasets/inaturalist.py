@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from shortlist._json import read_json
+from shortlist._messages import examples, missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import Files, assemble, divide, examples, missing
+from shortlist.datasets.assembly import Files, assemble, divide
 from shortlist.datasets.splits import Splits
 
 __all__ = ["inaturalist2018"]

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shortlist._checks import check_label_sets
+from shortlist._messages import examples
 from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import examples
 from shortlist.datasets.images import PathList
 from shortlist.datasets.label_sets import LabelSetSplits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._json import read_json
+from shortlist._messages import examples, missing
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import assemble, examples, missing
-from shortlist.datasets.folders import PARTS, class_folders, files_by_class, require_images
+from shortlist.datasets.assembly import assemble, files_of_classes
 from shortlist.datasets.splits import Splits
+from shortlist.inputs.folders import SPLITS, classes_of_folders
 
 __all__ = ["genus_of", "plantnet300k", "plantnet_metadata"]
 
@@ -70,21 +71,17 @@ def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
         species = {str(entry["species_id"]) for entry in content.values()}
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} must hold an object with a species_id per image: {error!r}") from error
-    _check_version(path, species, set(_species(_part_folders(root))))
+    _check_version(path, species, set(classes_of_folders(root, _part_folders(root))))
     return content
 
 
 def _part_folders(root: Path) -> dict[str, Path]:
     """Find the folders of the parts in ``root`` or in its folder ``images``, as in the archive."""
     base = root / "images" if (root / "images" / "train").is_dir() else root
-    for part in PARTS:
+    for part in SPLITS:
         if not (base / part).is_dir():
             raise missing(base / part, HELP)
-    return {part: base / part for part in PARTS}
-
-
-def _species(folders: dict[str, Path]) -> list[str]:
-    return sorted({name for folder in folders.values() for name in class_folders(folder)})
+    return {part: base / part for part in SPLITS}
 
 
 def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_options: Any) -> Splits:
@@ -109,12 +106,11 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
     """
     root = Path(root)
     folders = _part_folders(root)
-    ids = _species(folders)
+    ids = classes_of_folders(root, folders)
     names = {str(key): str(name) for key, name in _read_json(root / NAMES_FILE).items()}
     _check_version(root / NAMES_FILE, set(names), set(ids))
     if check_metadata:
         plantnet_metadata(root)
     table = ClassTable([names[i] for i in ids], ids, parents={"genus": [genus_of(names[i]) for i in ids]})
-    files = {part: files_by_class(folder, ids) for part, folder in folders.items()}
-    require_images(files, folders, HELP)
+    files = files_of_classes(root, folders, table, HELP)
     return assemble(files, table, where=root, **image_options)

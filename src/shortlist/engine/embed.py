@@ -13,13 +13,13 @@ from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST, split_of_file
 from shortlist.engine.blocks import IMAGES, map_rows, read_blocks
-from shortlist.engine.embed_inputs import shards_to_embed
 from shortlist.engine.embedder import Embedder, EmbedderSource
-from shortlist.engine.files import absolute
+from shortlist.engine.inputs import shards_to_embed
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.parts import Mapped, Part, write_part_manifest
 from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.engine.shards import Shard
+from shortlist.inputs.addresses import absolute
 
 __all__ = ["EmbedCounts", "embed_images"]
 
@@ -46,18 +46,16 @@ class EmbedCounts:
     kept: int
 
 
-def _open(source: EmbedderSource, class_ids: Sequence[str]) -> tuple[dict[str, Any], Map]:
+def _open(source: EmbedderSource, classes: ClassTable) -> tuple[dict[str, Any], Map]:
     """Load a network: what its parts depend on, and the map of this pass."""
     embedder = source.open()
     made = {"model": embedder.digest, "preprocessing": embedder.preprocessing.to_dict()}
-    return made, partial(embed_shard, embedder, class_ids)
+    return made, partial(embed_shard, embedder, classes)
 
 
-def embed_shard(
-    embedder: Embedder, class_ids: Sequence[str], shard: Shard, pool: ThreadPoolExecutor
-) -> Mapped:
+def embed_shard(embedder: Embedder, classes: ClassTable, shard: Shard, pool: ThreadPoolExecutor) -> Mapped:
     """Embed the images of a shard, in half precision: the map of this pass."""
-    rows = shard.open(class_ids)
+    rows = shard.open(classes)
     return map_rows(
         rows,
         read_blocks(rows, embedder.preprocessing, pool, IMAGES),
@@ -94,7 +92,7 @@ def embed_images(
 
     Args:
         source: Where the network comes from.
-        data: The images, as :func:`~shortlist.engine.embed_inputs.shards_to_embed` takes them: a folder, a
+        data: The images, as :func:`~shortlist.engine.inputs.shards_to_embed` takes them: a folder, a
             list or tar files, with or without train, val and test.
         folder: Folder of the result.
         workers: Number of processes, each of which has the network; by default one per core, or a single one
@@ -107,7 +105,7 @@ def embed_images(
     folder, source = Path(absolute(folder)), source.absolute()
     _check_outside(folder, Path(absolute(data)))
     shards, table = shards_to_embed(data, shard_rows=shard_rows)
-    opened, workers = partial(_open, source, table.ids), workers or usual_workers(source.device)
+    opened, workers = partial(_open, source, table), workers or usual_workers(source.device)
     made = opened()[0]  # here too, to know the network's hash, and to fail early
     work = Pass(opened, source.model, str(folder), ".safetensors", made, workers)
     every = [shard for part in shards.values() for shard in part]

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.engine.blocks import IMAGES, map_rows, read_blocks
-from shortlist.engine.files import absolute
 from shortlist.engine.local import Engine, run_local
 from shortlist.engine.measuring import Columns, keep_rows
 from shortlist.engine.parts import Mapped, write_part_manifest
 from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.engine.shards import Shard
+from shortlist.inputs.addresses import absolute
 from shortlist.model import Model, model_hash
 from shortlist.predictors import SetPredictor
 
@@ -95,7 +95,7 @@ def _open(source: ModelSource, keep: int) -> tuple[dict[str, Any], Map]:
 
 def score_shard(model: Model, keep: int, shard: Shard, pool: ThreadPoolExecutor) -> Mapped:
     """Score the rows of a shard: the map of this pass."""
-    rows = shard.open(model.classes.ids)
+    rows = shard.open(model.classes)
     worst, number = max(rows.targets, default=0), len(model.classes)
     if worst >= number:
         raise ValueError(f"{shard.name} has the class {worst}, but the model has {number} classes only")

@@ -10,21 +10,19 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from shortlist.datasets.assembly import examples
-from shortlist.datasets.class_labels import UNKNOWN, finder_of_classes
-from shortlist.engine.files import absolute, full_path, is_address, read_bytes, readable
-from shortlist.engine.tars import tar_rows
+from shortlist.class_table import ClassTable
+from shortlist.inputs.addresses import TarImage, absolute, content_of, full_path, is_address, readable
+from shortlist.inputs.labels import UNKNOWN, class_indices
+from shortlist.inputs.tars import read_tar
 
 __all__ = [
     "OTHER_ROWS",
-    "UNKNOWN",
     "EmbeddingShard",
     "FileShard",
     "Shard",
     "ShardRows",
     "TarShard",
-    "class_indices",
-    "hash_of_ids",
+    "hash_of_classes",
     "in_pieces",
 ]
 
@@ -64,8 +62,8 @@ class Shard(Protocol):
         """Return a hash of what the shard refers to, by which a part knows whether it was made of it."""
         ...
 
-    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
-        """Return the rows, whose labels are compared to the ids of the classes.
+    def open(self, classes: ClassTable | None = None) -> ShardRows:
+        """Return the rows, whose labels are compared to the classes.
 
         Raises:
             ValueError: If the shard cannot be read at all; the message says why.
@@ -94,12 +92,12 @@ class FileShard:
         states = [_state_of(full_path(self.root, file)) for file in self.files]
         return _hash([absolute(self.root), self.files, self.targets, states])
 
-    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+    def open(self, classes: ClassTable | None = None) -> ShardRows:
         """Return the rows, whose classes were found before."""
         return ShardRows([readable(file) for file in self.files], self.targets, self._content)
 
     def _content(self, row: int) -> bytes:
-        return read_bytes(full_path(self.root, self.files[row]))
+        return content_of(full_path(self.root, self.files[row]))
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,8 @@ class TarShard:
     Args:
         name: Name of the part.
         path: Path or address of the tar file.
-        classes: Hash of the ids of the classes (:func:`hash_of_ids`): the ids themselves would be sent with
-            each of many shards.
+        classes: Hash of the classes (:func:`hash_of_classes`): they themselves would be sent with each of
+            many shards.
     """
 
     name: str
@@ -123,21 +121,15 @@ class TarShard:
         """Return a hash of the path, size and time of change of the tar file, and of the classes."""
         return _hash([absolute(self.path), _state_of(self.path), self.classes])
 
-    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
-        """Find the rows; the images are read when they are needed.
-
-        The tar file has ids of classes, or class indices if no id is a whole number.
-        """
-        if hash_of_ids(class_ids) != self.classes:
-            raise ValueError(
-                f"class_ids must be those that {self.name} was made for, got {len(class_ids)} others"
-            )
-        rows = tar_rows(self.path)
-        try:
-            targets = class_indices((row.label for row in rows), class_ids)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from error
-        return ShardRows([readable(row.name) for row in rows], targets, lambda number: rows[number].content())
+    def open(self, classes: ClassTable | None = None) -> ShardRows:
+        """Find the rows; the images are read when they are needed."""
+        if classes is None or hash_of_classes(classes) != self.classes:
+            number = 0 if classes is None else len(classes)
+            raise ValueError(f"classes must be those that {self.name} was made for, got {number} others")
+        rows = read_tar(self.path)
+        names = [readable(image.name) for image in rows.files if isinstance(image, TarImage)]
+        targets = class_indices(rows.labels, classes, where=self.path, rows=names)
+        return ShardRows(names, targets, lambda row: content_of(rows.files[row]))
 
 
 @dataclass(frozen=True)
@@ -171,7 +163,7 @@ class EmbeddingShard:
             return None
         return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
-    def open(self, class_ids: Sequence[str] = ()) -> ShardRows:
+    def open(self, classes: ClassTable | None = None) -> ShardRows:
         """Read the rows, which have class indices."""
         from safetensors import safe_open
 
@@ -189,21 +181,6 @@ class EmbeddingShard:
 
 def _no_image(_: int) -> bytes:
     raise ValueError("embeddings have no images")
-
-
-def class_indices(labels: Iterable[str | int | None], ids: Sequence[str]) -> list[int]:
-    """Return the class index of each label, as :func:`finder_of_classes` finds it; -100 for ``None``.
-
-    Raises:
-        ValueError: If there is no such class.
-    """
-    find, found = finder_of_classes(ids), []
-    for label in labels:
-        number = UNKNOWN if label is None else find(label)
-        if number is None:
-            raise ValueError(f"the class {label!r} is none of the {len(ids)} classes ({examples(ids)})")
-        found.append(number)
-    return found
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
@@ -227,9 +204,9 @@ def _header_of(path: str) -> str | None:
         return None
 
 
-def hash_of_ids(class_ids: Sequence[str]) -> str:
-    """Return a hash of the ids of classes, in their order."""
-    return _hash(list(class_ids))
+def hash_of_classes(classes: ClassTable) -> str:
+    """Return a hash of the ids and names of classes, in their order: of all that labels are compared to."""
+    return _hash([classes.ids, classes.names])
 
 
 def _hash(content: Any) -> str:

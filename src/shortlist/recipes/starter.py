@@ -17,8 +17,8 @@ from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import embedding_files, embeddings
 from shortlist.datasets.folders import image_folder
-from shortlist.datasets.inputs import ARRAYS
 from shortlist.datasets.lists import image_list
+from shortlist.datasets.saved import ARRAYS
 from shortlist.recipes.default_sets import default_predictors, default_size
 
 __all__ = ["Found", "look_at", "starter_recipe"]

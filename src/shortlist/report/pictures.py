@@ -10,9 +10,9 @@ from torch import Tensor
 
 from shortlist._messages import one_line
 from shortlist.datasets import Splits, TensorSplit
+from shortlist.datasets.about import About, about_of_data
 from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.pictures import data_uri, row_image
-from shortlist.index.about import About, about_of_data
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
 from shortlist.runs.run import Run

@@ -1,4 +1,4 @@
-"""What people give to have it predicted: images, folders and lists of images, saved scores or embeddings."""
+"""Saved scores or embeddings that people give to have them predicted."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,11 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist._tables import read_columns
 from shortlist.datasets.embeddings import SUFFIXES, load_tensors
-from shortlist.datasets.folders import images_below
 
-__all__ = ["ARRAYS", "are_arrays", "image_files", "saved_rows"]
+__all__ = ["ARRAYS", "are_arrays", "saved_rows"]
 
 ARRAYS = (*SUFFIXES, ".npy")
 
@@ -21,25 +19,6 @@ def are_arrays(inputs: Sequence[Path]) -> bool:
     if any(saved) and not all(saved):
         raise ValueError("inputs must be all saved scores or embeddings, or all images, got both")
     return all(saved)
-
-
-def image_files(inputs: Sequence[Path], path_column: str = "path") -> list[str]:
-    """Return the paths of all images: files, those below folders, and those in a column of list files."""
-    files: list[str] = []
-    for path in inputs:
-        if path.is_dir():
-            found = images_below(path)
-            if not found:
-                raise ValueError(f"{path} holds no images")
-            files += found
-        elif path.suffix.lower() in (".csv", ".parquet"):
-            listed = read_columns(path, [path_column])[path_column].to_pylist()
-            files += [str(path.parent / str(name)) for name in listed]
-        elif path.is_file():
-            files.append(str(path))
-        else:
-            raise FileNotFoundError(f"{path} does not exist")
-    return files
 
 
 def saved_rows(

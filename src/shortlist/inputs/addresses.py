@@ -1,0 +1,152 @@
+"""Files on this machine, or on any file system that Arrow or fsspec know by an address."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shortlist._files import check_regular
+
+__all__ = [
+    "Address",
+    "TarImage",
+    "absolute",
+    "content_of",
+    "folder_of",
+    "full_path",
+    "is_address",
+    "local_copy",
+    "open_file",
+    "read_bytes",
+    "readable",
+    "reason_of_file",
+]
+
+_MOST_BYTES = 1 << 28  # of one image
+
+
+def is_address(path: str) -> bool:
+    """Whether a path names a file system, as ``s3://bucket/photo.jpg`` does."""
+    return "://" in path
+
+
+def absolute(path: str | Path) -> str:
+    """Return a path that means the same in other processes, which may work in another folder."""
+    return str(path) if is_address(str(path)) else os.path.abspath(path)
+
+
+def full_path(root: str, file: str) -> str:
+    """Return the path of a file relative to a folder or an address, or its own address."""
+    return file if is_address(file) else os.path.join(root, file)
+
+
+def folder_of(path: str) -> str:
+    """Return the folder or the address that a file is in."""
+    return path.rpartition("/")[0] if is_address(path) else os.path.dirname(path) or "."
+
+
+def readable(name: str) -> str:
+    """Return a name as text that can be written: one that is no UTF-8 on the disk cannot."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def open_file(path: str) -> Any:
+    """Open a file to be read from any place.
+
+    Raises:
+        OSError: If there is none, or the file system is not known.
+    """
+    if not is_address(path):
+        check_regular(path)
+        return Path(path).open("rb")
+    from pyarrow import ArrowInvalid
+    from pyarrow.fs import FileSystem
+
+    try:
+        system, inside = FileSystem.from_uri(path)
+    except ArrowInvalid:  # none of Arrow's own
+        import fsspec
+
+        opened: Any = fsspec.open(path, "rb")
+        return opened.open()
+    return system.open_input_file(inside)
+
+
+def read_bytes(path: str) -> bytes:
+    """Read the bytes of an image file; a ``ValueError`` says why it cannot be read."""
+    try:
+        if not is_address(path) and os.path.getsize(path) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        with open_file(path) as file:
+            return file.read(_MOST_BYTES)
+    except Exception as error:  # each file system has errors of its own
+        raise ValueError(reason_of_file(error)) from error
+
+
+class TarImage(NamedTuple):
+    """The image of a row of a tar file.
+
+    Args:
+        path: Path or address of the tar file.
+        name: Name of the row, the stem of its files.
+        place: Where the image begins, and how many bytes it has; ``None`` if the row has not one image.
+        problem: Why it has not one image.
+    """
+
+    path: str
+    name: str
+    place: tuple[int, int] | None
+    problem: str = ""
+
+    def content(self) -> bytes:
+        """Return the bytes of the image; a ``ValueError`` says why they cannot be read."""
+        if self.place is None:
+            raise ValueError(self.problem)
+        try:
+            with open_file(self.path) as file:
+                file.seek(self.place[0])
+                return file.read(self.place[1])
+        except Exception as error:  # each file system has errors of its own
+            raise ValueError(f"{self.path} cannot be read: {error}") from error
+
+
+Address = str | bytes | TarImage
+"""Where an image is: a path, an address, a member of a tar file, or the bytes of the image themselves."""
+
+
+def content_of(address: Address) -> bytes:
+    """Return the bytes of an image; a ``ValueError`` says why they cannot be read."""
+    if isinstance(address, bytes):
+        return address
+    return address.content() if isinstance(address, TarImage) else read_bytes(address)
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[Path]:
+    """Give the path of a file, or of a copy of one at an address; error messages name the address.
+
+    Raises:
+        ValueError: If it cannot be read; the message names it.
+    """
+    if not is_address(path):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.rpartition("/")[2]
+        try:
+            with open_file(path) as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except Exception as error:  # each file system has errors of its own
+            raise ValueError(f"{path} cannot be read: {reason_of_file(error)}") from error
+        try:
+            yield copy
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(copy), path)) from error
+
+
+def reason_of_file(error: Exception) -> str:
+    """Return on one line why a file cannot be read; some file systems give the path alone."""
+    return "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())

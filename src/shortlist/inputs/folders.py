@@ -1,0 +1,184 @@
+"""Images in folders, one folder per class, with or without a division into splits."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from shortlist._messages import examples
+from shortlist._text import composed
+from shortlist.class_table import ClassTable
+from shortlist.inputs.rows import Rows
+
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "SPLITS",
+    "SPLIT_NAMES",
+    "check_nothing_left_out",
+    "check_splits",
+    "class_folders",
+    "classes_of_folders",
+    "images_below",
+    "named_splits",
+    "read_folder",
+    "refuse_beside",
+    "split_folders",
+]
+
+IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+"""Endings of files that are taken for images."""
+SPLITS = ("train", "val", "test")
+# names that the folders of the splits have, in lower or upper case
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+
+
+def class_folders(root: str | Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted as text, without hidden ones."""
+    with os.scandir(root) as entries:  # a link in a circle is no folder, and no error
+        names = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
+    return sorted(
+        name for name in names if not name.startswith(".") and os.path.isdir(os.path.join(root, name))
+    )
+
+
+def images_below(folder: str | Path) -> list[str]:
+    """Return the paths of all image files in a folder and below it, sorted, without hidden files.
+
+    Pipes, devices and sockets are left out too, and counted in a warning.
+    """
+    images: list[str] = []
+    special: list[str] = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(parent, name)]
+        odd = _special_files(parent)
+        for name in filter(_is_image, names):
+            (special if name in odd else images).append(os.path.join(parent, name))
+    if special:
+        warnings.warn(
+            f"{folder}: {len(special)} pipes, devices or sockets are left out, such as {min(special)}",
+            stacklevel=2,
+        )
+    return sorted(images)
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith(".")
+
+
+def _special_files(folder: str) -> set[str]:
+    """Names of what is neither file nor folder; a link to nothing is none: it is an image that is missing."""
+    with os.scandir(folder) as entries:  # which knows what most are without a look at each
+        others = {entry.name: entry.path for entry in entries if not entry.is_file(follow_symlinks=False)}
+    usual = (os.path.isfile, os.path.isdir)
+    return {name for name, path in others.items() if os.path.exists(path) and not any(f(path) for f in usual)}
+
+
+def _is_loop(parent: str, name: str) -> bool:
+    """Return whether a folder is a link to one that it is in."""
+    path = os.path.join(parent, name)
+    if not os.path.islink(path):
+        return False
+    return os.path.join(os.path.realpath(parent), "").startswith(os.path.join(os.path.realpath(path), ""))
+
+
+def _images_in(folder: str | Path) -> list[str]:
+    """The images in a folder itself, not below it."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if _is_image(entry.name) and not entry.is_dir()]
+    return [os.path.join(folder, name) for name in sorted(names)]
+
+
+def named_splits(root: str | Path) -> dict[str, Path]:
+    """Find splits by the names of the folders in a folder: ``train``, ``Test``, ``validation``, ..."""
+    folders = {name.lower(): name for name in reversed(class_folders(root))}
+    by_split = {split: [name for name in names if name in folders] for split, names in SPLIT_NAMES.items()}
+    return {split: Path(root) / folders[names[0]] for split, names in by_split.items() if names}
+
+
+def split_folders(root: str | Path, classes: ClassTable | None = None) -> dict[str, Path]:
+    """Return the folders of the splits; none if the folders are those of classes.
+
+    They are of classes if there is no folder for training, but there are other folders than those of splits:
+    then one class is called "test". And if one of the ``classes`` is called "train".
+    """
+    splits = named_splits(root)
+    if classes is not None and "train" in classes.ids:
+        return {}
+    if "train" in splits or set(class_folders(root)) == {folder.name for folder in splits.values()}:
+        return splits
+    return {}
+
+
+def check_splits(root: str | Path) -> None:
+    """Require class folders, where a few folders that hold the same folders look like splits of the data.
+
+    Raises:
+        ValueError: If there are two to five folders, without images of their own, and more folders than that
+            are in each of them.
+    """
+    names = class_folders(root)
+    if not 2 <= len(names) <= 5:
+        return
+    inside = [set(class_folders(os.path.join(root, name))) for name in names]
+    shared = sorted(set.intersection(*inside))
+    if len(shared) > len(names) and not any(_images_in(os.path.join(root, name)) for name in names):
+        raise ValueError(
+            f"{root} holds the folders {examples(names)}, and each of them holds the same {len(shared)} "
+            f"folders ({examples(shared)}): these look like splits of the data, not like classes. Name the "
+            "splits train, val and test"
+        )
+
+
+def classes_of_folders(root: str | Path, splits: Mapping[str, Path]) -> list[str]:
+    """Return the names of the class folders of all splits, or of a folder without splits, sorted.
+
+    Folders whose names differ only in the way that Unicode writes an accent are of one class.
+    """
+    folders = splits.values() or [root]
+    return sorted({composed(name) for folder in folders for name in class_folders(folder)})
+
+
+def read_folder(root: str | Path, splits: Mapping[str, Path] | None = None) -> Rows:
+    """Read the images of class folders, class by class; the label is the name of the folder.
+
+    An image beside the class folders has no label.
+
+    Args:
+        root: The folder.
+        splits: Folders of the splits; those of :func:`split_folders` if left out, none if empty.
+    """
+    root = str(Path(root))
+    splits = split_folders(root) if splits is None else splits
+    files: list[str] = []
+    labels: list[str | None] = []
+    split_of_rows: list[str] = []
+    for split, folder in (splits or {"": root}).items():
+        start = len(os.path.join(folder, ""))
+        inside = os.path.join(os.path.relpath(folder, root), "").removeprefix("./")
+        for name in [*sorted(class_folders(folder), key=lambda name: (composed(name), name)), None]:
+            images = _images_in(folder) if name is None else images_below(os.path.join(folder, name))
+            files += [inside + image[start:] for image in images]
+            labels += [name and composed(name)] * len(images)
+            split_of_rows += [split] * len(images)
+    return Rows(root, files, labels, split_of_rows if splits else ())
+
+
+def check_nothing_left_out(root: str | Path, splits: Mapping[str, Path]) -> None:
+    """Refuse images beside the folders of splits, which would be left out."""
+    if splits:
+        others = set(class_folders(root)) - {folder.name for folder in splits.values()}
+        beside = [image for name in sorted(others) for image in images_below(os.path.join(root, name))]
+        refuse_beside(_images_in(root) + beside, root, f"folders {', '.join(splits)}")
+
+
+def refuse_beside(images: list[str], root: str | Path, what: str) -> None:
+    """Raise a ``ValueError`` if there are images beside what is read: they would be left out."""
+    if images:
+        raise ValueError(
+            f"{root} holds {len(images)} images beside its {what}, such as {images[0]}, which would be left "
+            "out: move them elsewhere"
+        )

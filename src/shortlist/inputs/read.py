@@ -1,0 +1,127 @@
+"""Read images with their labels in any form: class folders, lists, tar files, files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from shortlist.class_table import ClassTable
+from shortlist.inputs.addresses import absolute, is_address
+from shortlist.inputs.folders import (
+    check_nothing_left_out,
+    images_below,
+    read_folder,
+    refuse_beside,
+    split_folders,
+)
+from shortlist.inputs.lists import is_table, read_list
+from shortlist.inputs.rows import Rows
+from shortlist.inputs.tars import read_tar, tar_files
+
+__all__ = ["chosen_splits", "image_files", "read_rows"]
+
+
+def read_rows(
+    path: str | Path,
+    *,
+    split: str | None = None,
+    default: str | None = None,
+    classes: ClassTable | None = None,
+    about: bool = False,
+) -> Rows:
+    """Read rows, always in the same order; nothing is left out without a word.
+
+    Args:
+        path: A folder of images, with folders of classes or without, and perhaps folders train, val and test
+            around them; a list; a tar file or a folder of such. Lists, their images and tar files may be at
+            addresses.
+        split: Take this split alone.
+        default: Take this split alone, if there are splits.
+        classes: The classes, if they are known: one of them may be called "train".
+        about: Whether to read also what a list says about the images.
+
+    Raises:
+        ValueError: If it is none of these, images would be left out, or there is no such split.
+    """
+    text = absolute(path)
+    if tars := tar_files(text):
+        names = chosen_splits(tars, split, text, default=default)
+        return _joined(text, {name: [read_tar(file) for file in tars[name]] for name in names})
+    if os.path.isdir(text):
+        splits = split_folders(text, classes)
+        chosen = {name: splits[name] for name in chosen_splits(splits, split, text, default=default)}
+        if split is None and default is None:
+            check_nothing_left_out(text, splits)
+        rows = read_folder(text, chosen)
+        _check_labels_of_all(rows, chosen or {"": text})
+        return rows
+    if not (is_address(text) or os.path.isfile(text)):
+        raise ValueError(f"rows must be a folder, a list (.csv, .parquet, text) or a .tar, got {path}")
+    rows = read_list(text, about=about)
+    names = chosen_splits(dict.fromkeys(rows.splits), split, text, default=default)
+    return rows.of_split(names[0]) if len(names) == 1 else rows
+
+
+def chosen_splits(
+    splits: Mapping[str, Any], split: str | None, where: str, *, default: str | None = None
+) -> list[str]:
+    """Return the names of the splits that are taken: all, if neither ``split`` nor ``default`` is given."""
+    names = sorted(filter(None, splits))
+    if split is not None and not names:
+        raise ValueError(
+            "--split needs a folder with train, val and test, a list with the column split, or tar files "
+            f"with such names: {where} has no splits, got {split!r}"
+        )
+    if split is not None and split not in names:
+        raise ValueError(f"--split must be one of {', '.join(names)} of {where}, got {split!r}")
+    if split is None and default is not None and names and default not in names:
+        raise ValueError(f"{where} has no {default} images, but {' and '.join(names)}")
+    chosen = split or (default if names else None)
+    return list(splits) if chosen is None else [chosen]
+
+
+def _joined(where: str, by_split: Mapping[str, Sequence[Rows]]) -> Rows:
+    """Join the rows of several tar files."""
+    parts = [(split, rows) for split, several in by_split.items() for rows in several]
+    names = {name for _, rows in parts for name in rows.about}
+    about = {
+        name: list(chain.from_iterable(rows.about.get(name, [None] * len(rows)) for _, rows in parts))
+        for name in names
+    }
+    return Rows(
+        where,
+        list(chain.from_iterable(rows.files for _, rows in parts)),
+        list(chain.from_iterable(rows.labels for _, rows in parts)),
+        [split for split, rows in parts for _ in rows.files] if any(by_split) else (),
+        about,
+    )
+
+
+def _check_labels_of_all(rows: Rows, folders: Mapping[str, str | Path]) -> None:
+    """Refuse images beside class folders, which would be left out."""
+    if None not in rows.labels:
+        return
+    for split, folder in folders.items():
+        of_split = [row for row in range(len(rows)) if not rows.splits or rows.splits[row] == split]
+        loose = [str(rows.address(row)) for row in of_split if rows.labels[row] is None]
+        if len(loose) < len(of_split):
+            refuse_beside(loose, folder, "class folders")
+
+
+def image_files(inputs: Sequence[Path], path_column: str = "path") -> list[str]:
+    """Return the paths of all images: files, those below folders, and those in a column of list files."""
+    files: list[str] = []
+    for path in inputs:
+        if path.is_dir():
+            images = images_below(path)
+            if not images:
+                raise ValueError(f"{path} holds no images")
+            files += images
+        elif is_table(path):
+            files += read_list(path, path_column=path_column, label_column="", split_column="").addresses()
+        elif path.is_file():
+            files.append(str(path))
+        else:
+            raise FileNotFoundError(f"{path} does not exist")
+    return files
