@@ -572,7 +572,7 @@ def test_epoch_time_trains():
             r"n and k must leave at most 40,000,000 values to try, got",
         ),
         ("epoch_time", {"k": 150}, r"k must be < 150, got 150"),
-        ("epoch_time", {"epochs": 1}, r"epochs must be >= 2, as the first does not count, got 1"),
+        ("epoch_time", {"epochs": 1}, r"epochs must be an integer >= 2, got 1"),
         ("epoch_time", {"losses": "sparse_top"}, r"losses must be among cross_entropy, .*, got 'sparse_top'"),
     ],
 )

@@ -1,6 +1,7 @@
 import json
 import math
 import shutil
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch import nn
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets.gaussians import gaussian_genera
-from shortlist.metrics import Results
+from shortlist.metrics import Estimate, Results
 from shortlist.papers.figures import FIGURES, load_figure
-from shortlist.papers.figures._runs import mean_over_seeds
+from shortlist.papers.figures._runs import seed_mean
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
@@ -93,11 +94,11 @@ def legend_texts(figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
-def test_mean_over_seeds_is_scipys():
+def test_seed_mean_is_scipys():
     values = [0.2, 0.5, 0.9, 0.4]
-    mean = mean_over_seeds([*values, None])
-    assert mean == pytest.approx((0.5, *interval(values)))
-    assert mean_over_seeds([]) == (None, None, None)
+    mean = seed_mean([*values, None])
+    assert astuple(mean) == pytest.approx((0.5, *interval(values)))
+    assert seed_mean([]) == Estimate(None)
 
 
 # lorenz
@@ -422,7 +423,7 @@ def test_separators_and_errors_are_drawn():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trials": 1}, "trials must be >= 2, got 1"),
+        ({"trials": 1}, "trials must be an integer >= 2, got 1"),
         ({"frequencies": [0.5, 1.0]}, "frequencies must be < 1, got 1.0"),
         ({"frequencies": [0.1], "shown": 0.2}, r"shown must be one of frequencies \(0.1\), got 0.2"),
         ({"frequencies": [1e-6], "rows": 50}, "rows must be enough to have both classes"),

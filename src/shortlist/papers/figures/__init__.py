@@ -31,7 +31,7 @@ FIGURES: dict[str, str] = {
     "ambiguity": "the closest images of two classes and the farthest images of one class",
     "average_k_sensitivity": "coverage of runs with the average-K loss by alpha and by batch size",
 }
-"""Name of each figure and what it shows; the module of the same name has ``FIGURE``."""
+"""Name of each figure and what it shows; the module of the same name has ``measure`` and ``draw``."""
 
 
 def load_figure(name: str) -> PaperFigure:
@@ -43,4 +43,5 @@ def load_figure(name: str) -> PaperFigure:
     """
     if name not in FIGURES:
         raise ValueError(f"name must be one of {', '.join(FIGURES)}, got {name!r}")
-    return import_module(f"shortlist.papers.figures.{name}").FIGURE
+    module = import_module(f"shortlist.papers.figures.{name}")
+    return PaperFigure(module.measure, module.draw)

@@ -1,19 +1,23 @@
 """What a figure is: a function that measures numbers, one that draws them, and how both are written."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shortlist._files import replacing, write_text
 from shortlist._json import strict_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+else:
+    Figure = Any  # matplotlib is an extra: whoever only measures need not have it
 
-__all__ = ["Numbers", "PaperFigure", "Progress", "new_figure", "write_figure"]
+__all__ = ["Figure", "Numbers", "PaperFigure", "Progress", "new_figure", "with_progress", "write_figure"]
+
+T = TypeVar("T")
 
 Numbers = dict[str, Any]
 """Plain values: what JSON can hold."""
@@ -33,7 +37,7 @@ class PaperFigure:
     """
 
     measure: Callable[..., Numbers]
-    draw: Callable[[Numbers], "Figure"]
+    draw: Callable[[Numbers], Figure]
 
     @property
     def takes_runs(self) -> bool:
@@ -57,7 +61,22 @@ class PaperFigure:
                 )
 
 
-def new_figure(width: float = 7.0, height: float = 4.5) -> "Figure":
+def with_progress(steps: Sequence[T], what: str, progress: Progress | None) -> Iterator[T]:
+    """Yield each step, and call ``progress`` when it is done.
+
+    Example:
+        >>> list(with_progress("ab", "letters", print))
+        letters 1 2
+        letters 2 2
+        ['a', 'b']
+    """
+    for done, step in enumerate(steps, start=1):
+        yield step
+        if progress is not None:
+            progress(what, done, len(steps))
+
+
+def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
     """Make an empty figure (inches) that belongs to no window and no global state."""
     from matplotlib.figure import Figure
 

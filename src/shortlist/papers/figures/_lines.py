@@ -1,19 +1,16 @@
 """How methods are told apart in a drawing: colors that the color-blind tell apart, then marks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shortlist.palette import PRINT
-from shortlist.papers.figures._frame import new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, new_figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["MOST_BANDS", "add_legend", "figure_with_legend", "fill_between", "percent", "style_of"]
+__all__ = ["add_legend", "draw_band", "figure_with_legend", "percent", "style_of"]
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _BAND = 0.15  # opacity of an interval
-MOST_BANDS = 4  # more methods than that hide each other behind their intervals
+_MOST_BANDS = 4  # more methods than that hide each other behind their intervals
 
 
 def style_of(number: int, *, is_limit: bool = False) -> dict[str, Any]:
@@ -28,12 +25,11 @@ def percent(values: Sequence[float | None]) -> list[float]:
     return [float("nan") if value is None else 100 * value for value in values]
 
 
-def fill_between(
-    axes: Any, x: Sequence[float], low: Sequence[float | None], high: Sequence[float | None], *, color: str
-) -> None:
-    """Draw the band of an interval, where there is one."""
-    if any(value is not None for value in low):
-        axes.fill_between(x, percent(low), percent(high), color=color, alpha=_BAND, linewidth=0)
+def draw_band(axes: Any, xs: Sequence[float], means: Numbers, *, color: str, num_lines: int) -> None:
+    """Draw the intervals of the means of a line as a band, where there are any and few lines."""
+    low, high = percent(means["low"]), percent(means["high"])
+    if num_lines <= _MOST_BANDS and any(value == value for value in low):
+        axes.fill_between(xs, low, high, color=color, alpha=_BAND, linewidth=0)
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
@@ -42,12 +38,12 @@ def _columns(labels: Sequence[str], width: float) -> int:
     return max(1, min(len(labels), int(width / (0.55 + 0.076 * longest))))
 
 
-def figure_with_legend(width: float, height: float, labels: Sequence[str]) -> "Figure":
+def figure_with_legend(width: float, height: float, labels: Sequence[str]) -> Figure:
     """Make an empty figure with room below for a legend of these labels: see :func:`add_legend`."""
     return new_figure(width, height + 0.19 * -(-len(labels) // _columns(labels, width)))
 
 
-def add_legend(figure: "Figure", handles: Sequence[Any], *, title: str | None = None) -> None:
+def add_legend(figure: Figure, handles: Sequence[Any], *, title: str | None = None) -> None:
     """Draw a legend below the axes, in as many columns as fit."""
     columns = _columns([handle.get_label() for handle in handles], figure.get_figwidth())
     figure.legend(

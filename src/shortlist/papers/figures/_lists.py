@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shortlist._checks import check_count, check_number
 
-__all__ = ["check_integers", "check_names", "check_numbers", "check_seed", "check_texts"]
+__all__ = ["check_integers", "check_names", "check_numbers", "check_texts"]
 
 
 def _listed(name: str, value: object) -> list:
@@ -60,9 +60,3 @@ def check_texts(name: str, value: str | Sequence[str]) -> list[str]:
         if not isinstance(entry, str) or not entry:
             raise ValueError(f"{name} must be text, got {entry!r}")
     return _distinct(name, listed)
-
-
-def check_seed(seed: int) -> None:
-    """Require an integer >= 0."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer >= 0, got {seed!r}")

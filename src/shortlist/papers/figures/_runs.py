@@ -1,40 +1,48 @@
 """What the figures of runs share: reading runs, taking them together by method, means over seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from shortlist.metrics import Estimate
 from shortlist.metrics.aggregation import mean_with_interval
-from shortlist.papers.figures._frame import Numbers, Progress
+from shortlist.papers.figures._frame import Numbers, Progress, with_progress
 from shortlist.runs.finished import read_finished, why
 from shortlist.runs.groups import group_runs
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["Mean", "MethodRuns", "mapped_scores", "mean_over_seeds", "measure_runs", "network_scores"]
+__all__ = [
+    "MethodRuns",
+    "mapped_scores",
+    "mean_columns",
+    "measure_runs",
+    "network_scores",
+    "run_metrics",
+    "seed_mean",
+]
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class MethodRuns(Generic[Found]):
-    """What was found in each run of a method, by seed.
+class MethodRuns(Generic[T]):
+    """What was measured of each run of a method.
 
     Args:
         label: The method's name.
         paths: Its run folders.
         seeds: Their seeds.
-        found: What was found in each.
+        by_run: What was measured of each.
         is_limit: Whether the scores are the data's own probabilities, which no method can beat.
     """
 
     label: str
     paths: Sequence[str]
     seeds: Sequence[int]
-    found: Sequence[Found]
+    by_run: Sequence[T]
     is_limit: bool
 
     def about(self) -> Numbers:
@@ -43,29 +51,41 @@ class MethodRuns(Generic[Found]):
         return names | {"is_limit": self.is_limit}
 
 
-class Mean(NamedTuple):
-    """A mean, and the ends of its 95 % interval; None where there is too little to tell."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-
-
-def mean_over_seeds(values: Sequence[float | None]) -> Mean:
+def seed_mean(values: Sequence[float | None]) -> Estimate:
     """Average some values (of seeds, of classes), with a 95 % t-interval; None among them are left out.
 
     Example:
-        >>> mean_over_seeds([0.5, None])
-        Mean(value=0.5, low=None, high=None)
+        >>> seed_mean([0.5, None])
+        Estimate(value=0.5, low=None, high=None)
     """
     present = [value for value in values if value is not None]
-    mean = mean_with_interval(present) if present else Estimate(None)
-    return Mean(mean.value, mean.low, mean.high)
+    return mean_with_interval(present) if present else Estimate(None)
+
+
+def mean_columns(columns: Iterable[Sequence[float | None]], name: str = "value") -> Numbers:
+    """Average each column over seeds; list the means under a name, and the ends of their intervals.
+
+    Example:
+        >>> mean_columns([[0.5], [0.75]], "error")
+        {'error': [0.5, 0.75], 'low': [None, None], 'high': [None, None]}
+    """
+    means = [seed_mean(column) for column in columns]
+    ends = {"low": [mean.low for mean in means], "high": [mean.high for mean in means]}
+    return {name: [mean.value for mean in means], **ends}
+
+
+def run_metrics(run: Run, names: Sequence[str]) -> list[float | None]:
+    """Read metrics of the results of a run; it is left out if one is missing."""
+    metrics = run.results.metrics()
+    for name in names:
+        if name not in metrics:
+            raise RunError(f"{run.path} has no metric {name}")
+    return [metrics[name].value for name in names]
 
 
 def measure_runs(
-    runs: Sequence[str | Path], measure: Callable[[Run], Found], progress: Progress | None
-) -> tuple[list[MethodRuns[Found]], dict[str, str]]:
+    runs: Sequence[str | Path], measure: Callable[[Run], T], progress: Progress | None
+) -> tuple[list[MethodRuns[T]], dict[str, str]]:
     """Measure each run; those that differ in their seeds alone are one method.
 
     Args:
@@ -80,18 +100,15 @@ def measure_runs(
         ValueError: If no run is left.
     """
     read: list[Run] = []
-    measured: dict[Path, Found] = {}
+    measured: dict[Path, T] = {}
     left_out: dict[str, str] = {}
-    paths = list(dict.fromkeys(map(Path, runs)))
-    for number, path in enumerate(paths):
+    for path in with_progress(list(dict.fromkeys(map(Path, runs))), "reading runs", progress):
         try:
             finished = read_finished(path)
             measured[finished.path] = measure(finished)
             read.append(finished)
         except Exception as error:  # any file of a run may be amiss, in any way
             left_out[str(path)] = why(path, error)
-        if progress is not None:
-            progress("reading runs", number + 1, len(paths))
     if not read:
         reasons = "; ".join(dict.fromkeys(left_out.values())) or "none"
         raise ValueError(f"runs must hold at least one run that can be used, got {reasons}")
@@ -101,7 +118,7 @@ def measure_runs(
             label=group.label,
             paths=[str(run.path) for run in group.runs],
             seeds=[run.recipe.seed for run in group.runs],
-            found=[measured[run.path] for run in group.runs],
+            by_run=[measured[run.path] for run in group.runs],
             is_limit=group.is_limit,
         )
         for group in groups

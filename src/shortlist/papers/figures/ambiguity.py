@@ -8,7 +8,7 @@ import base64
 import io
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,16 +20,13 @@ from shortlist.curation.describe import open_dataset
 from shortlist.datasets import Split, Splits
 from shortlist.datasets.pictures import data_uri, row_image
 from shortlist.papers.figures._distances import Pair, closest_pairs, farthest_pairs, nearest_rows
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
 from shortlist.recipes.build import build_data
 from shortlist.runs.features import feature_batches
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _SIDE = 32  # pixels a side of the images that are compared
 
@@ -161,7 +158,7 @@ def _picture(split: Split, row: int) -> str | None:
         return None
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw the pairs in two columns: closest of two classes on the left, farthest of one on the right."""
     kinds = {"closest": "closest images of two classes", "farthest": "farthest images of one class"}
     height = max(len(numbers[kind]) for kind in kinds)
@@ -191,6 +188,3 @@ def _draw_pair(places: Sequence[Any], pair: Numbers, *, with_names: bool) -> Non
         axes.set_title("\n".join(lines), fontsize="x-small", parse_math=False)
     places[0].text(1.1, 0.5, f"{pair['distance']:.2g}", transform=places[0].transAxes, ha="center",
                    va="center", fontsize="small", color="0.4")  # fmt: skip
-
-
-FIGURE = PaperFigure(measure, draw)

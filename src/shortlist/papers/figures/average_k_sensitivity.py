@@ -4,18 +4,16 @@ The runs are those of ``recipes/cpu/average_k_sensitivity.yaml``, or any others 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist.papers.figures._lines import MOST_BANDS, fill_between, percent, style_of
-from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs
-from shortlist.runs.run import Run, RunError
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
+from shortlist.papers.figures._lines import draw_band, percent, style_of
+from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
+from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class Point(NamedTuple):
@@ -49,30 +47,28 @@ def measure(
         raise ValueError("runs must hold at least one with the loss average_k, got none")
     return {
         "metric": metric,
-        "limit": mean_over_seeds(limits).value if limits else None,
+        "limit": seed_mean(limits).value if limits else None,
         "points": points,
         "left_out": left_out,
     }
 
 
 def _point(run: Run, metric: str) -> Point:
-    recipe, found = run.recipe, run.results.metrics()
-    if metric not in found:
-        raise RunError(f"{run.path} has no metric {metric}")
+    recipe = run.recipe
     alpha = recipe.loss.alpha if recipe.loss.name == "average_k" else None
     temperature, lr = recipe.adjust.temperature, recipe.optimizer.lr
-    return Point(recipe.loss.name, temperature, alpha, recipe.batch_size, lr, found[metric].value)
+    return Point(recipe.loss.name, temperature, alpha, recipe.batch_size, lr, *run_metrics(run, [metric]))
 
 
 def _values(method: MethodRuns[Point]) -> list[float | None]:
-    return [point.value for point in method.found]
+    return [point.value for point in method.by_run]
 
 
 def _describe(method: MethodRuns[Point]) -> Numbers:
-    return method.about() | method.found[0]._asdict() | mean_over_seeds(_values(method))._asdict()
+    return method.about() | method.by_run[0]._asdict() | asdict(seed_mean(_values(method)))
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a line for each batch size against alpha; against the batch size, one for each alpha and loss."""
     ours = [point for point in numbers["points"] if point["alpha"] is not None]
     by_size: dict[str, list[Numbers]] = {}
@@ -101,11 +97,10 @@ def _draw_panel(axes: Any, key: str, lines: Mapping[str, Sequence[Numbers]], lim
     for number, (label, points) in enumerate(lines.items()):
         points = sorted(points, key=lambda point: point[key])
         xs = [point[key] for point in points]
-        value, low, high = ([point[end] for point in points] for end in ("value", "low", "high"))
+        means = {end: [point[end] for point in points] for end in ("value", "low", "high")}
         style = style_of(number) | {"linestyle": "-" if points[0]["alpha"] is not None else "--"}
-        axes.plot(xs, percent(value), **style, markersize=4, linewidth=1.6, label=label)
-        if len(lines) <= MOST_BANDS:
-            fill_between(axes, xs, low, high, color=style["color"])
+        axes.plot(xs, percent(means["value"]), **style, markersize=4, linewidth=1.6, label=label)
+        draw_band(axes, xs, means, color=style["color"], num_lines=len(lines))
     if limit is not None:
         axes.axhline(100 * limit, color="black", linestyle=":", linewidth=1, label="best possible")
     ticks = sorted({point[key] for points in lines.values() for point in points})
@@ -114,6 +109,3 @@ def _draw_panel(axes: Any, key: str, lines: Mapping[str, Sequence[Numbers]], lim
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize="small")
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -10,7 +10,7 @@ et al., "Long-tail learning via logit adjustment", ICLR 2021, appendix B, figure
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,14 +18,11 @@ from torch.nn.functional import logsigmoid
 
 from shortlist._checks import check_count, check_number
 from shortlist.losses import pairwise_margin_loss
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, with_progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
 from shortlist.papers.figures._lists import check_numbers
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "BinaryLoss", "binary_losses", "draw", "link", "measure", "probability_at"]
+__all__ = ["BinaryLoss", "binary_losses", "draw", "link", "measure", "probability_at"]
 
 _HALVINGS = 200  # of an interval of scores: as exact as numbers can be
 TENT = "balanced error"
@@ -122,11 +119,10 @@ def measure(
     chances = torch.arange(1, steps, dtype=torch.float64) / steps
     scores = torch.linspace(-score_max, score_max, steps + 1, dtype=torch.float64)
     panels = []
-    for done, one in enumerate(gammas):
-        losses = {name: _describe(loss, chances, scores) for name, loss in binary_losses(prior, one).items()}
-        panels.append({"gamma": one, "losses": losses})
-        if progress is not None:
-            progress("temperatures", done + 1, len(gammas))
+    for gamma in with_progress(gammas, "temperatures", progress):
+        made = binary_losses(prior, gamma)
+        losses = {name: _describe(loss, chances, scores) for name, loss in made.items()}
+        panels.append({"gamma": gamma, "losses": losses})
     tent = torch.minimum(chances / prior, (1 - chances) / (1 - prior))
     grids = {"probabilities": chances.tolist(), "scores": scores.tolist()}
     return {"prior": prior, **grids, "tent": tent.tolist(), "panels": panels}
@@ -146,7 +142,7 @@ def _describe(loss: BinaryLoss, chances: Tensor, scores: Tensor) -> Numbers:
     }
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a row of panels for each gamma: the link, its inverse, and the Bayes risk."""
     panels, prior = numbers["panels"], numbers["prior"]
     names = [*panels[0]["losses"], TENT]
@@ -172,6 +168,3 @@ def _draw_loss(axes: Any, numbers: Numbers, found: Numbers, name: str, color: st
     axes[0].plot(chances, found["link"], color=color, linewidth=1.5)
     axes[1].plot(numbers["scores"], found["inverse"], color=color, linewidth=1.5)
     axes[2].plot(chances, found["risk"], color=color, linewidth=1.5, label=name)
-
-
-FIGURE = PaperFigure(measure, draw)

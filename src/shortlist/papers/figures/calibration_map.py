@@ -2,20 +2,17 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_k
 from shortlist.losses import calibrated_topk_hinge_loss, noised_topk_loss
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist.papers.figures._lists import check_numbers, check_seed
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
+from shortlist.papers.figures._lists import check_numbers
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure", "risk_minimizers", "sorted_distributions"]
+__all__ = ["draw", "measure", "risk_minimizers", "sorted_distributions"]
 
 _CASES = ((3, 1), (4, 1), (4, 2), (5, 1), (5, 2), (5, 3))
 _APART = 1e-2  # scores closer than this are not told apart
@@ -107,26 +104,25 @@ def measure(
     amounts = check_numbers("noise_std", noise_std)
     for name, count in (("parts", parts), ("starts", starts), ("steps", steps)):
         check_count(name, count)
-    check_seed(seed)
-    cells: list[dict[str, Any]] = []
+    check_count("seed", seed, low=0)
     for num_classes, k in cases:
         check_k(k, num_classes)
+    cells: list[dict[str, Any]] = []
+    places = [(num_classes, k, amount) for num_classes, k in cases for amount in amounts]
+    for num_classes, k, amount in with_progress(places, "minimizations", progress):
         shares = sorted_distributions(num_classes, parts, k)
-        for amount in amounts:
-            scores, risks = risk_minimizers(shares, k, amount, starts=starts, steps=steps, seed=seed)
-            gap = scores[..., :k].amin(-1) - scores[..., k:].amax(-1)
-            least = risks.amin(0)
-            worse = risks > least + _ALIKE
-            kept = float(((gap > _APART) | worse).all(0).double().mean())
-            cell = {"num_classes": num_classes, "k": k, "noise_std": amount, "distributions": len(shares)}
-            cells.append(cell | {"kept": kept, "mean_loss": float(least.mean())})
-            if progress is not None:
-                progress("minimizations", len(cells), len(cases) * len(amounts))
+        scores, risks = risk_minimizers(shares, k, amount, starts=starts, steps=steps, seed=seed)
+        gap = scores[..., :k].amin(-1) - scores[..., k:].amax(-1)
+        least = risks.amin(0)
+        worse = risks > least + _ALIKE
+        kept = float(((gap > _APART) | worse).all(0).double().mean())
+        cell = {"num_classes": num_classes, "k": k, "noise_std": amount, "distributions": len(shares)}
+        cells.append(cell | {"kept": kept, "mean_loss": float(least.mean())})
     about = {"noise_std": amounts, "cases": [list(case) for case in cases], "parts": parts}
     return about | {"starts": starts, "steps": steps, "seed": seed, "cells": cells}
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a table of shares: a row for each case, a column for each noise."""
     amounts, cases = numbers["noise_std"], numbers["cases"]
     kept = {(c["num_classes"], c["k"], c["noise_std"]): c["kept"] for c in numbers["cells"]}
@@ -143,6 +139,3 @@ def draw(numbers: Numbers) -> "Figure":
     axes.set_xlabel("noise (standard deviation)", fontsize=7)
     axes.set_title("distributions whose k likeliest classes come first at every minimum (%)", fontsize=7)
     return figure
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -2,22 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_k
 from shortlist.metrics.ranks import topk_sums
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, percent, style_of
-from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
+from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs, seed_mean
 from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class ClassHits(NamedTuple):
@@ -47,7 +44,7 @@ def measure(
     check_k(k)
     check_count("bins", bins)
     methods, left_out = measure_runs(runs, lambda run: _class_hits(run, k), progress)
-    hits = [one for method in methods for one in method.found]
+    hits = [one for method in methods for one in method.by_run]
     ranges = _ranges(torch.cat([one.images for one in hits]), bins)
     inside = [[_inside(one, place) for one in hits] for place in ranges]
     classes = [sum(map(len, of_runs)) / len(hits) for of_runs in inside]
@@ -87,23 +84,17 @@ def _inside(hits: ClassHits, place: tuple[int, int]) -> list[float]:
 
 
 def _of_method(method: MethodRuns[ClassHits], ranges: Sequence[tuple[int, int]]) -> Numbers:
-    means = []
-    for one in ranges:
-        of_seeds = [_inside(hits, one) for hits in method.found]
-        if len(of_seeds) == 1:
-            means.append(mean_over_seeds(of_seeds[0]))
-        else:
-            means.append(mean_over_seeds([mean_over_seeds(values).value for values in of_seeds]))
-    return method.about() | {
-        "test_rows": [hits.rows for hits in method.found],
-        "interval": "over seeds" if len(method.found) > 1 else "over classes",
-        "accuracy": [mean.value for mean in means],
-        "low": [mean.low for mean in means],
-        "high": [mean.high for mean in means],
-    }
+    several = len(method.by_run) > 1
+    columns = []
+    for place in ranges:
+        of_seeds = [_inside(hits, place) for hits in method.by_run]
+        columns.append([seed_mean(values).value for values in of_seeds] if several else of_seeds[0])
+    rows = {"test_rows": [hits.rows for hits in method.by_run]}
+    interval = {"interval": "over seeds" if several else "over classes"}
+    return method.about() | rows | interval | mean_columns(columns, "accuracy")
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a line for each method, and below how many classes there are of each size."""
     bins, methods = numbers["bins"], numbers["methods"]
     figure = figure_with_legend(7.5, 5.0, [method["label"] for method in methods])
@@ -140,6 +131,3 @@ def _places(bins: Sequence[Any]) -> list[float]:
 
 def _name(one: Any) -> str:
     return f"{one['low']}" if one["low"] == one["high"] else f"{one['low']}–{one['high']}"
-
-
-FIGURE = PaperFigure(measure, draw)

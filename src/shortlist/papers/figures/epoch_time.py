@@ -12,16 +12,15 @@ import torch
 
 from benchmarks.training import LOSSES, PLAIN, keep_freed_memory, make, step_seconds
 from shortlist._checks import check_count
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, with_progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
 from shortlist.papers.figures._lists import check_integers, check_names, check_texts
 from shortlist.papers.figures._loss_cases import takes_k
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _DRAWN = ("noised_topk", "imbalanced_noised_topk")
 EPOCH_STEPS = 47  # of the demonstration: 6,000 images in batches of 128
@@ -53,9 +52,7 @@ def measure(
     """
     ks = check_integers("k", k, below=150)
     names = [name for name in check_names("losses", losses, list(LOSSES)) if name != PLAIN]
-    check_count("epochs", epochs)
-    if epochs < 2:
-        raise ValueError(f"epochs must be >= 2, as the first does not count, got {epochs}")
+    check_count("epochs", epochs, low=2)  # the first does not count
     keep_freed_memory()
     wanted = [
         (network, name, draws, one)
@@ -65,13 +62,11 @@ def measure(
         for one in (ks if takes_k(name.partition(",")[0]) else [None])
     ]
     cases = []
-    for done, (network, name, draws, guesses) in enumerate(wanted):
+    for network, name, draws, guesses in with_progress(wanted, "trainings", progress):
         settings = [f"model={network}", *([] if draws is None else [f"loss.num_samples={draws}"])]
         plain, with_loss = step_seconds(make(name, epochs, k=guesses, settings=settings))
         about = {"network": network, "loss": name, "num_draws": draws, "k": guesses}
         cases.append(about | _describe(plain, with_loss))
-        if progress is not None:
-            progress("trainings", done + 1, len(wanted))
     about = {"k": ks, "epochs": epochs, "steps_per_epoch": EPOCH_STEPS, "threads": torch.get_num_threads()}
     return about | {"torch": torch.__version__, "machine": platform.machine(), "cases": cases}
 
@@ -86,7 +81,7 @@ def _describe(plain: Sequence[float], with_loss: Sequence[float]) -> Numbers:
     }
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw what an epoch takes beyond cross-entropy against k; a band holds the losses without k."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for case in numbers["cases"]:
@@ -117,6 +112,3 @@ def _draw_line(axes: "Axes", number: int, name: str, cases: Sequence[Numbers]) -
         axes.axhspan(min(values), max(values), color="0.5", alpha=0.25, linewidth=0, label=name)
     else:
         axes.plot([case["k"] for case in cases], values, **style_of(number), markersize=4, label=name)
-
-
-FIGURE = PaperFigure(measure, draw)

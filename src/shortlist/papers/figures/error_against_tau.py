@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,24 +12,14 @@ from torch import Tensor
 from shortlist._checks import check_count, check_number
 from shortlist.metrics.ranks import balanced_error
 from shortlist.palette import PRINT
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
-from shortlist.papers.figures._lines import (
-    MOST_BANDS,
-    add_legend,
-    figure_with_legend,
-    fill_between,
-    percent,
-    style_of,
-)
-from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs, network_scores
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
+from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
+from shortlist.papers.figures._runs import MethodRuns, mean_columns, measure_runs, network_scores, seed_mean
 from shortlist.runs.run import Run, RunError
 from shortlist.scores import PriorRecord, fit_tau, normalization_map
 from shortlist.scores.tau import middle_of_best, standard_error
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 TECHNIQUES = {
     "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",
@@ -125,11 +116,11 @@ def _normalized(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) 
 
 
 def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
-    numbers = method.about() | {"test_rows": [one.rows for one in method.found]}
+    numbers = method.about() | {"test_rows": [one.rows for one in method.by_run]}
     for name in TECHNIQUES:
-        curves = [getattr(one, name) for one in method.found]
+        curves = [getattr(one, name) for one in method.by_run]
         if None in curves:
-            why = next(one.why_none for one in method.found if one.weight_normalization is None)
+            why = next(one.why_none for one in method.by_run if one.weight_normalization is None)
             numbers |= {name: None, "no_weight_normalization": why}
         else:
             numbers[name] = _of_technique(curves, grid)
@@ -140,15 +131,14 @@ def _of_technique(curves: Sequence[Curve], grid: Sequence[float]) -> Numbers:
     """Average over seeds; list the tau that each seed's validation rows choose, and the test error there."""
     numbers: Numbers = {}
     for part in PARTS:
-        means = [mean_over_seeds(of_tau) for of_tau in zip(*(getattr(c, part) for c in curves), strict=True)]
-        numbers[part] = {end: [getattr(mean, end) for mean in means] for end in ("value", "low", "high")}
+        numbers[part] = mean_columns(zip(*(getattr(curve, part) for curve in curves), strict=True))
     taus = [grid[curve.chosen] for curve in curves]
     errors = [curve.test[curve.chosen] for curve in curves]
     chosen = {"tau": taus, "mean_tau": sum(taus) / len(taus), "error": errors}
-    return numbers | {"chosen": chosen | {"mean_error": mean_over_seeds(errors)._asdict()}}
+    return numbers | {"chosen": chosen | {"mean_error": asdict(seed_mean(errors))}}
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a panel for each technique: whole lines of test rows, thin ones of validation rows."""
     methods = numbers["methods"]
     shown = [name for name in TECHNIQUES if any(method[name] is not None for method in methods)]
@@ -176,8 +166,7 @@ def _draw_method(
               marker=marker if num_methods > len(PRINT) else None,
               markevery=max(1, len(tau) // 8))  # fmt: skip
     axes.plot(tau, percent(found["val"]["value"]), color=color, linewidth=0.9, linestyle=(0, (3, 2)))
-    if num_methods <= MOST_BANDS:
-        fill_between(axes, tau, test["low"], test["high"], color=color)
+    draw_band(axes, tau, test, color=color, num_lines=num_methods)
     chosen = found["chosen"]
     place = [chosen["mean_tau"]], percent([chosen["mean_error"]["value"]])
     axes.plot(*place, marker="*", markersize=13, markeredgecolor="black", color=color, linestyle="none",
@@ -194,6 +183,3 @@ def _legend(axes: Any) -> list[Any]:
         Line2D([], [], color="0.3", linestyle="none", marker="*", markersize=12, markeredgecolor="black",
                label=_KINDS[2]),
     ]  # fmt: skip
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,16 +10,13 @@ from torch import Tensor
 from shortlist._checks import check_count, check_k
 from shortlist.class_table import GROUPS
 from shortlist.metrics.ranks import topk_sums
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._frequency import frequency_groups
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, percent, style_of
-from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
+from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs
 from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class GroupErrors(NamedTuple):
@@ -56,7 +53,7 @@ def measure(
     check_k(k)
     bounds = {"few_below": few_below, "many_above": many_above}
     methods, left_out = measure_runs(runs, lambda run: _errors(run, groups, k, bounds), progress)
-    lengths = {len(one.errors) for method in methods for one in method.found}
+    lengths = {len(one.errors) for method in methods for one in method.by_run}
     if len(lengths) > 1:
         raise ValueError(f"groups must be at most the classes of each run ({min(lengths)}), got {groups}")
     names = [str(number) for number in range(1, lengths.pop() + 1)] if groups else list(reversed(GROUPS))
@@ -93,18 +90,12 @@ def _mean(values: Tensor) -> float | None:
 
 
 def _of_method(method: MethodRuns[GroupErrors]) -> Numbers:
-    means = [mean_over_seeds(of_group) for of_group in zip(*(o.errors for o in method.found), strict=True)]
-    first = method.found[0]
-    return method.about() | {
-        "classes": first.classes,
-        "images": first.images,
-        "error": [mean.value for mean in means],
-        "low": [mean.low for mean in means],
-        "high": [mean.high for mean in means],
-    }
+    by_group = zip(*(run.errors for run in method.by_run), strict=True)
+    first = {"classes": method.by_run[0].classes, "images": method.by_run[0].images}
+    return method.about() | first | mean_columns(by_group, "error")
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a bar for each method in each group, with its interval over seeds."""
     methods, names = numbers["methods"], numbers["groups"]
     figure = figure_with_legend(max(6.0, 0.8 * len(names)), 4.0, [method["label"] for method in methods])
@@ -130,6 +121,3 @@ def draw(numbers: Numbers) -> "Figure":
 def _tick(name: str, i: int, method: Numbers) -> str:
     images = method["images"][i]
     return f"{name}\n{method['classes'][i]:,}\n{'-' if images is None else format(images, ',.0f')}"
-
-
-FIGURE = PaperFigure(measure, draw)

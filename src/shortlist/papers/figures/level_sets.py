@@ -2,22 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
 from shortlist.losses import LOSSES, average_k_loss, expected_positive_loss, role_loss, sparse_top_loss
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lists import check_integers, check_names, check_numbers
 from shortlist.papers.figures._loss_cases import make_loss, options_for, takes_k
 from shortlist.papers.figures._simplex import draw_bar, draw_key, draw_levels, rescale, simplex_grid
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _ERROR, _CE = "topk_error", "cross_entropy"
 NAMES = (_ERROR, _CE, *LOSSES)
@@ -87,11 +84,10 @@ def measure(
         for own in swept.get(name, [{}])
     ]
     grid = simplex_grid(resolution, total=scale)
-    panels = []
-    for done, (name, guesses, own) in enumerate(cases):
-        panels.append(_panel(name, guesses, own, grid, scale, counts.double()))
-        if progress is not None:
-            progress("losses", done + 1, len(cases))
+    panels = [
+        _panel(name, guesses, options, grid, scale, counts.double())
+        for name, guesses, options in with_progress(cases, "losses", progress)
+    ]
     return {
         "k": ks,
         "resolution": resolution,
@@ -158,7 +154,7 @@ def _of_one(name: str, row: Tensor, target: Tensor, options: dict[str, Any]) -> 
     return role_loss(row, estimates, target, **options)
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a triangle for each panel: first losses with k, a block of rows for each, then those without."""
     blocks = [[p for p in numbers["panels"] if p["k"] == k] for k in numbers["k"]]
     free = [panel for panel in numbers["panels"] if panel["k"] is None]
@@ -194,6 +190,3 @@ def _heading(panel: dict[str, Any]) -> str:
     }
     detail = details.get(panel["loss"])
     return panel["loss"] if detail is None else f"{panel['loss']}\n{detail} {panel['options'][detail]:g}"
-
-
-FIGURE = PaperFigure(measure, draw)

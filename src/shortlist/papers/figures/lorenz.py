@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,12 +9,9 @@ from torch import Tensor
 from shortlist.class_table import ClassTable
 from shortlist.curation.describe import gini, lorenz_curve, open_dataset, plot_lorenz
 from shortlist.datasets import DATASETS
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 RAREST = 0.8  # the share of classes for which the paper says how many images they have
 
@@ -27,16 +23,13 @@ def measure(
 
     Args:
         data: Names of built-in data sets, or paths of class tables (.json), folders or lists of images.
-        progress: Called before each data set.
+        progress: Called after each data set.
     """
     names = [data] if isinstance(data, str) else data
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"data must be at least one name or path of a data set, got {data!r}")
-    sets = []
-    for number, name in enumerate(dict.fromkeys(names)):
-        if progress is not None:
-            progress(name, number, len(names))
-        sets.append({"name": name, **_curve(_table(name).class_counts)})
+    each = with_progress(list(dict.fromkeys(names)), "data sets", progress)
+    sets = [{"name": name, **_curve(_table(name).class_counts)} for name in each]
     return {"rarest": RAREST, "sets": sets}
 
 
@@ -68,7 +61,7 @@ def _curve(class_counts: Tensor) -> Numbers:
     }
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a curve for each data set, below the diagonal on which all classes are alike."""
     figure = new_figure(5.2, 5.0)
     labels = [
@@ -77,6 +70,3 @@ def draw(numbers: Numbers) -> "Figure":
     curves = [(one["classes"], one["images"]) for one in numbers["sets"]]
     plot_lorenz(figure.subplots(), dict(zip(labels, curves, strict=True)))
     return figure
-
-
-FIGURE = PaperFigure(measure, draw)

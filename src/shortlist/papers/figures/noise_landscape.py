@@ -1,21 +1,18 @@
 """The noised top-k loss on the scores of three classes, by noise and draws (Garcin 2022, figures 4, 5)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
 from shortlist.losses import calibrated_topk_hinge_loss, noised_topk_loss
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist.papers.figures._lists import check_integers, check_numbers, check_seed
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
+from shortlist.papers.figures._lists import check_integers, check_numbers
 from shortlist.papers.figures._simplex import draw_bar, draw_levels, simplex_grid
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 def measure(
@@ -52,15 +49,13 @@ def measure(
     draws = check_integers("num_draws", num_draws)
     check_count("resolution", resolution)
     check_number("scale", scale, above=0.0)
-    check_seed(seed)
+    check_count("seed", seed, low=0)
     grid = simplex_grid(resolution, total=scale)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(max(draws), *grid.shape, dtype=grid.dtype, generator=generator)
     panels, cases = [], [(guesses, amount) for guesses in ks for amount in amounts]
-    for done, (guesses, amount) in enumerate(cases):
+    for guesses, amount in with_progress(cases, "landscapes", progress):
         panels += _panels(grid, noise, guesses, amount, draws)
-        if progress is not None:
-            progress("landscapes", done + 1, len(cases))
     about = {"k": ks, "noise_std": amounts, "num_draws": draws, "resolution": resolution, "scale": scale}
     return about | {"seed": seed, "margin": 1.0, "panels": panels}
 
@@ -88,7 +83,7 @@ def _root_mean_square(values: Tensor) -> float:
     return float(values.square().mean().sqrt())
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a block of triangles for each k: noise from left to right, draws from few to the expectation."""
     rows = [*numbers["num_draws"], None]
     columns = [(k, amount) for k in numbers["k"] for amount in numbers["noise_std"]]
@@ -120,6 +115,3 @@ def _between(values: Sequence[float], low: float, high: float) -> list[float]:
     """Rescale values so that ``low`` is 0 and ``high`` is 1; what is beyond is cut."""
     span = high - low or 1.0
     return [min(max((value - low) / span, 0.0), 1.0) for value in values]
-
-
-FIGURE = PaperFigure(measure, draw)

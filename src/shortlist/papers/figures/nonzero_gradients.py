@@ -1,7 +1,7 @@
 """How many scores of a row get a gradient, against the noise (Garcin et al., ICML 2022, figure 2)."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +17,10 @@ from shortlist.losses import (
 )
 from shortlist.palette import PRINT
 from shortlist.papers.figures._first_epoch import first_epoch_counts, first_epoch_recipe
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist.papers.figures._lists import check_integers, check_numbers, check_seed
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
+from shortlist.papers.figures._lists import check_integers, check_numbers
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _AMOUNTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # sizes that count as zero: ten tenths less one are not quite 0; the error of the exact mode
@@ -72,20 +69,18 @@ def measure(
         check_count(name, value)
     check_k(k, num_classes)
     check_number("score_std", score_std, above=0.0)
-    check_seed(seed)
+    check_count("seed", seed, low=0)
     generator = torch.Generator().manual_seed(seed)
     scores = score_std * torch.randn(num_rows, num_classes, generator=generator)
     target = torch.randint(num_classes, (num_rows,), generator=generator)
     noise = torch.randn(max(draws), num_rows, num_classes, generator=generator)
     lines: dict[int | None, list[dict[str, float]]] = {count: [] for count in [*draws, None]}
-    for done, amount in enumerate(amounts):
+    for amount in with_progress(amounts, "amounts of noise", progress):
         for count, line in lines.items():
             options: dict[str, Any] = {"k": k, "noise_std": amount}
             options |= {"num_samples": None} if count is None else {"noise": noise[:count]}
             threshold = _INTEGRATION if count is None else _ROUNDING
             line.append(_count(noised_topk_loss, scores, target, threshold=threshold, **options))
-        if progress is not None:
-            progress("amounts of noise", done + 1, len(amounts))
     about = {"noise_std": amounts, "k": k, "num_classes": num_classes, "num_rows": num_rows}
     about |= {"score_std": score_std, "seed": seed}
     about |= {"threshold": _ROUNDING, "threshold_of_expectation": _INTEGRATION}
@@ -102,17 +97,13 @@ def _first_epoch(
 ) -> list[Numbers]:
     """Count the entries of each row while a network learns, the mean over all rows of the first epoch."""
     check_k(k, _TRAINED_CLASSES)
-    lines = []
-    for number, count in enumerate(draws):
-        line = []
-        for done, amount in enumerate(amounts):
-            recipe = first_epoch_recipe(k, amount, count, seed)
-            nonzero = first_epoch_counts(recipe, lambda gradient: (gradient.abs() > _ROUNDING).sum(1))
-            line.append(float(nonzero.double().mean()))
-            if progress is not None:
-                progress("trainings", number * len(amounts) + done + 1, len(draws) * len(amounts))
-        lines.append({"num_draws": count, "nonzero": line})
-    return lines
+    lines: dict[int, list[float]] = {count: [] for count in draws}
+    cases = [(count, amount) for count in draws for amount in amounts]
+    for count, amount in with_progress(cases, "trainings", progress):
+        recipe = first_epoch_recipe(k, amount, count, seed)
+        nonzero = first_epoch_counts(recipe, lambda gradient: (gradient.abs() > _ROUNDING).sum(1))
+        lines[count].append(float(nonzero.double().mean()))
+    return [{"num_draws": count, "nonzero": line} for count, line in lines.items()]
 
 
 def _references(scores: Tensor, target: Tensor, k: int) -> dict[str, dict[str, float]]:
@@ -145,7 +136,7 @@ def _columns(entries: list[dict[str, float]]) -> dict[str, list[float]]:
     return {key: [entry[key] for entry in entries] for key in entries[0]}
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw lines by number of draws, and the losses without noise as dashed levels with their names."""
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
@@ -184,6 +175,3 @@ def draw(numbers: Numbers) -> "Figure":
 def _spread(styles: Sequence[str]) -> list[str]:
     """Repeat the styles, for more lines than styles."""
     return list(styles) * 20
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -4,22 +4,20 @@ With runs of several networks it shows whether those that are better by one metr
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from shortlist.metrics.names import is_share
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
 from shortlist.papers.figures._frequency import rank_correlation
 from shortlist.papers.figures._lines import style_of
-from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs
-from shortlist.runs.run import Run, RunError
+from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
+from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _MOST_NAMES = 12  # points whose names have room beside them
 
@@ -43,7 +41,7 @@ def measure(
         ``points``: for each method the means with their intervals, and the network; ``correlation`` and
         ``rank_correlation`` of the means (``null`` for fewer than 3 methods), without exact probabilities.
     """
-    methods, left_out = measure_runs(runs, lambda run: _values(run, x, y), progress)
+    methods, left_out = measure_runs(runs, lambda run: _values(run, [x, y]), progress)
     points = [_point(method) for method in methods]
     shown = [p for p in points if not p["is_limit"] and None not in (p["x"]["value"], p["y"]["value"])]
     pairs = torch.tensor([[p[axis]["value"] for p in shown] for axis in "xy"], dtype=torch.float64)
@@ -59,22 +57,17 @@ def measure(
     }
 
 
-def _values(run: Run, x: str, y: str) -> tuple[str, float | None, float | None]:
-    results = run.results.metrics()
-    for name in (x, y):
-        if name not in results:
-            raise RunError(f"{run.path} has no metric {name}")
-    return run.recipe.model.name, results[x].value, results[y].value
+def _values(run: Run, names: Sequence[str]) -> tuple[str, list[float | None]]:
+    return run.recipe.model.name, run_metrics(run, names)
 
 
-def _point(method: MethodRuns[tuple[str, float | None, float | None]]) -> Numbers:
-    network = method.found[0][0]
-    columns = {"x": [x for _, x, _ in method.found], "y": [y for _, _, y in method.found]}
-    values = {axis: mean_over_seeds(column)._asdict() for axis, column in columns.items()}
-    return method.about() | {"network": network} | values
+def _point(method: MethodRuns[tuple[str, list[float | None]]]) -> Numbers:
+    columns = zip("xy", zip(*(values for _, values in method.by_run), strict=True), strict=True)
+    means = {axis: asdict(seed_mean(column)) for axis, column in columns}
+    return method.about() | {"network": method.by_run[0][0]} | means
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a point for each method with its intervals; many points are numbered, with a list beside."""
     points = [p for p in numbers["points"] if None not in (p["x"]["value"], p["y"]["value"])]
     many = len(points) > _MOST_NAMES
@@ -108,6 +101,3 @@ def _bar(name: str, mean: Numbers) -> Any:
         return None
     value = mean["value"]
     return [[_scaled(name, value - mean["low"])], [_scaled(name, mean["high"] - value)]]
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -1,20 +1,18 @@
 """How many classes the sets of runs have, methods side by side (Garcin, thesis, figure 5.4)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins, size_histograms
 from shortlist.palette import PRINT
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, percent, style_of
-from shortlist.papers.figures._runs import Mean, MethodRuns, mapped_scores, mean_over_seeds, measure_runs
+from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs, seed_mean
 from shortlist.runs.run import Run, RunError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class Sizes(NamedTuple):
@@ -39,7 +37,7 @@ def measure(
         progress: Called after each run.
     """
     methods, left_out = measure_runs(runs, lambda run: _sizes(run, predictor), progress)
-    largest = max(len(one.whole) for method in methods for one in method.found) - 1
+    largest = max(len(one.whole) for method in methods for one in method.by_run) - 1
     bins = size_bins(largest)
     return {
         "predictor": predictor,
@@ -59,14 +57,14 @@ def _sizes(run: Run, name: str) -> Sizes:
 
 
 def _of_method(method: MethodRuns[Sizes], bins: Sequence[tuple[int, int]]) -> Numbers:
-    names = list(dict.fromkeys(name for one in method.found for name in one.histograms))
-    mean_sizes = [sum(i * n for i, n in enumerate(one.whole)) / sum(one.whole) for one in method.found]
+    names = list(dict.fromkeys(name for one in method.by_run for name in one.histograms))
+    mean_sizes = [sum(i * n for i, n in enumerate(one.whole)) / sum(one.whole) for one in method.by_run]
     by_group = {
-        name: [one.histograms[name] for one in method.found if name in one.histograms] for name in names
+        name: [one.histograms[name] for one in method.by_run if name in one.histograms] for name in names
     }
     return method.about() | {
-        "mean_size": mean_over_seeds(mean_sizes)._asdict(),
-        "share": _shares([one.whole for one in method.found], bins),
+        "mean_size": asdict(seed_mean(mean_sizes)),
+        "share": _shares([one.whole for one in method.by_run], bins),
         "groups": {name: _shares(histograms, bins) for name, histograms in by_group.items()},
     }
 
@@ -74,11 +72,10 @@ def _of_method(method: MethodRuns[Sizes], bins: Sequence[tuple[int, int]]) -> Nu
 def _shares(histograms: Sequence[Sequence[int]], bins: Sequence[tuple[int, int]]) -> Numbers:
     """Average the shares of the bins over runs."""
     shares = [share_of(bin_histogram(histogram, bins)) for histogram in histograms]
-    means: list[Mean] = [mean_over_seeds(of_bin) for of_bin in zip(*shares, strict=True)]
-    return {end: [getattr(mean, end) for mean in means] for end in ("value", "low", "high")}
+    return mean_columns(zip(*shares, strict=True))
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw the methods side by side, and below a panel for each method with its groups of classes."""
     methods = numbers["methods"]
     groups = list(dict.fromkeys(name for method in methods for name in method["groups"]))
@@ -114,6 +111,3 @@ def _draw_bars(axes: Any, numbers: Numbers, bars: Mapping[str, Numbers], colors:
     axes.tick_params(labelbottom=True)
     axes.grid(alpha=0.3, axis="y")
     axes.set_axisbelow(True)
-
-
-FIGURE = PaperFigure(measure, draw)

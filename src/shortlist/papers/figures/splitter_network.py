@@ -10,13 +10,12 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.ops.networks import comparator_layers
 from shortlist.palette import BAD, GOOD, PRINT
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _MOST_VALUES = 40_000_000
 
@@ -78,7 +77,7 @@ def _send_through(
         where = torch.tensor(list(combinations(range(n), ones)))
         groups.append(torch.zeros(len(where), n, dtype=torch.bool).scatter_(1, where, True))
     ranks, work = [_least(groups, n, k)], []
-    for done, layer in enumerate(layers):
+    for layer in with_progress(layers, "layers", progress):
         larger, smaller = torch.tensor(layer).T
         swapped = torch.zeros(len(layer), dtype=torch.bool)
         for values in groups:
@@ -87,8 +86,6 @@ def _send_through(
             values[:, larger], values[:, smaller] = a | b, a & b
         ranks.append(_least(groups, n, k))
         work.append(swapped.tolist())
-        if progress is not None:
-            progress("layers", done + 1, len(layers))
     return ranks, work
 
 
@@ -154,7 +151,7 @@ def _settled(ranks: list[list[int]], rank: int) -> int:
     )
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw wires from left to right, comparators between them, and ranks where they change."""
     n, k, ranks = numbers["n"], numbers["k"], numbers["minimum_ranks"]
     starts, ends = [], [0.0]
@@ -228,6 +225,3 @@ def _ordinal(rank: int) -> str:
 def _caption(numbers: Numbers) -> str:
     counts = f"{numbers['num_comparators']} comparators; {numbers['num_at_work']} ever swap one of the"
     return f"layer\n{counts} {numbers['k']} largest values"
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -4,28 +4,19 @@ For example the number m of ranked classes (``loss.candidates``) or the steepnes
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shortlist.metrics.names import is_share
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
-from shortlist.papers.figures._lines import (
-    MOST_BANDS,
-    add_legend,
-    figure_with_legend,
-    fill_between,
-    percent,
-    style_of,
-)
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
+from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._lists import check_texts
-from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs
+from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
 from shortlist.recipes.content import flat_content
 from shortlist.runs.run import Run, RunError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 _OWN = ("name", "about", "seed")  # not what a method is
 
@@ -62,9 +53,9 @@ def measure(
     """
     names, along = check_texts("metrics", metrics), check_texts("chosen", chosen)
     methods, left_out = measure_runs(runs, lambda run: _point(run, key, names, along), progress)
-    if all(method.found[0].value is None for method in methods):
+    if all(method.by_run[0].value is None for method in methods):
         raise ValueError(f"key must be an option of at least one run that is a number, got {key!r}")
-    varied = _varied([method.found[0].others for method in methods if method.found[0].value is not None])
+    varied = _varied([method.by_run[0].others for method in methods if method.by_run[0].value is not None])
     points = [_describe(method, names, varied) for method in methods]
     lines: dict[str, list[Numbers]] = {}
     for point in points:
@@ -99,13 +90,9 @@ def _point(run: Run, key: str, metrics: Sequence[str], along: Sequence[str]) -> 
         value = content.pop(key, None)
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise RunError(f"{run.path} has {value!r} for {key}, which is no number")
-    results = run.results.metrics()
-    for name in metrics:
-        if name not in results:
-            raise RunError(f"{run.path} has no metric {name}")
     picked = {name: content[name] for name in along if name in content}
-    others = {name: one for name, one in content.items() if name not in (*_OWN, *along)}
-    return Point(value, picked, others, [results[name].value for name in metrics])
+    others = {name: setting for name, setting in content.items() if name not in (*_OWN, *along)}
+    return Point(value, picked, others, run_metrics(run, metrics))
 
 
 def _varied(recipes: Sequence[dict[str, Any]]) -> list[str]:
@@ -115,9 +102,9 @@ def _varied(recipes: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _describe(method: MethodRuns[Point], names: Sequence[str], varied: Sequence[str]) -> Numbers:
-    first = method.found[0]
+    first = method.by_run[0]
     means = {
-        name: mean_over_seeds([one.metrics[place] for one in method.found])._asdict()
+        name: asdict(seed_mean([run.metrics[place] for run in method.by_run]))
         for place, name in enumerate(names)
     }
     parts = [f"{key.rpartition('.')[2]} {first.others.get(key)}" for key in varied]
@@ -125,7 +112,7 @@ def _describe(method: MethodRuns[Point], names: Sequence[str], varied: Sequence[
     return method.about() | {"value": first.value, "chosen": first.chosen, "line": line, "metrics": means}
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a panel for each metric: a line for each group of runs, dashed levels for runs without it."""
     lines, levels, names = numbers["lines"], numbers["levels"], numbers["metrics"]
     labels = [*(line["label"] or "runs" for line in lines), *(level["label"] for level in levels)]
@@ -154,14 +141,12 @@ def draw(numbers: Numbers) -> "Figure":
 def _draw_line(axes: Any, name: str, line: Numbers, style: dict[str, Any], num_lines: int) -> None:
     points = line["points"]
     xs = [point["value"] for point in points]
-    value, low, high = ([point["metrics"][name][end] for point in points] for end in ("value", "low", "high"))
-    axes.plot(xs, _shown(name, value), markersize=4, linewidth=1.6, label=line["label"] or "runs", **style)
-    if num_lines <= MOST_BANDS and is_share(name):
-        fill_between(axes, xs, low, high, color=style["color"])
+    means = {end: [point["metrics"][name][end] for point in points] for end in ("value", "low", "high")}
+    shown = _shown(name, means["value"])
+    axes.plot(xs, shown, markersize=4, linewidth=1.6, label=line["label"] or "runs", **style)
+    if is_share(name):
+        draw_band(axes, xs, means, color=style["color"], num_lines=num_lines)
 
 
 def _shown(name: str, values: Sequence[float | None]) -> list[float]:
     return percent(values) if is_share(name) else [float("nan") if v is None else v for v in values]
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -3,28 +3,18 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shortlist._checks import check_choice
 from shortlist.metrics import Average, set_coverage, topk_accuracy
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
-from shortlist.papers.figures._lines import (
-    MOST_BANDS,
-    add_legend,
-    figure_with_legend,
-    fill_between,
-    percent,
-    style_of,
-)
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
+from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._lists import check_integers
-from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_over_seeds, measure_runs
+from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs
 from shortlist.predictors import AverageK, CalibrationWarning
 from shortlist.runs.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class Coverages(NamedTuple):
@@ -82,17 +72,13 @@ def _coverages(run: Run, ks: Sequence[int], average: str) -> Coverages:
 
 
 def _of_method(method: MethodRuns[Coverages]) -> Numbers:
-    numbers = method.about() | {"test_rows": [one.rows for one in method.found]}
+    numbers = method.about() | {"test_rows": [one.rows for one in method.by_run]}
     for name in ("topk", "average_k", "size"):
-        means = [
-            mean_over_seeds(of_k) for of_k in zip(*(getattr(o, name) for o in method.found), strict=True)
-        ]
-        ends = {end: [getattr(mean, end) for mean in means] for end in ("value", "low", "high")}
-        numbers[name] = ends
+        numbers[name] = mean_columns(zip(*(getattr(run, name) for run in method.by_run), strict=True))
     return numbers
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw for each method a broken line for K classes, and a whole one for K on average."""
     from matplotlib.lines import Line2D
 
@@ -107,9 +93,8 @@ def draw(numbers: Numbers) -> "Figure":
                   markerfacecolor="white", **style)  # fmt: skip
         (line,) = axes.plot(size, percent(adaptive["value"]), linewidth=1.8, markersize=4, **style,
                             label=method["label"])  # fmt: skip
-        if len(methods) <= MOST_BANDS:
-            fill_between(axes, numbers["k"], fixed["low"], fixed["high"], color=style["color"])
-            fill_between(axes, size, adaptive["low"], adaptive["high"], color=style["color"])
+        for xs, means in ((numbers["k"], fixed), (size, adaptive)):
+            draw_band(axes, xs, means, color=style["color"], num_lines=len(methods))
         handles.append(line)
     kinds = [
         Line2D([], [], color="0.3", marker="o", markersize=4, linewidth=1.8, label="K on average"),
@@ -124,6 +109,3 @@ def draw(numbers: Numbers) -> "Figure":
     axes.add_artist(axes.legend(handles=kinds, loc="lower right", frameon=False))
     add_legend(figure, handles)
     return figure
-
-
-FIGURE = PaperFigure(measure, draw)

@@ -9,7 +9,7 @@ section 6.1, figures 2 and 10.)
 import copy
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +19,13 @@ from shortlist._checks import check_count, check_number
 from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
 from shortlist.datasets.gaussians import draw_two_gaussians
 from shortlist.palette import PRINT
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress, new_figure
-from shortlist.papers.figures._lists import check_numbers, check_seed
+from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
+from shortlist.papers.figures._lists import check_numbers
 from shortlist.scores import fit_tau, fit_temperature_and_tau, normalize_classifier
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = [
     "BAYES",
     "BAYES_RULE",
-    "FIGURE",
     "balanced_error",
     "draw",
     "exact_error",
@@ -61,30 +57,26 @@ def measure(
         shown: The frequency at which separators are drawn; 5 % if it is among them, or else the first.
         rows: Number of rows to train, to tune, and to test, each.
         seed: Seed of the rows.
-        progress: Called before each trial.
+        progress: Called after each trial.
     """
-    check_count("trials", trials)
-    if trials < 2:
-        raise ValueError(f"trials must be >= 2, got {trials}")
+    check_count("trials", trials, low=2)
     check_count("rows", rows)
-    check_seed(seed)
+    check_count("seed", seed, low=0)
     listed, shown = _check_frequencies(frequencies, shown)
     methods: dict[str, Numbers] = {}
     points: Numbers = {}
-    for i, frequency in enumerate(listed):
-        for trial in range(trials):
-            if progress is not None:
-                progress("trials", i * trials + trial, len(listed) * trials)
-            generator = torch.Generator().manual_seed(10**6 * seed + 1000 * trial + i)
-            models = learn(frequency, rows=rows, generator=generator)
-            test = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
-            for name, model in models.items():
-                method = methods.setdefault(name, {key: [[] for _ in listed] for key in ("test", "exact")})
-                method["test"][i].append(float(balanced_error(model, *test)))
-                method["exact"][i].append(float(exact_error(separator(model))))
-                if frequency == shown and trial == 0:
-                    method["separator"] = separator(model).tolist()
-                    points = _some_points(*test)
+    cases = [(i, frequency, trial) for i, frequency in enumerate(listed) for trial in range(trials)]
+    for i, frequency, trial in with_progress(cases, "trials", progress):
+        generator = torch.Generator().manual_seed(10**6 * seed + 1000 * trial + i)
+        models = learn(frequency, rows=rows, generator=generator)
+        test = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
+        for name, model in models.items():
+            method = methods.setdefault(name, {key: [[] for _ in listed] for key in ("test", "exact")})
+            method["test"][i].append(float(balanced_error(model, *test)))
+            method["exact"][i].append(float(exact_error(separator(model))))
+            if frequency == shown and trial == 0:
+                method["separator"] = separator(model).tolist()
+                points = _some_points(*test)
     about = {"rows": rows, "trials": trials, "seed": seed, "frequencies": listed, "shown": shown}
     return about | {"bayes": BAYES, "methods": methods, "points": points}
 
@@ -203,7 +195,7 @@ def half_width(errors: Sequence[float]) -> float:
     return 1.96 * stdev(errors) / len(errors) ** 0.5
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw error against frequency, and separators of the first trial over some of its points."""
     figure = new_figure(10, 4.9)
     left, right = figure.subplots(1, 2)
@@ -244,6 +236,3 @@ def _draw_method(
     x, y = -b * w1 / norm**2, -b * w2 / norm**2
     ends = [(x - t * w2 / norm, y + t * w1 / norm) for t in (-20, 20)]
     right.plot([end[0] for end in ends], [end[1] for end in ends], color=color, linewidth=1.4)
-
-
-FIGURE = PaperFigure(measure, draw)

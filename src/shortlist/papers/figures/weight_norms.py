@@ -5,25 +5,23 @@ do depends on the optimizer (Menon et al., "Long-tail learning via logit adjustm
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.metrics.ranks import balanced_error
-from shortlist.papers.figures._frame import Numbers, PaperFigure, Progress
+from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._frequency import frequency_groups, rank_correlation
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
-from shortlist.papers.figures._runs import MethodRuns, mean_over_seeds, measure_runs, network_scores
+from shortlist.papers.figures._runs import MethodRuns, mean_columns, measure_runs, network_scores, seed_mean
 from shortlist.runs.run import Run, RunError
 from shortlist.scores import normalization_map
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FIGURE", "draw", "measure"]
+__all__ = ["draw", "measure"]
 
 
 class Norms(NamedTuple):
@@ -53,7 +51,7 @@ def measure(*, runs: Sequence[str | Path], groups: int = 10, progress: Progress 
     check_count("groups", groups)
     seen: dict[tuple[float, ...], str] = {}
     methods, left_out = measure_runs(runs, lambda run: _norms(run, groups, seen), progress)
-    lengths = {len(one.groups) for method in methods for one in method.found}
+    lengths = {len(one.groups) for method in methods for one in method.by_run}
     if len(lengths) > 1:
         raise ValueError(f"groups must be at most the classes of each run ({min(lengths)}), got {groups}")
     return {
@@ -89,24 +87,18 @@ def _mean(values: Tensor) -> float:
 
 
 def _of_method(method: MethodRuns[Norms]) -> Numbers:
-    by_group = [list(of_group) for of_group in zip(*(one.groups for one in method.found), strict=True)]
-    means = [mean_over_seeds(of_group) for of_group in by_group]
-    several = len(method.found) > 1
-    numbers = method.about() | {
-        "images": [fmean(of_group) for of_group in zip(*(one.images for one in method.found), strict=True)],
-        "norm": [mean.value for mean in means],
-        "low": [mean.low for mean in means],
-        "high": [mean.high for mean in means],
-        "deviation": [stdev(of_group) if several else None for of_group in by_group],
-    }
+    by_group = list(zip(*(run.groups for run in method.by_run), strict=True))
+    images = [fmean(of_group) for of_group in zip(*(run.images for run in method.by_run), strict=True)]
+    deviation = [stdev(of_group) if len(of_group) > 1 else None for of_group in by_group]
+    numbers = method.about() | {"images": images, "deviation": deviation} | mean_columns(by_group, "norm")
     for name in ("mean", "correlation", "error", "normalized_error"):
-        found = [getattr(one, name) for one in method.found]
-        numbers[f"{name}_of_runs"] = found
-        numbers[name] = mean_over_seeds(found)._asdict()
+        values = [getattr(run, name) for run in method.by_run]
+        numbers[f"{name}_of_runs"] = values
+        numbers[name] = asdict(seed_mean(values))
     return numbers
 
 
-def draw(numbers: Numbers) -> "Figure":
+def draw(numbers: Numbers) -> Figure:
     """Draw a line for each method: norms in units of its mean norm, bars of a standard deviation."""
     methods = numbers["methods"]
     labels = [_label(method) for method in methods]
@@ -133,6 +125,3 @@ def draw(numbers: Numbers) -> "Figure":
 def _label(method: Numbers) -> str:
     correlation = method["correlation"]["value"]
     return method["label"] + ("" if correlation is None else f": rank correlation {correlation:+.2f}")
-
-
-FIGURE = PaperFigure(measure, draw)
