@@ -49,7 +49,7 @@ from shortlist.predictors import AdaptingThreshold, Conformal, ShrinkingThreshol
 from shortlist.releases import Releases
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.serve.app import make_app
-from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.following import Following, Served
 from shortlist.serve.service import Service
 

@@ -6,7 +6,7 @@ import time
 import httpx
 
 from shortlist.serve.app import make_app
-from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.following import Following, Served
 from shortlist.serve.service import Service
 from tests.serve.parts import Index, files, make_model, png

@@ -153,7 +153,7 @@ def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) 
     """Serve on this machine: a model, or the current one of some releases."""
     from shortlist.cli._console import warnings_as_lines
     from shortlist.releases import is_releases
-    from shortlist.serve.feedback import FeedbackDesk
+    from shortlist.serve.desk import FeedbackDesk
     from shortlist.serve.processes import serve_by_processes
     from shortlist.serve.server import serve as run_server
 

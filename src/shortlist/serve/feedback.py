@@ -4,10 +4,8 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -16,102 +14,32 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Shown
-from shortlist.feedback.drift import find_drift
 from shortlist.feedback.store import (
     Erased,
     FullError,
     OwnerError,
     SameRequestError,
     is_store,
-    last_answers,
-    read_manifest,
     stats_of,
 )
 from shortlist.serve import examples, schemas
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.keys import key_of
 from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
 from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
+from shortlist.serve.service import Service
 from shortlist.serve.shared import SharedStore
 
-__all__ = ["FeedbackDesk", "feedback_routes"]
+__all__ = ["feedback_routes"]
 
 _LOG = logging.getLogger("shortlist.serve")
 _LAST = 5000  # events that tell about drift
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class FeedbackDesk:
-    """The store of a server, which is opened, or made, when it is first needed.
-
-    Args:
-        folder: Folder of the store.
-        open_store: Function that opens it; one of several processes uses that of its parent.
-    """
-
-    def __init__(
-        self, folder: str | Path, *, open_store: Callable[[Path], FeedbackStore | SharedStore] = FeedbackStore
-    ) -> None:
-        self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
-        self._open_store, self._secret = open_store, None
-
-    @property
-    def store(self) -> FeedbackStore | SharedStore:
-        """The store.
-
-        Raises:
-            Refusal: With 507, if it cannot be opened.
-        """
-        with self._lock:
-            if self._store is None:
-                try:
-                    self._store = self._open_store(self.folder)
-                except (OSError, ValueError) as error:
-                    _LOG.error("the store of feedback cannot be opened: %s", error)
-                    raise Refusal(
-                        507, "log_failed", "Answers cannot be kept: see the server's log."
-                    ) from None
-            return self._store
-
-    @property
-    def secret(self) -> bytes | None:
-        """What signs receipts, or ``None`` if there is no store: a list never fails because of the store.
-
-        A process that cannot write to the store, since another one does, reads what signs there.
-        """
-        if self._secret is None:
-            try:
-                self._secret = self.store.secret
-            except Refusal:
-                with suppress(FeedbackError):
-                    self._secret = bytes.fromhex(read_manifest(self.folder)["secret"])
-        return self._secret
-
-    def drift(self, model: str) -> dict[str, Any] | None:
-        """Say what the last answers tell about a model; nothing if there are none."""
-        if not is_store(self.folder):
-            return None
-        try:
-            found = find_drift(last_answers(self.folder, _LAST))
-        except (OSError, ValueError) as error:
-            _LOG.error("drift cannot be looked for: %s", error)
-            return None
-        own = next((one for one in found if one.model == model), None)
-        if own is None:
-            return None
-        names = ("lists", "audited", "coverage", "low", "high", "promised", "is_below", "has_shifted")
-        return {"words": own.words(), **{name: getattr(own, name) for name in names}}
-
-    def close(self) -> None:
-        """Write what waits, and close the store."""
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-
-
-def feedback_routes(service: Any) -> APIRouter:
+def feedback_routes(service: Service) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter()
     _add_post(router, service)
@@ -119,7 +47,7 @@ def feedback_routes(service: Any) -> APIRouter:
     return router
 
 
-def _add_post(router: APIRouter, service: Any) -> None:
+def _add_post(router: APIRouter, service: Service) -> None:
     @router.post(
         "/v1/feedback",
         response_model=schemas.FeedbackKept,
@@ -173,7 +101,7 @@ def _failing_in_words() -> Iterator[None]:
         raise Refusal(507, "log_failed", "The store of answers failed: see the server's log.") from None
 
 
-def _add_others(router: APIRouter, service: Any) -> None:
+def _add_others(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/feedback/stats",
         response_model=schemas.FeedbackStats,
@@ -218,7 +146,7 @@ def _erase(desk: FeedbackDesk, wanted: schemas.Deletion) -> Erased:
     return desk.store.erase_image(wanted.image)
 
 
-def _check_admin(request: Request, service: Any) -> None:
+def _check_admin(request: Request, service: Service) -> None:
     """Let only those in who have a key of the administrators."""
     service.rate.take(service.address(request))
     if not service.admin_keys.needed:
@@ -227,7 +155,7 @@ def _check_admin(request: Request, service: Any) -> None:
     service.admin_keys.client(key_of(request))
 
 
-async def _read_json(request: Request, service: Any, held: Held) -> bytes:
+async def _read_json(request: Request, service: Service, held: Held) -> bytes:
     if _kind(request) != "application/json":
         raise Refusal(415, "not_json", "The body must be application/json.")
     return await read_body(request, service.limits, held, most=FEEDBACK_BYTES)
@@ -237,7 +165,7 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
-async def _read(request: Request, service: Any, held: Held) -> tuple[bytes, list[bytes]]:
+async def _read(request: Request, service: Service, held: Held) -> tuple[bytes, list[bytes]]:
     """Read JSON, or a form with JSON as the file ``event`` and photos as ``images``."""
     if _kind(request) != "multipart/form-data":
         return await _read_json(request, service, held), []

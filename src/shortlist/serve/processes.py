@@ -23,7 +23,7 @@ import torch
 from shortlist._checks import check_count
 from shortlist._messages import one_line
 from shortlist.releases import is_releases
-from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.server import LOG_FORMAT, serve
 from shortlist.serve.shared import Shared, SharedCounters, SharedStore, remove_address
 from shortlist.serve.source import ServiceSource

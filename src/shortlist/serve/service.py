@@ -21,8 +21,8 @@ from shortlist.serve.batching import Batcher, Future
 from shortlist.serve.card import model_card, run_facts
 from shortlist.serve.connection import GONE
 from shortlist.serve.decoding import Decoder
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.exchange import Answer, Query
-from shortlist.serve.feedback import FeedbackDesk
 from shortlist.serve.fetching import Fetcher
 from shortlist.serve.forms import Upload
 from shortlist.serve.keys import Keys, key_of

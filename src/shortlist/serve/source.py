@@ -9,7 +9,7 @@ from typing import Any
 from shortlist.index import ImageIndex
 from shortlist.model import Model
 from shortlist.releases import Releases, is_releases
-from shortlist.serve.feedback import FeedbackDesk
+from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits
 from shortlist.serve.server import Follow

@@ -1,0 +1,88 @@
+"""The store of people's answers, as a server uses it."""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shortlist.feedback import FeedbackError, FeedbackStore
+from shortlist.feedback.drift import find_drift
+from shortlist.feedback.store import is_store, last_answers, read_manifest
+from shortlist.serve.refusals import Refusal
+from shortlist.serve.shared import SharedStore
+
+__all__ = ["FeedbackDesk"]
+
+_LOG = logging.getLogger("shortlist.serve")
+_LAST = 5000  # events that tell about drift
+
+
+class FeedbackDesk:
+    """The store of a server, which is opened, or made, when it is first needed.
+
+    Args:
+        folder: Folder of the store.
+        open_store: Function that opens it; one of several processes uses that of its parent.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, open_store: Callable[[Path], FeedbackStore | SharedStore] = FeedbackStore
+    ) -> None:
+        self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
+        self._open_store, self._secret = open_store, None
+
+    @property
+    def store(self) -> FeedbackStore | SharedStore:
+        """The store.
+
+        Raises:
+            Refusal: With 507, if it cannot be opened.
+        """
+        with self._lock:
+            if self._store is None:
+                try:
+                    self._store = self._open_store(self.folder)
+                except (OSError, ValueError) as error:
+                    _LOG.error("the store of feedback cannot be opened: %s", error)
+                    raise Refusal(
+                        507, "log_failed", "Answers cannot be kept: see the server's log."
+                    ) from None
+            return self._store
+
+    @property
+    def secret(self) -> bytes | None:
+        """What signs receipts, or ``None`` if there is no store: a list never fails because of the store.
+
+        A process that cannot write to the store, since another one does, reads what signs there.
+        """
+        if self._secret is None:
+            try:
+                self._secret = self.store.secret
+            except Refusal:
+                with suppress(FeedbackError):
+                    self._secret = bytes.fromhex(read_manifest(self.folder)["secret"])
+        return self._secret
+
+    def drift(self, model: str) -> dict[str, Any] | None:
+        """Say what the last answers tell about a model; nothing if there are none."""
+        if not is_store(self.folder):
+            return None
+        try:
+            found = find_drift(last_answers(self.folder, _LAST))
+        except (OSError, ValueError) as error:
+            _LOG.error("drift cannot be looked for: %s", error)
+            return None
+        own = next((one for one in found if one.model == model), None)
+        if own is None:
+            return None
+        names = ("lists", "audited", "coverage", "low", "high", "promised", "is_below", "has_shifted")
+        return {"words": own.words(), **{name: getattr(own, name) for name in names}}
+
+    def close(self) -> None:
+        """Write what waits, and close the store."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
