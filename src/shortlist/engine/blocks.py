@@ -96,10 +96,9 @@ def _block(futures: Mapping[int, Future[Tensor | None]], prepare: Callable[[Tens
 
 
 def _of_inputs(start: int, inputs: Tensor) -> Block:
-    good = inputs.isfinite().flatten(1).all(1).tolist()
-    errors = {start + i: "it holds NaN or infinity" for i, is_good in enumerate(good) if not is_good}
-    rows = [start + i for i, is_good in enumerate(good) if is_good]
-    return Block(rows, inputs[[row - start for row in rows]] if errors else inputs, errors)
+    finite = inputs.isfinite().flatten(1).all(1)
+    rows, bad = ((start + which.nonzero()[:, 0]).tolist() for which in (finite, ~finite))
+    return Block(rows, inputs[finite], dict.fromkeys(bad, "it holds NaN or infinity"))
 
 
 def _pixels(content: bytes, preprocessing: Preprocessing) -> Tensor:

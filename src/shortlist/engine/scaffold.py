@@ -1,4 +1,12 @@
-"""The scaffold of every pass: open a model in each worker, map shards to parts, resume what was stopped."""
+"""The scaffold of every pass over rows: plan, map each shard to a part, resume, merge.
+
+1. *Plan.* A caller cuts its rows into shards: small values with a ``name`` and a ``digest()`` of their rows.
+2. *Map.* Each worker opens the model once (:data:`Open`), and maps one shard after another to columns of its
+   rows (:data:`Map`). A row depends on nothing but itself and the model, so any grouping gives the same bits.
+3. *Part.* The columns become one file, which is complete or not there. A part says what it was made of: a
+   shard whose part is there is not mapped again, and a part of something else is refused.
+4. *Merge.* The caller writes a manifest of all parts last, or takes the parts over, as an index does.
+"""
 
 import os
 from collections import Counter

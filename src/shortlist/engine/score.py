@@ -21,7 +21,7 @@ from shortlist.engine.parts import Mapped, write_part_manifest
 from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.engine.shards import Shard
 from shortlist.inputs.addresses import absolute
-from shortlist.model import Model, model_hash
+from shortlist.model import Model, model_hash, network_hash
 from shortlist.predictors import SetPredictor
 
 __all__ = [
@@ -75,13 +75,7 @@ def model_key(model: Model) -> str:
 
 def predictor_key(predictor: SetPredictor) -> str:
     """Return a hash of the options and the calibrated state of a predictor."""
-    content = json.dumps([type(predictor).__name__, predictor.options()], sort_keys=True)
-    key = hashlib.sha256(content.encode())
-    for name, value in sorted(predictor.state_dict().items()):
-        if isinstance(value, Tensor):
-            key.update(name.encode())
-            key.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return key.hexdigest()
+    return network_hash(predictor, [type(predictor).__name__, predictor.options()])
 
 
 def _open(source: ModelSource, keep: int) -> tuple[dict[str, Any], Map]:

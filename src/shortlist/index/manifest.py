@@ -5,7 +5,7 @@ It is written last and renamed, so that a reader sees an index before a change o
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest, in place of the one that is there."""
-        content = vars(self) | {"segments": [segment.to_dict() for segment in self.segments]}
-        write_sealed(folder / NAME, {"format": FORMAT, **content})
+        write_sealed(folder / NAME, {"format": FORMAT, **asdict(self)})
 
 
 def read_manifest(folder: str | Path) -> Manifest:

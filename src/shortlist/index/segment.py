@@ -10,7 +10,7 @@ time, so that only what is used is ever read.
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,6 @@ class SegmentRecord:
     seen_check: int
     size: int
     sha256: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
 
     @staticmethod
     def from_dict(content: Any) -> "SegmentRecord":
