@@ -26,10 +26,11 @@ from shortlist.feedback import Event, FeedbackStore
 from shortlist.feedback.doctor import examine_store
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
+from shortlist.model.doctor import examine_model
 from shortlist.recipes.recipe import make_recipe
 from shortlist.releases import Releases
 from shortlist.releases.doctor import examine_releases
-from shortlist.runs.doctor import examine
+from shortlist.runs.doctor import examine_run
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again
 from shortlist.suites.run import run_suite
@@ -127,7 +128,7 @@ def test_train(tmp_path):
         in_a_child(go_on, folder)
         assert numbers_of(run) == numbers_of(whole), step
         assert files_of(folder) == files_of(whole.path.parent), step
-        assert examine(run.path) == [], step
+        assert examine_run(run.path) == [], step
 
 
 def test_calibrate(tmp_path):
@@ -140,7 +141,7 @@ def test_calibrate(tmp_path):
     for step in range(steps):
         run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
         assert in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path, step) == -1
-        rest = [found for found in examine(run.path) if ".tmp-" not in found.file]
+        rest = [found for found in examine_run(run.path) if ".tmp-" not in found.file]
         new = [
             found for found in rest if "features_val" in found.file and "not in the manifest" in found.what
         ]
@@ -148,7 +149,7 @@ def test_calibrate(tmp_path):
         in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert files_of(run.path) == files_of(whole.path), step
-        assert examine(run.path) == [], step
+        assert examine_run(run.path) == [], step
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -182,14 +183,14 @@ def test_the_first_evaluation_of_test_rows(tmp_path):
     for step in range(steps):
         run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
         assert in_a_child(lambda run=run: final_results(run.path), run.path, step) == -1
-        left = [found for found in examine(run.path) if ".tmp-" not in found.file]
+        left = [found for found in examine_run(run.path) if ".tmp-" not in found.file]
         assert all(found.file == "results.json" and "not in the manifest" in found.what for found in left)
         Model.load(run.path)
         in_a_child(lambda run=run: final_results(run.path), run.path)
         assert numbers_of(run) == numbers_of(whole), step
         assert (run.model_path / "model.json").read_bytes() == written, step
         assert run.info["files"] == whole.info["files"], step
-        assert files_of(run.path) == files_of(whole.path) and examine(run.path) == [], step
+        assert files_of(run.path) == files_of(whole.path) and examine_run(run.path) == [], step
 
 
 def test_suite(tmp_path):
@@ -421,7 +422,7 @@ def test_a_release(tmp_path):
         )
         current = place.current()
         assert current is not None and current.number in (1, 2)
-        assert examine(place.model_path(current)) == []
+        assert examine_model(place.model_path(current)) == []
         if current.number == 1:
             in_a_child(lambda place=place: place.add(tmp_path / "second", who="ann"), place.folder)
             assert [one.file for one in examine_releases(place.folder)] == [], step

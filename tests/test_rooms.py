@@ -8,19 +8,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    *(
-        "_beta",
-        "_bounds",
-        "_checks",
-        "_files",
-        "_json",
-        "_manifest",
-        "_messages",
-        "_named_code",
-        "_names",
-        "_precision",
-    ),
-    *("_tables", "_text", "_yaml"),
+    *("_beta", "_bounds", "_checks", "_doctor", "_files", "_json", "_manifest", "_messages", "_named_code"),
+    *("_names", "_precision", "_tables", "_text", "_yaml"),
     *("class_table", "palette", "priors", "preprocessing", "taxonomy"),
 )
 # each room may import those before it, never those after it

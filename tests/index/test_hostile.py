@@ -8,7 +8,7 @@ import pytest
 
 from shortlist._manifest import read_sealed, write_sealed
 from shortlist.index import ImageIndex, ImageIndexError, IndexWriter
-from shortlist.index.doctor import examine_any
+from shortlist.index.doctor import examine_index
 from tests.index.small import make_rows, name_of, start
 
 HUGE = 2**62
@@ -60,7 +60,7 @@ def test_a_lie_is_refused_by_name(message, of_index, of_segment, tmp_path):
         with pytest.raises(ImageIndexError, match=r"index\.json|segment-000001") as refused:
             use(folder)
         assert message in str(refused.value) and len(str(refused.value)) < 2000
-    examine_any(folder)  # says what it can, and ends
+    examine_index(folder)  # says what it can, and ends
 
 
 @pytest.mark.errors

@@ -5,9 +5,9 @@ import torch
 
 from shortlist import ClassTable, Model
 from shortlist.metrics import evaluate
+from shortlist.model.doctor import examine_model
 from shortlist.model.files import read_manifest
 from shortlist.predictors import Conformal, TopK
-from shortlist.runs.doctor import examine
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import promise_words
 
@@ -61,6 +61,6 @@ def test_the_card_is_in_the_manifest(model, tmp_path):
 def test_a_changed_card_is_told_by_the_doctor_and_keeps_no_model_closed(model, tmp_path):
     model.save(tmp_path / "trees")
     (tmp_path / "trees" / "MODEL_CARD.md").write_text("mine")
-    assert [finding.file for finding in examine(tmp_path / "trees")] == ["MODEL_CARD.md"]
+    assert [finding.file for finding in examine_model(tmp_path / "trees")] == ["MODEL_CARD.md"]
     again = Model.load(tmp_path / "trees", network=torch.nn.Identity())
     assert again.classes == model.classes

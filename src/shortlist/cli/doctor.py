@@ -1,9 +1,12 @@
 """``shortlist doctor``: what is wrong with a folder, and what can be restored."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from shortlist._doctor import Finding
 
 __all__ = ["doctor"]
 
@@ -22,26 +25,47 @@ def doctor(
 
     from shortlist._messages import one_line
     from shortlist.cli._console import print_json
-    from shortlist.feedback.doctor import examine_store
-    from shortlist.feedback.store import is_store
-    from shortlist.index.doctor import examine_any
-    from shortlist.releases import is_releases
-    from shortlist.releases.doctor import examine_releases
-    from shortlist.runs.doctor import Finding
 
-    def examine(folder: Path) -> list[Finding]:
-        if is_store(folder):
-            return examine_store(folder)
-        return examine_releases(folder) if is_releases(folder) else examine_any(folder)
-
-    found = {str(folder): examine(folder) for folder in folders}
+    findings_of = {str(folder): _examine(folder) for folder in folders}
     if as_json:
-        print_json({folder: [asdict(one) for one in findings] for folder, findings in found.items()})
+        print_json({folder: [asdict(finding) for finding in some] for folder, some in findings_of.items()})
     else:
-        for folder, findings in found.items():
-            for one in findings:
-                typer.echo(one_line(f"{folder}: {one.file}: {one.what}. To do: {one.remedy}"))
+        for folder, findings in findings_of.items():
+            for finding in findings:
+                typer.echo(one_line(f"{folder}: {finding.file}: {finding.what}. To do: {finding.remedy}"))
             if not findings:
                 typer.echo(f"{folder}: all files are as they were written")
-    if any(found.values()):
+    if any(findings_of.values()):
         raise typer.Exit(1)
+
+
+def _examine(folder: Path) -> "list[Finding]":
+    """Check a folder of any kind, and an index inside of a run or a model."""
+    from shortlist._doctor import inside
+    from shortlist.feedback.doctor import examine_store
+    from shortlist.feedback.store import is_store
+    from shortlist.index.doctor import examine_index
+    from shortlist.index.manifest import NAME as INDEX
+    from shortlist.model.doctor import examine_model
+    from shortlist.releases import is_releases
+    from shortlist.releases.doctor import examine_releases
+    from shortlist.runs.doctor import examine_run
+
+    if is_store(folder):
+        return examine_store(folder)
+    if is_releases(folder):
+        return examine_releases(folder)
+    if (folder / INDEX).exists():
+        return examine_index(folder)
+    if (folder / "run.json").is_file():
+        findings = examine_run(folder)
+    elif (folder / "model.json").is_file():
+        findings = examine_model(folder)
+    else:
+        why = f"it has no run.json, model.json or {INDEX}" if folder.is_dir() else "there is no such folder"
+        raise ValueError(f"{folder} must be a run, a saved model, an index, a store or releases: {why}")
+    if (folder / "index" / INDEX).exists():
+        named = {finding.file for finding in findings}  # what is left over in the index is left over here too
+        inner = inside("index", examine_index(folder / "index"))
+        findings += [finding for finding in inner if finding.file not in named]
+    return findings

@@ -4,10 +4,10 @@ import hashlib
 from contextlib import closing
 from pathlib import Path
 
+from shortlist._doctor import Finding, with_leftovers
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import NAME, FeedbackError, connect, named_errors
 from shortlist.feedback.store import MANIFEST, read_events, read_manifest
-from shortlist.runs.doctor import Finding, with_leftovers
 
 __all__ = ["examine_store"]
 
@@ -26,24 +26,24 @@ def examine_store(folder: str | Path) -> list[Finding]:
         kept = {image for event in read_events(folder) if event.consent for image in event.images}
     except (FeedbackError, OSError) as error:
         return [Finding(NAME, str(error), _BACK)]
-    found, copies, recorded = [], Copies(folder), _recorded_copies(folder)
+    findings, copies, recorded = [], Copies(folder), _recorded_copies(folder)
     for path in copies:
         name = str(path.relative_to(folder))
         if path.name not in kept:
             what = "is a copy that no event speaks of"
-            found.append(Finding(name, what, "remove it"))
+            findings.append(Finding(name, what, "remove it"))
         elif not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() not in recorded.get(
             path.name, ()
         ):
-            found.append(Finding(name, "is damaged or was changed", f"{_BACK}, or remove it"))
+            findings.append(Finding(name, "is damaged or was changed", f"{_BACK}, or remove it"))
     for image in sorted(recorded):
         if not copies.path(image).exists():
             place = str(copies.path(image).relative_to(folder))
-            found.append(Finding(place, "is missing", _BACK))
+            findings.append(Finding(place, "is missing", _BACK))
     for path in copies.waiting():
         what = "a killed process left it, or one is writing"
-        found.append(Finding(f"incoming/{path.name}", what, "whoever writes to the store next clears it"))
-    return with_leftovers(folder, found)
+        findings.append(Finding(f"incoming/{path.name}", what, "whoever writes to the store next clears it"))
+    return with_leftovers(folder, findings)
 
 
 def _check_pages(folder: Path) -> None:

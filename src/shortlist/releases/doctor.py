@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from shortlist._doctor import Finding, inside, with_leftovers
+from shortlist.model.doctor import examine_model
 from shortlist.releases.releases import NAME, Releases, ReleasesError
-from shortlist.runs.doctor import Finding, examine, with_leftovers
 
 __all__ = ["examine_releases"]
 
@@ -16,15 +17,15 @@ def examine_releases(folder: str | Path) -> list[Finding]:
         current = place.current()
     except ReleasesError as error:
         return [Finding(NAME, str(error), "put it back from a copy")]
-    found = []
+    findings = []
     if current is None:
-        found.append(Finding(NAME, "names no current release", "release a model"))
-    for release in {one.version: one for one in every}.values():
+        findings.append(Finding(NAME, "names no current release", "release a model"))
+    for release in {entry.version: entry for entry in every}.values():
         name, back = f"models/{release.version}", "put it back from a copy, or release it again"
         try:
             path = place.model_path(release)
         except ReleasesError as error:
-            found.append(Finding(f"{name}/model.json", str(error), back))
+            findings.append(Finding(f"{name}/model.json", str(error), back))
             continue
-        found += [Finding(f"{name}/{one.file}", one.what, one.remedy) for one in examine(path)]
-    return with_leftovers(place.folder, found)
+        findings += inside(name, examine_model(path))
+    return with_leftovers(place.folder, findings)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from shortlist._files import lock_folder, replacing_folder, sweep
 from shortlist._manifest import fault_of, read_sealed, write_sealed
 from shortlist.model import model_version
+from shortlist.model.doctor import examine_model
 from shortlist.model.files import model_folder, read_manifest
-from shortlist.runs.doctor import examine
 
 __all__ = ["NAME", "Judged", "Release", "Releases", "ReleasesError", "is_releases"]
 
@@ -263,8 +263,8 @@ def _standing(history: list[dict[str, Any]]) -> list[int]:
 
 def _check_whole(folder: Path, remedy: str) -> None:
     """Refuse a copy of a model that is not as its manifest says."""
-    for found in examine(folder):
-        raise ReleasesError(f"{folder / found.file} {found.what}: {remedy}")
+    for finding in examine_model(folder):
+        raise ReleasesError(f"{folder / finding.file} {finding.what}: {remedy}")
 
 
 def _copy_to_disk(source: Path, goal: Path) -> None:
