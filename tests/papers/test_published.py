@@ -220,7 +220,7 @@ def test_a_recipe_finds_its_own_row():
     values = found(loss={"name": "noised_topk", "k": 5}, model={"name": "densenet40_40"})
     assert values["garcin2022 4"] == {"top5.micro": 94.4}
     assert values["garcin2022 7"] == {"top1.micro": 68.7}
-    assert values["garcin2022 section 4.3"] == {"epoch_seconds": 68.0}  # shown, though no run keeps it
+    assert values["garcin2022 section 4.3"] == {"epoch_seconds": 68.0}
     average = {"five": {"name": "average_k", "k": 5}, "macro": {"name": "average_k", "k": 5, "macro": True}}
     values = found(loss={"name": "average_k", "k": 5}, predictors=average)
     assert values == {"garcin2023 1": {"average5.micro": 97.35}}

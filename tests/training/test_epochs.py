@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 
 import pytest
 import torch
@@ -254,6 +255,15 @@ def test_a_new_folder_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch
     run = RunFolder.create(tmp_path / "new" / "run", make_recipe(RECIPE))
     assert seen == [{"recipe.yaml", "run.json"}] and run.state == "started"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["run"]
+
+
+def test_the_seconds_of_each_epoch_are_kept(tmp_path, monkeypatch):
+    """By a clock that ticks once each time it is read: at the start of an epoch and after each step."""
+    monkeypatch.setattr("shortlist.training.callbacks.perf_counter", count().__next__)
+    stopped_after(2, tmp_path / "run", ["epochs=4"])
+    run = resume(tmp_path / "run", progress=silent)
+    assert run.info["epoch_seconds"] == [STEPS] * 4
+    assert "seconds" not in lines_of(run)[0]
 
 
 def test_metrics_may_have_any_number(tmp_path):

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,8 +23,12 @@ __all__ = [
     "Patience",
     "ValidationEpochs",
     "WholeCheckpoints",
+    "epoch_seconds",
     "write_lines",
 ]
+
+
+_SECONDS = "seconds"
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -114,18 +119,35 @@ class Patience(EarlyStopping):
 
 
 class EpochMetrics(pl.Callback):
-    """A callback that writes one line of metrics for each epoch to a CSV file."""
+    """A callback that writes one line of metrics for each epoch to a CSV file.
+
+    The seconds of each epoch are in the checkpoint alone, so that a recipe always writes the same file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: list[dict[str, float]] = []
-        self.rate = 0.0
+        self.rate = self.began = self.ended = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock, since a resumed run starts no epoch."""
+        self.began = perf_counter()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self.began = perf_counter()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Note the learning rate now, since it is already that of the next step when an epoch ends."""
         self.rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Read the clock: after the last step of an epoch the validation follows."""
+        self.ended = perf_counter()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the lines for the checkpoint, so that file and checkpoint agree after a kill."""
@@ -142,7 +164,8 @@ class EpochMetrics(pl.Callback):
             for name, value in trainer.callback_metrics.items()
             if _was_validated(trainer) or not name.startswith("val_")
         }
-        self.lines.append({"epoch": trainer.current_epoch, "lr": self.rate, **metrics})
+        line = {"epoch": trainer.current_epoch, "lr": self.rate, **metrics}
+        self.lines.append(line | {_SECONDS: self.ended - self.began})
         self._write()
 
     @rank_zero_only
@@ -151,13 +174,19 @@ class EpochMetrics(pl.Callback):
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
-    """Write a line for each epoch, with a column for each metric that any of them has."""
+    """Write a line for each epoch, with a column for each metric but the seconds."""
     text = io.StringIO()
-    columns = list(dict.fromkeys(key for line in lines for key in line))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    columns = list(dict.fromkeys(key for line in lines for key in line if key != _SECONDS))
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     write_text(path, text.getvalue())
+
+
+def epoch_seconds(checkpoint: Mapping[str, Any]) -> list[float]:
+    """Return from a checkpoint the seconds of the training steps in each epoch."""
+    lines = checkpoint["callbacks"][EpochMetrics.__name__]["lines"]
+    return [round(line[_SECONDS], 4) for line in lines if _SECONDS in line]
 
 
 class EpochProgress(pl.Callback):

@@ -13,9 +13,10 @@ from shortlist.recipes.places import moved
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.kept_epoch import find_kept_epoch
-from shortlist.runs.network import best_state, load_network
+from shortlist.runs.network import best_state, load_network, read_checkpoint
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import check_room_for_scores, make_model, score_run
+from shortlist.training.callbacks import epoch_seconds
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
@@ -133,7 +134,9 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
             recipe = run.complete_recipe(recipe, len(parts.data.class_table))
             run.set_state("started", input_shape=list(parts.sample.shape))
             _fit(run, recipe, parts, progress)
-            run.set_state("trained", kept_epoch=find_kept_epoch(run.read(), recipe).to_dict())
+            last = read_checkpoint(run.path / first_stage(recipe).folder / "last.ckpt")
+            kept = find_kept_epoch(run.read(), recipe).to_dict()
+            run.set_state("trained", kept_epoch=kept, epoch_seconds=epoch_seconds(last))
         _finish(run, recipe, parts.data, progress, test)
     return run.read()
 

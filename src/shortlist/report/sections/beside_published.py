@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from shortlist.compare.significance import paired_t_test
 from shortlist.metrics import Estimate
@@ -91,7 +92,12 @@ def _own_numbers(method: Group, name: str) -> list[float]:
 
 
 def _own_number(run: Run, name: str) -> float | None:
-    """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs."""
+    """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs.
+
+    ``epoch_seconds`` is the median, since the first epochs warm up.
+    """
+    if name == "epoch_seconds":
+        return median(run.info[name]) if run.info.get(name) else None
     start, _, metric = name.partition(".")
     if start == "validation":
         return max((epoch[f"val_{metric}"] for epoch in run.epochs if f"val_{metric}" in epoch), default=None)
@@ -100,7 +106,7 @@ def _own_number(run: Run, name: str) -> float | None:
 
 
 def _estimate(method: Group, name: str, numbers: Sequence[float]) -> Estimate | None:
-    if not name.startswith("validation."):
+    if name != "epoch_seconds" and not name.startswith("validation."):
         return method.metrics.get(name)
     return mean_with_interval(numbers) if numbers else None
 
@@ -123,8 +129,6 @@ def _told_apart(value: PublishedValue, own: Estimate | None, numbers: Sequence[f
 
 
 def _why_missing(value: PublishedValue) -> str:
-    if value.name == "epoch_seconds":
-        return "a run keeps no times: shortlist papers figure epoch_time measures them"
     if value.name.startswith("validation."):
         return "the epochs of the run were chosen by another metric"
     return f"the run has no {value.name}"
