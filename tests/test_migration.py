@@ -12,7 +12,7 @@ import torch
 from shortlist.losses import imbalanced_noised_topk_loss, noised_topk_loss, ranked_topk_loss, smooth_topk_loss
 from shortlist.metrics import calibration_error, set_coverage, set_size, topk_accuracy
 from shortlist.predictors import Conformal
-from shortlist.predictors.conformity import RAPS, SAPS, aps_scores
+from shortlist.predictors.conformity import APS, RAPS, SAPS, class_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peers
 
@@ -113,7 +113,7 @@ def test_aps_of_mapie_is_another_one(rows, last):
     assert in_words(our_sets(rows, score="aps"), rows[1]) in PAGE
     if last is True:  # the sets of one family: the same order of classes, and a higher threshold
         assert (our_sets(rows, score="aps") <= peer).all()
-        before = aps_scores(rows[0][HALF:].double().softmax(1))
+        before = class_scores(APS(), rows[0][HALF:].double().softmax(1))
         assert before[peer].max() < before[~peer].min()
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError, conformity
+from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError
 from shortlist.predictors.conformity import (
     APS,
     CONFORMITY_SCORES,
@@ -68,12 +68,11 @@ def test_scores_quantiles_and_sets_against_loops(name):
 @pytest.mark.parametrize("name", CONFORMITY_SCORES)
 def test_pure_functions_against_loops_and_as_calibration_sees_them(name):
     probs = torch.randn(40, 6, dtype=torch.float64).softmax(1)
-    function = getattr(conformity, f"{name}_scores")
-    found = function(probs, priors=PRIORS) if name == "prevalence_adjusted" else function(probs)
+    given = probs / PRIORS if name == "prevalence_adjusted" else probs
+    found = class_scores(CONFORMITY_SCORES[name](), given)
     expected = [[slow_score(name, row, j) for j in range(6)] for row in probs]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
     target = torch.randint(6, (40,))
-    given = probs / PRIORS if name == "prevalence_adjusted" else probs
     of_true = true_class_scores(CONFORMITY_SCORES[name](), given, target)
     torch.testing.assert_close(of_true, found.gather(1, target[:, None])[:, 0], rtol=0, atol=1e-12)
 

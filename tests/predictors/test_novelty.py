@@ -324,5 +324,5 @@ def test_a_function_that_gives_no_number_for_a_new_row_is_named():
         features=torch.arange(40.0)[:, None]
     )
     for ask in (detector.flag, detector.p_values, detector.flag_batch):
-        with pytest.raises(ValueError, match="number for each row, got NaN in row 1"):
+        with pytest.raises(ValueError, match="strangeness must be numbers, got NaN in row 1"):
             ask(features=torch.tensor([[50.0], [float("nan")]]))

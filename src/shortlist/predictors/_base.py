@@ -34,8 +34,7 @@ from shortlist.predictors._activation import (
     prior_conversion,
 )
 from shortlist.predictors._calibrated import Calibrated
-from shortlist.predictors._chunks import chunk_rows, sets_in_chunks
-from shortlist.predictors._compare import where_at_least
+from shortlist.predictors._chunks import chunk_rows, sets_in_chunks, where_at_least
 from shortlist.predictors.accumulator import (
     Accumulator,
     CalibrationReport,

@@ -127,11 +127,12 @@ class Calibrated(KeepsPrecision, ABC):
         for name in self.calibrated_buffers:
             setattr(self, name, None)
 
-    def _start(self, num_classes: int) -> None:
-        """Require the number of classes of the rows so far; a finished calibration gives way to a new one."""
+    def _start(self, num_classes: int | None) -> None:
+        """Drop a finished calibration for a new one; require the number of classes of the rows so far."""
         if self.calibrated and self.needs_calibration:
             self.reset()
-        self._fit_classes(num_classes)
+        if num_classes is not None:
+            self._fit_classes(num_classes)
 
     def _fit_classes(self, number: int) -> None:
         self._check_classes(number)

@@ -1,7 +1,5 @@
 """A threshold that follows the share of misses, wherever the rows come from."""
 
-from typing import Any
-
 from shortlist._checks import check_number
 from shortlist.predictors._sealed_rule import SealedRule
 
@@ -72,18 +70,3 @@ class AdaptingThreshold(SealedRule):
             "AdaptingThreshold cannot be merged: its promise needs each list to be made by the threshold "
             "that all earlier replies have moved. Send all replies to one rule, or keep one for each stream"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return options and state as plain values for JSON."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "AdaptingThreshold":
-        """Make the rule that :meth:`to_dict` described, to go on where it was."""
-        try:
-            rule = cls(**{name: content[name] for name in ("coverage", "step", "start")})
-            rule.threshold = float(check_number("threshold", content["threshold"]))
-            rule.rounds, rule.misses = int(content["rounds"]), int(content["misses"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"content must be that of an AdaptingThreshold, got {error!r}") from error
-        return rule

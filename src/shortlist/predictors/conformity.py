@@ -1,14 +1,14 @@
 """Conformity scores, which tell how badly a class fits a row. Calibration and prediction share them.
 
-A score is a function of probabilities: ``aps_scores(probs)``, for example, has one number for each row and
-class. Its class stores the options and has the formula. :func:`true_class_scores` and :func:`sets_within`
+``class_scores(APS(), probs)``, for example, has one number for each row and class: the class of the score
+stores the options and has the formula. :func:`true_class_scores` and :func:`sets_within`
 find the same numbers, and the sets that follow, without the scores of all classes where that is faster.
 """
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shortlist._checks import check_number, check_scores
 from shortlist.ops.selection import descending
-from shortlist.predictors._compare import where_at_most
+from shortlist.predictors._chunks import where_at_most
 from shortlist.predictors._order import Places, at_last_equal, places_in_order, prefix_sets, true_class_places
 
 __all__ = [
@@ -29,32 +29,35 @@ __all__ = [
     "OrderedScore",
     "PrevalenceAdjusted",
     "ValueScore",
-    "aps_scores",
     "class_scores",
-    "lac_scores",
-    "prevalence_adjusted_scores",
-    "raps_scores",
-    "saps_scores",
     "sets_within",
     "true_class_scores",
 ]
 
 
-class ValueScore(ABC):
-    """A score that depends only on the class's own probability; smaller is better."""
+class ConformityScore(ABC):
+    """Any conformity score: by the probability of the class alone, or by the classes above it."""
 
     weighted: ClassVar[bool] = False  # whether probabilities come divided by the class priors
 
     @abstractmethod
-    def __call__(self, probs: Tensor) -> Tensor:
-        """Return the scores of classes with the given probabilities, in any shape."""
+    def __call__(self, of: Any, /) -> Tensor:
+        """Return scores of classes."""
 
     def supremum(self, num_classes: int) -> float:
         """Return a bound that the scores of probabilities do not exceed, the smallest if it is known."""
         return math.inf
 
 
-class OrderedScore(ABC):
+class ValueScore(ConformityScore):
+    """A score that depends only on the class's own probability; smaller is better."""
+
+    @abstractmethod
+    def __call__(self, probs: Tensor, /) -> Tensor:
+        """Return the scores of classes with the given probabilities, in any shape."""
+
+
+class OrderedScore(ConformityScore):
     """A score that depends on the place of the class in the order of probabilities; smaller is better.
 
     It never falls from one place to the next. Classes of equal probability have the score of the last of
@@ -63,19 +66,9 @@ class OrderedScore(ABC):
     probabilities then do not depend on their order.
     """
 
-    weighted: ClassVar[bool] = False
-
     @abstractmethod
-    def __call__(self, at: Places) -> Tensor:
+    def __call__(self, at: Places, /) -> Tensor:
         """Return the scores of classes at the given places."""
-
-    def supremum(self, num_classes: int) -> float:
-        """Return a bound that the scores of probabilities do not exceed, the smallest if it is known."""
-        return math.inf
-
-
-ConformityScore = ValueScore | OrderedScore
-"""Any conformity score: by the probability of the class alone, or by the classes above it."""
 
 
 @dataclass(frozen=True)
@@ -169,67 +162,6 @@ CONFORMITY_SCORES: dict[str, type[ConformityScore]] = {
 """The class of each conformity score, by name."""
 
 
-def lac_scores(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-    """Score every class by one minus its probability; see :class:`LAC`.
-
-    Example:
-        >>> lac_scores(torch.tensor([[0.75, 0.25]]))
-        tensor([[0.2500, 0.7500]])
-    """
-    return class_scores(LAC(), probs)
-
-
-def prevalence_adjusted_scores(
-    probs: Float[Tensor, "n c"], *, priors: Float[Tensor, " c"]
-) -> Float[Tensor, "n c"]:
-    """Score every class by minus its probability over its prior; see :class:`PrevalenceAdjusted`.
-
-    Example:
-        >>> prevalence_adjusted_scores(torch.tensor([[0.75, 0.25]]), priors=torch.tensor([0.875, 0.125]))
-        tensor([[-0.8571, -2.0000]])
-    """
-    return class_scores(PrevalenceAdjusted(), probs / priors)
-
-
-def aps_scores(probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None) -> Float[Tensor, "n c"]:
-    """Score every class by the cumulative probability of those before it; see :class:`APS`.
-
-    Args:
-        probs: Probabilities (n, c).
-        uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomized score: the share of the class's
-            own probability that counts. ``None`` is 0. With ones, all of it counts, as in other libraries.
-
-    Example:
-        >>> aps_scores(torch.tensor([[0.25, 0.5, 0.25]])).tolist()  # equal ones count against each other
-        [[0.75, 0.0, 0.75]]
-    """
-    return class_scores(APS(), probs, uniform=uniform)
-
-
-def raps_scores(
-    probs: Float[Tensor, "n c"], *, penalty: float = 0.01, k_reg: int = 5, uniform: Tensor | None = None
-) -> Float[Tensor, "n c"]:
-    """Score every class as :func:`aps_scores` does, with a penalty for late ranks; see :class:`RAPS`.
-
-    Example:
-        >>> raps_scores(torch.tensor([[0.5, 0.375, 0.125]]), penalty=0.25, k_reg=1).tolist()
-        [[0.0, 0.75, 1.375]]
-    """
-    return class_scores(RAPS(penalty, k_reg), probs, uniform=uniform)
-
-
-def saps_scores(
-    probs: Float[Tensor, "n c"], *, step: float = 0.1, uniform: Tensor | None = None
-) -> Float[Tensor, "n c"]:
-    """Score every class by the largest probability and its rank; see :class:`SAPS`.
-
-    Example:
-        >>> saps_scores(torch.tensor([[0.5, 0.375, 0.125]]), step=0.25).tolist()
-        [[0.0, 0.5, 0.75]]
-    """
-    return class_scores(SAPS(step), probs, uniform=uniform)
-
-
 def class_scores(
     score: ConformityScore, probs: Float[Tensor, "n c"], *, uniform: Tensor | None = None
 ) -> Float[Tensor, "n c"]:
@@ -238,7 +170,20 @@ def class_scores(
     Args:
         score: Conformity score to compute.
         probs: Probabilities (n, c), divided by the class priors for a weighted score.
-        uniform: Draws (n, 1), or (n, c) by rank, of a randomized score.
+        uniform: Draws (n, 1) in [0, 1], or (n, c) by rank, of a randomized score: the share of the class's
+            own probability that counts. ``None`` is 0. With ones, all of it counts, as in other libraries.
+
+    Example:
+        >>> class_scores(LAC(), torch.tensor([[0.75, 0.25]]))
+        tensor([[0.2500, 0.7500]])
+        >>> class_scores(PrevalenceAdjusted(), torch.tensor([[0.75, 0.25]]) / torch.tensor([0.875, 0.125]))
+        tensor([[-0.8571, -2.0000]])
+        >>> class_scores(APS(), torch.tensor([[0.25, 0.5, 0.25]])).tolist()  # equal ones count against each
+        [[0.75, 0.0, 0.75]]
+        >>> class_scores(RAPS(penalty=0.25, k_reg=1), torch.tensor([[0.5, 0.375, 0.125]])).tolist()
+        [[0.0, 0.75, 1.375]]
+        >>> class_scores(SAPS(step=0.25), torch.tensor([[0.5, 0.375, 0.125]])).tolist()
+        [[0.0, 0.5, 0.75]]
     """
     check_scores(probs, name="probs")
     if isinstance(score, ValueScore):

@@ -17,26 +17,11 @@ from shortlist.predictors.accumulator import Rows
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
 from shortlist.predictors.coverage_law import conformal_rank
 
-__all__ = ["MAX_SIZE", "Entries", "Ladder"]
+__all__ = ["MAX_SIZE", "Ladder"]
 
 MAX_SIZE = 50  # the largest average size that a ladder knows
 MAX_ROWS = 20_000  # calibration rows that are kept; more hardly change a threshold
 _SEED = 20_000  # of the choice of rows, which must not depend on their values
-
-
-@dataclass(frozen=True)
-class Entries:
-    """Where the classes of each row come in, as whole numbers (n, c), so that comparisons are exact.
-
-    Args:
-        rank: Number of calibration rows whose true class fits better than this class. The class is in the set
-            of a coverage if ``Ladder.coverage_rank(coverage)`` is larger.
-        budget: Smallest number of classes, over all calibration rows together, at which the class is in. It
-            is in the set of an average size if ``Ladder.size_budget(size)`` is at least this.
-    """
-
-    rank: np.ndarray
-    budget: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +50,10 @@ class Ladder:
     Example:
         >>> scores = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.3, 0.6, 0.1]]).log()
         >>> ladder = Ladder.of_rows(scores, torch.tensor([0, 0, 1]))
-        >>> entries = ladder.entries(torch.tensor([[0.62, 0.28, 0.1]]).log())
-        >>> (entries.rank / 4).tolist()  # in the set of every coverage above this
+        >>> rank, _ = ladder.entries(ladder.values(torch.tensor([[0.62, 0.28, 0.1]]).log()))
+        >>> (rank / 4).tolist()  # in the set of every coverage above this
         [[0.25, 0.75, 0.75]]
-        >>> ladder.coverage_rank(0.5) > entries.rank
+        >>> ladder.coverage_rank(0.5) > rank
         array([[ True, False, False]])
     """
 
@@ -124,33 +109,31 @@ class Ladder:
         """Largest average size that can be asked for."""
         return (len(self.pooled) - 1) / self.rows
 
-    def entries(self, scores: Float[Tensor, "n c"]) -> Entries:
-        """Find from where on each class of each row is in; a class with the score ``-inf`` is ruled out.
+    def entries(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find from where on classes with these values are in; see :meth:`values`. Any shape will do.
 
-        Args:
-            scores: Mapped scores (n, c).
+        Returns:
+            Whole numbers, so that comparisons are exact. First the number of calibration rows whose true
+            class fits better than this class: it is in the set of a coverage if ``coverage_rank(coverage)``
+            is larger. Then the smallest number of classes, over all calibration rows together, at which the
+            class is in: it is in the set of an average size if ``size_budget(size)`` is at least this.
         """
-        return self.entries_of(self.values(scores))
-
-    def entries_of(self, values: np.ndarray) -> Entries:
-        """Find from where on classes with these values are in; see :meth:`values`. Any shape will do."""
         fit = self._score(torch.from_numpy(values)).numpy()
         rank = np.searchsorted(self._conformity, fit, side="left")
         thresholds = self._thresholds[::-1]  # ascending
-        budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
-        return Entries(rank, budget)
+        return rank, 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
 
     def enters_at(self, values: np.ndarray) -> tuple[list[float | None], list[float | None]]:
         """Find above which coverage, and from which average size on, classes with these values (m,) are in.
 
         Sizes beyond the ladder are ``None``; so are all coverages with priors, where none can be asked for.
         """
-        entries = self.entries_of(values)
-        coverages = (entries.rank / (self.rows + 1)).astype(object)
+        rank, budget = self.entries(values)
+        coverages = (rank / (self.rows + 1)).astype(object)
         if self.weights is not None:
             coverages[:] = None
-        sizes = (entries.budget / self.rows).astype(object)
-        sizes[entries.budget >= len(self.pooled)] = None
+        sizes = (budget / self.rows).astype(object)
+        sizes[budget >= len(self.pooled)] = None
         return coverages.tolist(), sizes.tolist()
 
     def sets_of_coverage(self, values: np.ndarray, coverage: float) -> np.ndarray:

@@ -23,11 +23,13 @@ from shortlist.predictors.p_values import (
     CountedClasses,
     PValueSteps,
     benjamini_hochberg,
+    check_numbers,
     class_steps,
     macro_steps,
     pooled_steps,
 )
 from shortlist.predictors.strangeness import STRANGENESS, distance_strangeness
+from shortlist.predictors.thresholds.rules import some_classes
 
 __all__ = ["NoveltyDetector", "NoveltyRule"]
 
@@ -136,7 +138,7 @@ class NoveltyDetector(Calibrated):
         if not isinstance(self.strangeness, str):
             found = self.strangeness(scores, features)
             if not isinstance(found, Tensor) or can_read_values(found):
-                _check_numbers(found)
+                check_numbers("strangeness", found)
             return found
         given = features if self.needs == "features" else scores
         if given is None:
@@ -176,10 +178,11 @@ class NoveltyDetector(Calibrated):
             raise ValueError(f"flag_batch is proven for rule='pooled' alone, got rule={self.rule!r}")
         level = self.level if level is None else check_number("level", level, above=0.0, below=1.0)
         p_values = self.p_values(scores=scores, features=features)
-        fewest = fewest_in_batch(self._smallest(), len(p_values), level)
+        smallest = float(self.table[0])
+        fewest = fewest_in_batch(smallest, len(p_values), level)
         if fewest > len(p_values):
             raise ValueError(
-                f"level must be at least {self._smallest():.3g}, the smallest p-value that the "
+                f"level must be at least {smallest:.3g}, the smallest p-value that the "
                 f"{len(self.values)} calibration rows can give, got {level:g}"
             )
         if fewest > 1:
@@ -210,11 +213,10 @@ class NoveltyDetector(Calibrated):
             scores: Scores (n, c), where they are needed.
             features: Features (n, d), where they are needed.
         """
-        strangeness = self.strangeness_of(scores=scores, features=features)
-        _check_numbers(strangeness)
+        strangeness = check_numbers("strangeness", self.strangeness_of(scores=scores, features=features))
         if target is None and self.rule != "pooled":
             raise ValueError(f"target must be given for rule={self.rule!r}, which is about classes, got None")
-        self._start(self.num_classes if scores is None or target is None else scores.shape[1])
+        self._start(None if scores is None or target is None else scores.shape[1])
         if target is None:
             target = torch.zeros(len(strangeness), dtype=torch.int64, device=strangeness.device)
         elif not self._check_target(target, strangeness):
@@ -250,8 +252,7 @@ class NoveltyDetector(Calibrated):
             flagged=float((steps.values > cutoff).double().mean()),
             absent_classes=absent,
         )
-        listed = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
-        lacking = f"nothing is promised about {len(absent)} classes without calibration rows ({listed})"
+        lacking = f"nothing is promised about {some_classes(absent)} without calibration rows"
         warned = (lacking,) if absent and self.classes == "present" else ()
         return Finished({**steps._asdict(), "cutoff": cutoff}, report, warned)
 
@@ -260,16 +261,3 @@ class NoveltyDetector(Calibrated):
         if isinstance(other, NoveltyDetector) and other.strangeness != self.strangeness:
             raise ValueError("other must have the same strangeness as this NoveltyDetector")
         super().merge(other)
-
-    def _smallest(self) -> float:
-        return float(self.table[0])
-
-
-def _check_numbers(strangeness: object) -> None:
-    """Require a number for each row, of which no p-value is smaller or larger by accident."""
-    if not isinstance(strangeness, Tensor) or strangeness.ndim != 1:
-        got = tuple(strangeness.shape) if isinstance(strangeness, Tensor) else type(strangeness).__name__
-        raise ValueError(f"strangeness must give a number for each row, (n,), got {got}")
-    if bool(strangeness.isnan().any()):
-        row = int(strangeness.isnan().nonzero()[0])
-        raise ValueError(f"strangeness must give a number for each row, got NaN in row {row}")

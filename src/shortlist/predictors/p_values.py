@@ -20,6 +20,7 @@ __all__ = [
     "adjusted_p_values",
     "at_most",
     "benjamini_hochberg",
+    "check_numbers",
     "class_p_values",
     "class_steps",
     "macro_p_values",
@@ -92,12 +93,12 @@ def pooled_p_values(
         S. Bates, E. Candès, L. Lei, Y. Romano, M. Sesia, "Testing for outliers with conformal p-values",
         Annals of Statistics 2023.
     """
-    return pooled_steps(calibration, delta=delta)(_checked("strangeness", strangeness))
+    return pooled_steps(calibration, delta=delta)(check_numbers("strangeness", strangeness))
 
 
 def pooled_steps(calibration: Float[Tensor, " n"], *, delta: float | None = None) -> PValueSteps:
     """Find the steps of :func:`pooled_p_values`."""
-    values = _checked("calibration", calibration).sort().values
+    values = check_numbers("calibration", calibration).sort().values
     n = len(values)
     if delta is None:
         table = torch.arange(1, n + 2, dtype=torch.float64, device=values.device) / (n + 1)
@@ -212,7 +213,7 @@ def macro_p_values(
         rule, solved for the level.
     """
     steps = macro_steps(calibration, target, num_classes=num_classes, classes=classes)
-    return steps(_checked("strangeness", strangeness))
+    return steps(check_numbers("strangeness", strangeness))
 
 
 def macro_steps(
@@ -239,7 +240,7 @@ def adjusted_p_values(p_values: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
         >>> adjusted_p_values(torch.tensor([0.01, 0.04, 0.5], dtype=torch.float64))
         tensor([0.0300, 0.0600, 0.5000], dtype=torch.float64)
     """
-    _checked("p_values", p_values)
+    check_numbers("p_values", p_values)
     ranked, order = p_values.double().sort()
     m = len(ranked)
     place = torch.arange(1, m + 1, dtype=torch.float64, device=ranked.device)
@@ -270,7 +271,7 @@ def benjamini_hochberg(p_values: Float[Tensor, " m"], *, level: float) -> Bool[T
     return at_most(adjusted_p_values(p_values), level)
 
 
-def _checked(name: str, values: Tensor) -> Tensor:
+def check_numbers(name: str, values: Tensor) -> Tensor:
     """Require floating numbers (n,) without NaN, and return them without their gradient."""
     if not isinstance(values, Tensor) or values.ndim != 1 or not values.is_floating_point():
         got = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
@@ -281,7 +282,7 @@ def _checked(name: str, values: Tensor) -> Tensor:
 
 
 def _check_labels(calibration: Tensor, target: Tensor, num_classes: int) -> None:
-    _checked("calibration", calibration)
+    check_numbers("calibration", calibration)
     check_count("num_classes", num_classes)
     if not isinstance(target, Tensor) or target.dtype != torch.int64 or target.shape != calibration.shape:
         got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__

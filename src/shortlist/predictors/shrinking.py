@@ -117,8 +117,7 @@ class ShrinkingThreshold(SealedRule):
 
     def collector(self) -> "ShrinkingThreshold":
         """Return an empty rule for lists by the same threshold, which collects replies to merge later."""
-        options = {"coverage": self.coverage, "delta": self.delta, "growth": self.growth}
-        other = ShrinkingThreshold(**options, start=self.threshold, capacity=self.capacity)
+        other = ShrinkingThreshold(**self._options(), start=self.threshold)
         other.collects_only = True
         return other
 
@@ -167,31 +166,10 @@ class ShrinkingThreshold(SealedRule):
 
     def to_dict(self) -> dict[str, Any]:
         """Return options and state as plain values for JSON; an infinite threshold is ``None``."""
-        finite = {
-            name: None if math.isinf(value) else value
-            for name, value in (("start", self.start), ("threshold", self.threshold))
-        }
-        names = ("rounds", "updates", "next_update", "collects_only")
-        state = {name: getattr(self, name) for name in names}
-        return self._options() | finite | state | {"smaller": self._smaller, "scores": sorted(self._scores)}
+        return super().to_dict() | {"scores": sorted(self._scores)}
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "ShrinkingThreshold":
-        """Make the rule that :meth:`to_dict` described, to go on where it was."""
-        content = dict(content)
-        try:
-            names = ("coverage", "delta", "growth", "capacity")
-            start, threshold = (
-                math.inf if content[name] is None else float(content[name]) for name in ("start", "threshold")
-            )
-            rule = cls(start=start, **{name: content[name] for name in names})
-            for name in ("rounds", "updates", "next_update", "collects_only"):
-                setattr(rule, name, content[name])
-            rule.threshold, rule._smaller = threshold, content["smaller"]
-            rule._scores = sorted(float(score) for score in content["scores"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"content must be that of a ShrinkingThreshold, got {error!r}") from error
-        seen = rule._smaller + len(rule._scores)
-        if seen > rule.rounds or max(rule._scores, default=threshold) > threshold:
+    def _check_state(self) -> None:
+        super()._check_state()
+        seen = self._smaller + len(self._scores)
+        if seen > self.rounds or max(self._scores, default=-math.inf) > self.threshold:
             raise ValueError("content must be that of a ShrinkingThreshold: its scores do not fit its state")
-        return rule

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
-from shortlist.predictors._clusters import weighted_k_means
 from shortlist.predictors.coverage_law import rows_needed
 from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.quantiles import grouped_thresholds, sorted_by_group
@@ -100,7 +99,7 @@ def _find_clusters(
     levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9, coverage], dtype=torch.float64, device=scores.device)
     profiles = _group_profiles(scores[here].double(), number[target[here]], len(members), levels)
     weights = counts[members].double().sqrt()
-    cluster[members] = weighted_k_means(profiles, weights, min(num_clusters, len(members)), generator)
+    cluster[members] = _weighted_k_means(profiles, weights, min(num_clusters, len(members)), generator)
     return cluster
 
 
@@ -110,3 +109,35 @@ def _group_profiles(scores: Tensor, groups: Tensor, num_groups: int, levels: Ten
     start = counts.cumsum(0) - counts
     rank = (counts[:, None].double() * levels).ceil().long().clamp_min(1)
     return sorted_by_group(scores, groups)[start[:, None] + rank - 1]
+
+
+def _weighted_k_means(
+    points: Tensor, weights: Tensor, num_clusters: int, generator: torch.Generator, *, max_steps: int = 100
+) -> Tensor:
+    """Return the cluster of each point (m,), by Lloyd's algorithm from a k-means++ start.
+
+    Args:
+        points: Points (m, d), float64.
+        weights: Weight of each point (m,), > 0.
+        num_clusters: Number of clusters, at most m.
+        generator: Random generator of the start, on the CPU.
+        max_steps: Largest number of steps.
+    """
+    device = points.device
+    points, weights = points.cpu(), weights.cpu()
+    centers = points[torch.multinomial(weights, 1, generator=generator)]
+    while len(centers) < num_clusters:
+        distance = weights * torch.cdist(points, centers).amin(1).square()
+        if float(distance.sum()) == 0:  # fewer different points than clusters
+            break
+        centers = torch.cat([centers, points[torch.multinomial(distance, 1, generator=generator)]])
+    cluster = torch.cdist(points, centers).argmin(1)
+    for _ in range(max_steps):
+        mass = torch.zeros(len(centers), dtype=points.dtype).index_add_(0, cluster, weights)
+        sums = torch.zeros_like(centers).index_add_(0, cluster, weights[:, None] * points)
+        centers = torch.where(mass[:, None] > 0, sums / mass.clamp_min(1e-300)[:, None], centers)
+        moved = torch.cdist(points, centers).argmin(1)
+        if torch.equal(moved, cluster):
+            break
+        cluster = moved
+    return cluster.to(device)
