@@ -14,7 +14,7 @@ from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
-from shortlist.predictors.kept import KeptAbove
+from shortlist.predictors.kept import KeptRule, enough_above
 from shortlist.predictors.promise import Promise
 
 __all__ = ["AverageK"]
@@ -85,14 +85,15 @@ class AverageK(SetPredictor):
         """Nothing about the true class; the mean size, from so many calibration rows."""
         return Promise("size", size=self.k, rows=None if self.report is None else self.report.rows)
 
-    def kept_rule(self) -> KeptAbove | None:
+    def kept_rule(self) -> KeptRule | None:
         """Return what the threshold takes of the kept classes, unless priors weigh small probabilities."""
         if not self._looks_at_probabilities:
             return None
-        return KeptAbove(
-            takes=lambda p: p >= self.threshold.to(p.dtype),
-            lowest=lambda: float(self.threshold),
-            measures=lambda rows: rows.probabilities,
+        return KeptRule(
+            takes=lambda p, rank: p >= self.threshold.to(p.dtype),
+            enough=lambda c: enough_above(float(self.threshold), c),
+            measure=lambda rows: rows.probabilities,
+            is_exact=lambda dropped: float(self.threshold) > dropped,  # which could only raise it
         )
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:

@@ -26,7 +26,7 @@ from shortlist.predictors.conformity import (
     true_class_scores,
 )
 from shortlist.predictors.coverage_law import conformal_rank
-from shortlist.predictors.kept import KeptAbove, KeptRows
+from shortlist.predictors.kept import KeptRows, KeptRule, enough_above
 from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
 
@@ -141,21 +141,20 @@ class Conformal(SetPredictor):
             rows_also=self.report.rows_also,
         )
 
-    def kept_rule(self) -> KeptAbove | None:
+    def kept_rule(self) -> KeptRule | None:
         """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
         lac = self.score
         if not (self._looks_at_probabilities and isinstance(lac, LAC) and isinstance(self.rule, Marginal)):
             return None
 
-        def measures(rows: KeptRows) -> State:
+        def measure(rows: KeptRows) -> State:
             counted = rows.target != -100
             return {"scores": lac(rows.true_probability[counted]), "target": rows.target[counted]}
 
-        return KeptAbove(
-            takes=lambda p: lac(p) <= self.threshold.to(p.dtype),
-            lowest=lambda: 1 - float(self.threshold) - 2**-22,  # but for rounding
-            measures=measures,
-            by_true_class=True,
+        return KeptRule(
+            takes=lambda p, rank: lac(p) <= self.threshold.to(p.dtype),
+            enough=lambda c: enough_above(1 - float(self.threshold) - 2**-22, c),  # but for rounding
+            measure=measure,
         )
 
     def forward(

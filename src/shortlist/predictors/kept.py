@@ -8,7 +8,6 @@ A predictor that can do with them says how by its method ``kept_rule``, next to 
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from shortlist.predictors._base import SetPredictor
 
-__all__ = ["FirstKept", "KeptAbove", "KeptCalibration", "KeptRows", "KeptRule", "NotKeptError", "kept_rule"]
+__all__ = ["KeptCalibration", "KeptRows", "KeptRule", "NotKeptError", "enough_above", "kept_rule"]
 
 
 class NotKeptError(ValueError):
@@ -55,98 +54,44 @@ class KeptRows:
         return float(self.probabilities[:, -1].amax())
 
 
-class KeptRule(ABC):
-    """A rule that makes the sets of a predictor from kept rows, and measures them to calibrate it."""
+@dataclass(frozen=True)
+class KeptRule:
+    """How the sets of a predictor follow from kept rows, and how these calibrate it.
 
-    @abstractmethod
+    Args:
+        takes: Function of probabilities and their ranks, from 1 on, that tells which are in; if one is, all
+            larger ones of its row are.
+        enough: Function that tells, given the number of classes, a number of probabilities that is enough for
+            every set.
+        measure: Function that returns what the predictor's accumulator adds of calibration rows.
+        is_exact: Function that tells, after the calibration, whether it is that of all probabilities, where
+            no dropped one is above a number.
+    """
+
+    takes: Callable[[Tensor, Tensor], Tensor]
+    enough: Callable[[int], int]
+    measure: Callable[[KeptRows], Any] = lambda rows: None
+    is_exact: Callable[[float], bool] = lambda dropped: True
+
     def sets(self, rows: KeptRows) -> tuple[Tensor, Tensor]:
         """Return the sets (n, m) of kept classes, and whether each is whole (n,): no dropped class is in.
 
         The sets are those of ``predictor(scores)``; with ``TopK``, of equal scores at the k-th place others
         may be in.
         """
+        m = rows.probabilities.shape[1]
+        sets = self.takes(rows.probabilities, torch.arange(1, m + 1)).expand(rows.probabilities.shape)
+        all_of_it = rows.all_kept or self.enough(rows.num_classes) <= m
+        return sets, torch.ones(len(sets), dtype=torch.bool) if all_of_it else ~sets[:, -1]
 
-    @abstractmethod
     def hits(self, rows: KeptRows, rank: Tensor) -> Tensor:
         """Return whether the set of each row holds its true class, of the given rank; it need not be kept."""
-
-    @abstractmethod
-    def enough(self, num_classes: int) -> int:
-        """Return a number of probabilities that is enough for every set."""
-
-    @abstractmethod
-    def measure(self, rows: KeptRows) -> Any:
-        """Return what the predictor's accumulator adds of calibration rows."""
-
-    @abstractmethod
-    def is_exact(self, dropped: float) -> bool:
-        """Return whether the threshold is that of all probabilities; none above ``dropped`` was dropped."""
+        return self.takes(rows.true_probability, rank)
 
 
-@dataclass(frozen=True)
-class FirstKept(KeptRule):
-    """The rule that takes the first k classes; which of equal probabilities are in is not specified."""
-
-    k: int
-
-    def sets(self, rows: KeptRows) -> tuple[Tensor, Tensor]:
-        """Return the first k kept classes, and whether k were kept."""
-        n, m = rows.probabilities.shape
-        return (torch.arange(m) < self.k).expand(n, m), torch.full((n,), rows.all_kept or self.k <= m)
-
-    def hits(self, rows: KeptRows, rank: Tensor) -> Tensor:
-        """Return whether the rank is at most k."""
-        return rank <= self.k
-
-    def enough(self, num_classes: int) -> int:
-        """Return k."""
-        return self.k
-
-    def measure(self, rows: KeptRows) -> None:
-        """Measure nothing."""
-
-    def is_exact(self, dropped: float) -> bool:
-        """Return that it is: there is none."""
-        return True
-
-
-@dataclass(frozen=True)
-class KeptAbove(KeptRule):
-    """The rule that looks at each probability alone, and takes large ones.
-
-    Args:
-        takes: Function that tells which probabilities, of any shape, are in; a larger one is if a smaller is.
-        lowest: Function that tells, after the calibration, a number below which no probability is in.
-        measures: Function that computes what the accumulator adds of some rows.
-        by_true_class: Whether only the probabilities of true classes are measured, which are always known.
-    """
-
-    takes: Callable[[Tensor], Tensor]
-    lowest: Callable[[], float]
-    measures: Callable[[KeptRows], Any]
-    by_true_class: bool = False
-
-    def sets(self, rows: KeptRows) -> tuple[Tensor, Tensor]:
-        """Return the kept classes that are in; a set is whole if the smallest kept one is not in."""
-        sets = self.takes(rows.probabilities)
-        return sets, ~sets[:, -1] if not rows.all_kept else torch.ones(len(sets), dtype=torch.bool)
-
-    def hits(self, rows: KeptRows, rank: Tensor) -> Tensor:
-        """Return whether the probability of the true class is in."""
-        return self.takes(rows.true_probability)
-
-    def enough(self, num_classes: int) -> int:
-        """Return one more than can be in: it shows that there are no others."""
-        lowest = self.lowest()
-        return num_classes if lowest <= 1 / num_classes else min(num_classes, math.floor(1 / lowest) + 1)
-
-    def measure(self, rows: KeptRows) -> Any:
-        """Return what the predictor's accumulator adds of calibration rows."""
-        return self.measures(rows)
-
-    def is_exact(self, dropped: float) -> bool:
-        """Return whether all that was dropped is below the threshold, which it could only raise."""
-        return self.by_true_class or self.lowest() > dropped
+def enough_above(lowest: float, num_classes: int) -> int:
+    """Return one more than the number of probabilities of a row that can reach a number > 0."""
+    return num_classes if lowest <= 1 / num_classes else min(num_classes, math.floor(1 / lowest) + 1)
 
 
 def kept_rule(predictor: "SetPredictor") -> KeptRule:
@@ -177,13 +122,15 @@ class KeptCalibration:
 
     def __init__(self, predictor: "SetPredictor", rows: int) -> None:
         self.predictor = predictor
-        self._rule = kept_rule(predictor) if predictor.needs_calibration else FirstKept(1)
+        self._rule = kept_rule(predictor) if predictor.needs_calibration else None
         self._rows = predictor.accumulator(rows)
         self._kept, self._classes, self._dropped = 0, 0, -math.inf
 
     @torch.no_grad()
     def update(self, rows: KeptRows) -> None:
         """Add rows; those without a true class count where none is needed."""
+        if self._rule is None:
+            return
         self._rows.add(self._rule.measure(rows))
         self._kept, self._classes = rows.probabilities.shape[1], rows.num_classes
         self._dropped = max(self._dropped, rows.largest_dropped)
@@ -194,15 +141,17 @@ class KeptCalibration:
         Raises:
             NotKeptError: If a dropped probability may be above the threshold.
         """
-        if not self.predictor.needs_calibration:
+        rule = self._rule
+        if rule is None:
             return self.predictor
-        return self.predictor.finish_with(self._rows, self._classes, self._check)
 
-    def _check(self) -> None:
-        if self._rule.is_exact(self._dropped):
-            return
-        raise NotKeptError(
-            f"{type(self.predictor).__name__} with {self.predictor.shown_options()} cannot be calibrated "
-            f"from {self._kept} values of each row, since others may be above its threshold: score with "
-            f"--keep {self._rule.enough(self._classes)}"  # with the dropped ones, fewer are enough
-        )
+        def check() -> None:
+            if rule.is_exact(self._dropped):
+                return
+            raise NotKeptError(
+                f"{type(self.predictor).__name__} with {self.predictor.shown_options()} cannot be calibrated "
+                f"from {self._kept} values of each row, since others may be above its threshold: score with "
+                f"--keep {rule.enough(self._classes)}"  # with the dropped ones, fewer are enough
+            )
+
+        return self.predictor.finish_with(self._rows, self._classes, check)

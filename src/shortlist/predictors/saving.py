@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,21 +37,14 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
 """The class of each predictor, by the name that recipes use."""
 
 
-def make(
-    name: str,
-    options: dict[str, Any],
-    *,
-    like_priors: Tensor | None = None,
-    like_scores_priors: Tensor | None = None,
-) -> SetPredictor:
+def make(name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | None = None) -> SetPredictor:
     """Make a predictor from its registered name and plain options, as in a recipe or a file.
 
     Args:
         name: A key of ``PREDICTORS``.
         options: Arguments of the predictor; a score or rule is given by name or as a dict of name and
             options.
-        like_priors: A tensor (c,) if class weights will be loaded: the predictor is made with uniform priors.
-        like_scores_priors: A tensor (c,) if a conversion of the scores' priors will be loaded too.
+        state: State that will be loaded. If it has priors, the predictor is made with uniform ones.
 
     Example:
         >>> make("conformal", {"coverage": 0.8, "score": {"name": "raps", "k_reg": 3}}).score
@@ -69,10 +62,9 @@ def make(
             options[key] = registry[kind](**chosen)
     if isinstance(options.get("taxonomy"), dict):
         options["taxonomy"] = Taxonomy.from_dict(options["taxonomy"])
-    if like_priors is not None:
-        options["priors"] = torch.full_like(like_priors, 1 / len(like_priors))
-    if like_scores_priors is not None:
-        options["scores_priors"] = torch.full_like(like_scores_priors, 1 / len(like_scores_priors))
+    for argument, buffer in (("priors", "weights"), ("scores_priors", "shift")):
+        if state is not None and buffer in state:
+            options[argument] = torch.full_like(state[buffer], 1 / len(state[buffer]))
     return PREDICTORS[name](**options)
 
 
@@ -103,13 +95,7 @@ def save(predictor: SetPredictor | NoveltyDetector, path: str | Path) -> None:
 
 def load(path: str | Path) -> SetPredictor:
     """Load the predictor that :func:`save` wrote."""
-
-    def made(content: dict[str, Any], state: dict[str, Tensor]) -> SetPredictor:
-        priors, scores_priors = state.get("weights"), state.get("shift")
-        name, options = content["predictor"], content["options"]
-        return make(name, options, like_priors=priors, like_scores_priors=scores_priors)
-
-    return _load(path, "a predictor", made)
+    return _load(path, "a predictor", lambda of, state: make(of["predictor"], of["options"], state=state))
 
 
 def load_novelty(path: str | Path) -> NoveltyDetector:
@@ -117,7 +103,7 @@ def load_novelty(path: str | Path) -> NoveltyDetector:
     return _load(
         path,
         "a novelty detector",
-        lambda content, state: NoveltyDetector(**content["options"], means=state.get("means")),
+        lambda of, state: NoveltyDetector(**of["options"], means=state.get("means")),
     )
 
 

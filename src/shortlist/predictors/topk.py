@@ -11,7 +11,7 @@ from shortlist._checks import check_k, promote
 from shortlist.ops.selection import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import UncalibratedPredictor
-from shortlist.predictors.kept import FirstKept
+from shortlist.predictors.kept import KeptRule
 from shortlist.predictors.promise import Promise
 
 __all__ = ["TopK"]
@@ -60,9 +60,11 @@ class TopK(UncalibratedPredictor):
         """Nothing about the true class; the size of every set, which is left out where sizes differ."""
         return Promise("nothing", size=self.k)
 
-    def kept_rule(self) -> FirstKept | None:
+    def kept_rule(self) -> KeptRule | None:
         """Return the first k of the kept classes; with priors ``None``, which asks for all scores."""
-        return FirstKept(self.k) if self._looks_at_probabilities else None
+        if not self._looks_at_probabilities:
+            return None
+        return KeptRule(takes=lambda p, rank: rank <= self.k, enough=lambda c: self.k)
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of exactly k classes."""
