@@ -136,7 +136,8 @@ class Calibrated(KeepsPrecision, ABC):
 
     def _fit_classes(self, number: int) -> None:
         self._check_classes(number)
-        self.num_classes = number
+        if number != self.num_classes:  # to set an attribute of a module takes long
+            self.num_classes = number
 
     @contextmanager
     def _anew(self) -> Iterator[None]:

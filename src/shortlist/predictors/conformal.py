@@ -208,8 +208,7 @@ class Conformal(SetPredictor):
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
         found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
-        first = votes.rows.diff(prepend=votes.rows.new_tensor([-1])) != 0  # of each row's entries
-        return {"scores": found, "target": votes.classes, "shares": votes.shares, "first": first}
+        return {"scores": found, "target": votes.classes, "shares": votes.shares}
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of scores, classes, and shares of votes."""
@@ -240,7 +239,7 @@ class Conformal(SetPredictor):
 
     def _finished(self, rows: Rows) -> Finished:
         scores, target, voted = rows["scores"], rows["target"], "shares" in rows
-        number = int(rows["first"].sum()) if voted else len(rows)
+        number = round(float(rows["shares"].sum())) if voted else len(rows)  # those of a row add up to 1
         if voted:
             found = Marginal().of_votes(scores, rows["shares"], number, self.coverage)
         else:
