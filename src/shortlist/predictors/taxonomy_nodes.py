@@ -174,18 +174,18 @@ class TaxonomyNodes(SetPredictor):
         held = [(place >= self.starts[node]) & (place < self.ends[node]) for node in nodes.split(1, dim=1)]
         return functools.reduce(torch.logical_or, held)
 
-    def measure(self, scores: Tensor, target: Tensor | None) -> tuple[State, Tensor, Tensor]:
-        """Return the scores of rows; which of them have to grow unions first, and their probabilities."""
+    def measure(self, scores: Tensor, target: Tensor | None) -> tuple[State, tuple[Tensor, Tensor] | None]:
+        """Return the scores of rows; which rows have to grow unions first, and their probabilities."""
         assert target is not None  # as labels are needed
         values, tree = self._values(scores), self._tree()
         best = first_largest(values)
         without = (~nodes_hold(tree, tree.chains[best], target)).sum(1)  # nodes on the way up, to hold it
         if self.max_nodes > 1:
             wrong = without.nonzero().squeeze(1)
-            return {"scores": values.new_zeros(len(values)), "target": target}, wrong, values[wrong]
+            return {"scores": values.new_zeros(len(values)), "target": target}, (wrong, values[wrong])
         masses = climb(values, best, tree, without)
         found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
-        return {"scores": found.where(without > 0, 0.0), "target": target}, target[:0], values[:0]
+        return {"scores": found.where(without > 0, 0.0), "target": target}, None
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of scores."""
@@ -221,9 +221,9 @@ class _GrowingRows(Rows[Finished]):
 
     def add(self, measured: Any) -> None:
         """Add rows, and which of them have no score yet, with their probabilities."""
-        columns, wrong, values = measured
-        if len(wrong):
-            self._growing.append((wrong + len(self), values))
+        columns, growing = measured
+        if growing is not None:
+            self._growing.append((growing[0] + len(self), growing[1]))
         super().add(columns)
         if sum(values.numel() for _, values in self._growing) >= _MANY:
             self._grow()
