@@ -49,9 +49,9 @@ def _numbers(step: Step, before: tuple[Step, ...], rows: int, classes: int) -> N
 
 def score_here(folder: Path) -> dict[str, float]:
     """Score as a worker does; the seconds of the processor, and the peak of memory."""
-    from shortlist.engine.inputs import find_shards
-    from shortlist.engine.local import keep_memory
-    from shortlist.engine.score import ModelSource, score_shards
+    from shortlist.passes.inputs import find_shards
+    from shortlist.passes.local import keep_memory
+    from shortlist.passes.score import ModelSource, score_shards
 
     keep_memory()
     torch.set_num_threads(1)
@@ -64,8 +64,8 @@ def score_here(folder: Path) -> dict[str, float]:
 
 def evaluate_here(folder: Path) -> dict[str, float]:
     """Calibrate, and evaluate with few resamples and with many."""
-    from shortlist.engine.reading import calibrate_from_scores, evaluate_scores
-    from shortlist.engine.score import ModelSource
+    from shortlist.passes.reading import calibrate_from_scores, evaluate_scores
+    from shortlist.passes.score import ModelSource
     from shortlist.predictors import AverageK, Conformal
 
     torch.set_num_threads(1)

@@ -15,9 +15,9 @@ from shortlist.curation.votes import aggregate_votes
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.label_set_lists import label_set_list
 from shortlist.datasets.lists import image_list
-from shortlist.engine.inputs import find_shards, shards_to_embed
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import class_finder
+from shortlist.passes.inputs import find_shards, shards_to_embed
 from tests.datasets.trees import class_folders, image
 from tests.index.small import SMALL
 

@@ -18,15 +18,15 @@ import yaml
 
 from shortlist import Model
 from shortlist.cli.predict import predict_files
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.score import ModelSource, score_shards
 from shortlist.feedback import Event, FeedbackStore
 from shortlist.feedback.doctor import examine_store
 from shortlist.index import ImageIndex, IndexWriter, add_images, build_index, source_of_images
 from shortlist.index.doctor import examine_index
 from shortlist.model.doctor import examine_model
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.score import ModelSource, score_shards
 from shortlist.recipes.recipe import make_recipe
 from shortlist.releases import Releases
 from shortlist.releases.doctor import examine_releases
@@ -38,9 +38,9 @@ from shortlist.suites.suite import load_suite
 from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
-from tests.engine.scoring import make_embeddings
-from tests.engine.scoring import make_model as make_linear
 from tests.index.small import CLASSES, SMALL, jpeg, make_model, make_rows, name_of, start
+from tests.passes.scoring import make_embeddings
+from tests.passes.scoring import make_model as make_linear
 from tests.serve.parts import png
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent
@@ -267,7 +267,7 @@ def test_passes_over_rows(tmp_path, name):
     make_linear(tmp_path / "model")
     rows = make_embeddings(tmp_path / "rows")
     class_folders(tmp_path / "images", {"ash": 3, "oak": 2})
-    embedder = EmbedderSource("tests.engine.small:make_backbone", SMALL, allow_code=True)
+    embedder = EmbedderSource("tests.passes.small:make_backbone", SMALL, allow_code=True)
 
     def go(folder: Path) -> Callable[[], object]:
         if name == "embed":

@@ -30,7 +30,7 @@ ROOMS = (
     *(
         "recipes",
         "runs",
-        "engine",
+        "passes",
         "index",
         "feedback",
         "releases",
@@ -54,7 +54,7 @@ ONLY_IN = {
     "starlette": ("serve",),
     "uvicorn": ("serve",),
     "orjson": ("serve",),
-    "ray": ("engine", "serve"),
+    "ray": ("passes", "serve"),
     "python_multipart": ("serve",),
 }
 
@@ -160,7 +160,7 @@ def test_each_manifest_is_read_in_one_place():
         "predictors._sealed_rule",
         "datasets.embeddings",
         "feedback.store",
-        "engine.reading",
+        "passes.reading",
         "releases.releases",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {

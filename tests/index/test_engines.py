@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from shortlist.datasets.embeddings import save_embeddings
-from shortlist.engine.local import run_local
-from shortlist.engine.score import ModelSource
 from shortlist.index import (
     FileSource,
     ImageIndex,
@@ -24,10 +22,12 @@ from shortlist.index import (
 from shortlist.index.doctor import examine_index
 from shortlist.index.manifest import PARTS
 from shortlist.inputs.rows import Rows
+from shortlist.passes.local import run_local
+from shortlist.passes.score import ModelSource
 from tests.datasets.trees import class_folders, truncate
-from tests.engine.scoring import Disturbed
 from tests.index.small import jpeg
 from tests.index.small import make_model as make_small
+from tests.passes.scoring import Disturbed
 from tests.test_damage import run
 
 COUNTS = {"c0": 21, "c1": 90, "c2": 40, "c4": 33}
@@ -103,7 +103,7 @@ def ray_here():
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_ray_with_any_number_of_workers(world, tmp_path, ray_here, workers):
-    from shortlist.engine.on_ray import run_on_ray
+    from shortlist.passes.on_ray import run_on_ray
 
     build(world, tmp_path / "out", shard_rows=10 + workers, workers=workers, engine=run_on_ray)
     assert contents(tmp_path / "out") == contents(world / "one")
@@ -156,7 +156,7 @@ def test_a_worker_that_is_killed_and_a_full_disk(world, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_actor_of_ray(world, tmp_path, ray_here):
-    from shortlist.engine.on_ray import run_on_ray
+    from shortlist.passes.on_ray import run_on_ray
 
     def engine(work, shards, *, workers):
         return run_on_ray(Disturbed(work, str(tmp_path / "mark"), "killed"), shards, workers=workers)

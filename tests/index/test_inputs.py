@@ -8,8 +8,8 @@ from shortlist.index import ImageIndex, build_index
 from shortlist.index.segment import ImageIndexError
 from shortlist.index.sources import source_of_images
 from tests.datasets.trees import class_folders, image, truncate
-from tests.engine.test_inputs import write_tar
 from tests.index.small import make_model
+from tests.passes.test_inputs import write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be read as an image")
 

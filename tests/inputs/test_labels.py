@@ -13,12 +13,12 @@ from shortlist.compare.answers import read_answers
 from shortlist.compare.frozen import class_numbers, read_frozen_images
 from shortlist.curation.build import apply_plan, plan_benchmark
 from shortlist.datasets import image_folder, image_list
-from shortlist.engine.inputs import find_shards, shards_to_embed
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import class_finder, class_indices, classes_of_labels
+from shortlist.passes.inputs import find_shards, shards_to_embed
 from tests.datasets.trees import image
-from tests.engine.test_inputs import write_tar
 from tests.index.small import SMALL
+from tests.passes.test_inputs import write_tar
 
 PLAIN = ClassTable(["ash", "oak", "\u00e9rable"])  # ids are names
 NUMBERED = ClassTable(["7", "100", "12"])  # names are numbers, which may be ids

@@ -79,8 +79,8 @@ def embed(
     --size, --resize, --mean, --std, --pixels and --interpolation say how images are prepared for a function
     of your own. Saved models and networks of timm know it themselves.
     """
-    from shortlist.engine.embed import embed_images
-    from shortlist.engine.embedder import EmbedderSource
+    from shortlist.passes.embed import embed_images
+    from shortlist.passes.embedder import EmbedderSource
 
     prepare = None if size is None else _preprocessing(size, resize, mean, std, pixels, interpolation)
     source = EmbedderSource(model, prepare, network, device, allow_code)

@@ -11,8 +11,8 @@ from shortlist.cli._engine import Address, EngineName, Show, Workers, engine_of,
 from shortlist.cli._options import AsJson, DataPlace, OwnNetwork
 
 if TYPE_CHECKING:
-    from shortlist.engine.local import Engine
     from shortlist.index import BuildCounts
+    from shortlist.passes.local import Engine
 
 __all__ = ["index"]
 
@@ -102,9 +102,9 @@ def _build(
     """Build an index; ``engine`` makes the engine of a device."""
     import torch
 
-    from shortlist.engine.scaffold import usual_workers
-    from shortlist.engine.score import ModelSource
     from shortlist.index import FileSource, build_index, source_of_images, source_of_run
+    from shortlist.passes.scaffold import usual_workers
+    from shortlist.passes.score import ModelSource
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     opened = ModelSource(str(path.absolute()), network, device)

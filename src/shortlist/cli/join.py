@@ -30,7 +30,7 @@ def join(
     and serve. The run must have a linear model (model: {name: linear}).
     """
     from shortlist.cli._console import warnings_as_lines
-    from shortlist.engine.join import join_head
+    from shortlist.passes.join import join_head
 
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")

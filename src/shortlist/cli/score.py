@@ -22,7 +22,7 @@ from shortlist.cli._options import AsJson, OwnNetwork
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
-    from shortlist.engine.score import ScoreCounts
+    from shortlist.passes.score import ScoreCounts
 
 __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
 
@@ -64,10 +64,10 @@ def score(
     where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
     --scores and evaluate --scores.
     """
-    from shortlist.engine.inputs import find_shards
-    from shortlist.engine.score import ModelSource, score_shards
     from shortlist.model.files import model_folder
     from shortlist.model.saved import SavedModel
+    from shortlist.passes.inputs import find_shards
+    from shortlist.passes.score import ModelSource, score_shards
 
     def run(show: Show) -> "ScoreCounts":
         classes = SavedModel(model_folder(model)).class_table
@@ -88,8 +88,8 @@ def calibrate_on_scores(
 ) -> None:
     """Calibrate the predictors of a model on scored rows, and save the model to a new folder."""
     from shortlist.cli._console import print_json, warnings_as_lines
-    from shortlist.engine.reading import recalibrated
     from shortlist.model import Model
+    from shortlist.passes.reading import recalibrated
 
     if out is None:
         raise ValueError("--scores needs --out, the folder of the new model")
@@ -132,9 +132,9 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
 def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:
     """Print the metrics of scored rows under the predictors of a model."""
     from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
-    from shortlist.engine.reading import evaluate_scores, read_scores, rows_key
-    from shortlist.engine.score import model_key
     from shortlist.model import Model
+    from shortlist.passes.reading import evaluate_scores, read_scores, rows_key
+    from shortlist.passes.score import model_key
 
     use_one_thread()
     model = Model.load(folder, network=network)

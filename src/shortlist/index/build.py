@@ -14,9 +14,6 @@ import numpy as np
 import torch
 
 from shortlist._checks import check_count
-from shortlist.engine.local import Engine, one_thread, run_local
-from shortlist.engine.parts import Part
-from shortlist.engine.scaffold import Pass, Progress
 from shortlist.index.embedding import embed_source, new_rows, open_index_pass, read_new_rows
 from shortlist.index.manifest import PARTS
 from shortlist.index.plan import Plan
@@ -25,6 +22,9 @@ from shortlist.index.sources import Source, given_images
 from shortlist.index.spread import farthest_points
 from shortlist.index.writer import MAX_PER_CLASS, SEGMENT_ROWS, IndexWriter
 from shortlist.model import Model
+from shortlist.passes.local import Engine, one_thread, run_local
+from shortlist.passes.parts import Part
+from shortlist.passes.scaffold import Pass, Progress
 
 __all__ = ["BuildCounts", "add_images", "build_index"]
 
@@ -81,7 +81,7 @@ def build_index(
         segment_rows: Number of images of a segment, about: it has whole classes.
         shard_rows: Number of images of a shard, after which what is done cannot be lost.
         workers: Number of workers; 1 is this process alone, if the engine is local.
-        engine: What runs the work: :func:`shortlist.engine.local.run_local`, or ``run_on_ray``.
+        engine: What runs the work: :func:`shortlist.passes.local.run_local`, or ``run_on_ray``.
         load: Function that loads the same model in each worker; without it, the model is sent to them.
         progress: Function that is called with the number of images done and in all.
     """

@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from shortlist.engine.blocks import IMAGES, loaded_blocks, map_rows
-from shortlist.engine.parts import Mapped, read_table
-from shortlist.engine.scaffold import Map
-from shortlist.engine.shards import ShardRows
 from shortlist.index.contents import Contents, open_contents
 from shortlist.index.image_index import unit_vectors
 from shortlist.index.plan import ShardImages
@@ -23,6 +19,10 @@ from shortlist.index.segment import ImageIndexError, NewRows
 from shortlist.index.sources import Source
 from shortlist.index.thumbnails import thumbnail
 from shortlist.model import Model, model_hash
+from shortlist.passes.blocks import IMAGES, loaded_blocks, map_rows
+from shortlist.passes.parts import Mapped, read_table
+from shortlist.passes.scaffold import Map
+from shortlist.passes.shards import ShardRows
 
 __all__ = ["embed_source", "new_rows", "open_index_pass", "read_new_rows"]
 

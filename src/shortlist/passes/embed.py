@@ -12,14 +12,14 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST, split_of_file
-from shortlist.engine.blocks import IMAGES, map_rows, read_blocks
-from shortlist.engine.embedder import Embedder, EmbedderSource
-from shortlist.engine.inputs import shards_to_embed
-from shortlist.engine.local import Engine, run_local
-from shortlist.engine.parts import Mapped, Part, write_part_manifest
-from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
-from shortlist.engine.shards import Shard
 from shortlist.inputs.addresses import absolute
+from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
+from shortlist.passes.embedder import Embedder, EmbedderSource
+from shortlist.passes.inputs import shards_to_embed
+from shortlist.passes.local import Engine, run_local
+from shortlist.passes.parts import Mapped, Part, write_part_manifest
+from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
+from shortlist.passes.shards import Shard
 
 __all__ = ["EmbedCounts", "embed_images"]
 
@@ -92,7 +92,7 @@ def embed_images(
 
     Args:
         source: Where the network comes from.
-        data: The images, as :func:`~shortlist.engine.inputs.shards_to_embed` takes them: a folder, a
+        data: The images, as :func:`~shortlist.passes.inputs.shards_to_embed` takes them: a folder, a
             list or tar files, with or without train, val and test.
         folder: Folder of the result.
         workers: Number of processes, each of which has the network; by default one per core, or a single one

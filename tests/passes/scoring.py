@@ -12,8 +12,8 @@ import torch
 
 from shortlist import ClassTable, Model
 from shortlist.datasets.embeddings import save_embeddings
-from shortlist.engine.score import ModelSource
 from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.passes.score import ModelSource
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.scores import PriorRecord, ScoreMap
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shortlist._checks import check_count
-from shortlist.engine.local import Work, function_of, keep_memory
+from shortlist.passes.local import Work, function_of, keep_memory
 
 __all__ = ["run_on_ray"]
 
@@ -126,7 +126,7 @@ def _wait_for_threads(before: Collection[threading.Thread]) -> None:
 def run_on_ray(
     work: Work, shards: Iterable[Any], *, workers: int = 1, address: str | None = None, gpus: float = 0
 ) -> Iterator[Any]:
-    """Give the result of each shard as it is done, as :func:`~shortlist.engine.local.run_local` does.
+    """Give the result of each shard as it is done, as :func:`~shortlist.passes.local.run_local` does.
 
     An actor that dies is started again and its shard is given to another one, up to four times. Only shards
     and results, which are small, go through Ray's memory.

@@ -11,12 +11,12 @@ import pytest
 
 from shortlist import ClassTable
 from shortlist._tables import write_columns
-from shortlist.engine.inputs import find_shards
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import UNKNOWN
+from shortlist.passes.inputs import find_shards
 from tests.datasets.trees import class_folders, image
-from tests.engine.scoring import make_embeddings
 from tests.index.small import SMALL
+from tests.passes.scoring import make_embeddings
 
 IDS = ClassTable(("ash", "oak"))
 

@@ -9,7 +9,6 @@ from typing import Any
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import SUFFIXES, embedding_files
-from shortlist.engine.shards import EmbeddingShard, FileShard, Shard, TarShard, hash_of_classes, in_pieces
 from shortlist.inputs.addresses import absolute, folder_of, is_address
 from shortlist.inputs.folders import (
     SPLITS,
@@ -24,6 +23,7 @@ from shortlist.inputs.lists import check_split_names, is_table
 from shortlist.inputs.read import chosen_splits, read_rows
 from shortlist.inputs.rows import Rows
 from shortlist.inputs.tars import read_tar, tar_files
+from shortlist.passes.shards import EmbeddingShard, FileShard, Shard, TarShard, hash_of_classes, in_pieces
 
 __all__ = ["find_shards", "shards_to_embed"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.engine.parts import Mapped
-from shortlist.engine.shards import ShardRows
+from shortlist.passes.parts import Mapped
+from shortlist.passes.shards import ShardRows
 from shortlist.preprocessing import Preprocessing, as_rgb, reason_of
 
 __all__ = ["IMAGES", "Block", "loaded_blocks", "map_rows", "padded", "read_blocks"]

@@ -5,17 +5,17 @@ import os
 import pytest
 
 from shortlist.datasets import embeddings
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.local import run_local
-from shortlist.engine.reading import read_scores
-from shortlist.engine.score import ModelSource, score_shards
 from shortlist.index import ImageIndex, build_index, source_of_images
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.local import run_local
+from shortlist.passes.reading import read_scores
+from shortlist.passes.score import ModelSource, score_shards
 from tests.datasets.trees import class_folders
-from tests.engine.scoring import ROWS, make_embeddings, make_model
-from tests.engine.test_inputs import write_tar
 from tests.index.small import make_model as make_small
+from tests.passes.scoring import ROWS, make_embeddings, make_model
+from tests.passes.test_inputs import write_tar
 
 NETWORK = "tests.index.networks:make_network"
 

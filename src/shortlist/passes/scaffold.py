@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._files import lock_folder
-from shortlist.engine.local import Engine
-from shortlist.engine.parts import Mapped, Part, check_part, read_table, write_part
+from shortlist.passes.local import Engine
+from shortlist.passes.parts import Mapped, Part, check_part, read_table, write_part
 
 __all__ = ["Map", "Open", "Pass", "Progress", "pass_over", "usual_workers"]
 

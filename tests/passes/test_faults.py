@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from shortlist.class_table import ClassTable
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.local import run_local
-from shortlist.engine.on_ray import run_on_ray
-from shortlist.engine.reading import read_scores
-from shortlist.engine.score import score_shards
-from shortlist.engine.shards import EmbeddingShard, TarShard, hash_of_classes
-from tests.engine.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of
-from tests.engine.test_same_bits import contents
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.local import run_local
+from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.reading import read_scores
+from shortlist.passes.score import score_shards
+from shortlist.passes.shards import EmbeddingShard, TarShard, hash_of_classes
+from tests.passes.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of
+from tests.passes.test_same_bits import contents
 
 pytestmark = pytest.mark.slow
 

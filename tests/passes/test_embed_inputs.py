@@ -13,17 +13,17 @@ from shortlist import ClassTable
 from shortlist._tables import write_columns
 from shortlist.datasets import embeddings
 from shortlist.datasets.embeddings import embedding_files, read_manifest
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.inputs import find_shards
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.inputs import find_shards
 from tests.datasets.trees import class_folders, image, truncate
-from tests.engine.scoring import make_embeddings
-from tests.engine.test_embed import expected
-from tests.engine.test_inputs import write_tar
 from tests.index.small import SMALL
+from tests.passes.scoring import make_embeddings
+from tests.passes.test_embed import expected
+from tests.passes.test_inputs import write_tar
 from tests.test_damage import run
 
-SOURCE = EmbedderSource("tests.engine.small:make_backbone", SMALL, allow_code=True)
+SOURCE = EmbedderSource("tests.passes.small:make_backbone", SMALL, allow_code=True)
 COUNTS = {"train": {"ash": 3, "oak": 2}, "val": {"oak": 1}, "test": {"ash": 1, "élan 树": 2}}
 IDS = ["ash", "oak", "élan 树"]
 
@@ -275,7 +275,7 @@ def test_embeddings_of_a_list_are_scored_by_parts(photos, tmp_path):
 def test_the_command_takes_lists_and_tells_rows_without_a_class(tmp_path):
     image(tmp_path / "a.png")
     (tmp_path / "rows.csv").write_text("path,label\na.png,oak\na.png,\n")
-    given = ("embed", "tests.engine.small:make_backbone", tmp_path / "rows.csv", "--workers", 1, "--size", 8)
+    given = ("embed", "tests.passes.small:make_backbone", tmp_path / "rows.csv", "--workers", 1, "--size", 8)
     code, said, err = run(*given, "-o", tmp_path / "out", "--allow-code")
     words = "2 train, 6 features, 1 classes, 1 without a class"
     assert code == 0 and said == f"{tmp_path / 'out'}: {words}\n", err

@@ -10,14 +10,14 @@ import torch
 
 from shortlist import Model
 from shortlist.datasets.embeddings import save_embeddings
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.local import run_local
-from shortlist.engine.reading import calibrate_from_scores, evaluate_scores, read_scores
-from shortlist.engine.score import model_key, score_shards
 from shortlist.metrics import evaluate
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.local import run_local
+from shortlist.passes.reading import calibrate_from_scores, evaluate_scores, read_scores
+from shortlist.passes.score import model_key, score_shards
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.predictors.kept import NotKeptError
-from tests.engine.scoring import ROWS, make_embeddings, make_model, make_rows, source_of
+from tests.passes.scoring import ROWS, make_embeddings, make_model, make_rows, source_of
 from tests.test_damage import run
 
 

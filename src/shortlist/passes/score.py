@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.engine.blocks import IMAGES, map_rows, read_blocks
-from shortlist.engine.local import Engine, run_local
-from shortlist.engine.measuring import Columns, keep_rows
-from shortlist.engine.parts import Mapped, write_part_manifest
-from shortlist.engine.scaffold import Map, Pass, Progress, pass_over, usual_workers
-from shortlist.engine.shards import Shard
 from shortlist.inputs.addresses import absolute
 from shortlist.model import Model, model_hash, network_hash
+from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
+from shortlist.passes.local import Engine, run_local
+from shortlist.passes.measuring import Columns, keep_rows
+from shortlist.passes.parts import Mapped, write_part_manifest
+from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
+from shortlist.passes.shards import Shard
 from shortlist.predictors import SetPredictor
 
 __all__ = [
@@ -175,7 +175,7 @@ def score_shards(
 
     Args:
         source: Where the model comes from.
-        shards: The shards, from :func:`~shortlist.engine.inputs.find_shards`.
+        shards: The shards, from :func:`~shortlist.passes.inputs.find_shards`.
         folder: Folder of the parts.
         keep: Number of best classes of each row that are kept.
         workers: Number of workers; by default one per core, or a single one for a model on an accelerator.

@@ -10,21 +10,21 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.join import join_head
 from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.join import join_head
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
 from tests.conftest import vision_library
 from tests.datasets.trees import image
-from tests.engine.small import Backbone
 from tests.index.small import SMALL
+from tests.passes.small import Backbone
 from tests.test_damage import run
 from tests.training.test_epochs import silent
 
 TOP1 = {"top1": {"name": "topk", "k": 1}}
-BACKBONE = "tests.engine.small:make_backbone"
+BACKBONE = "tests.passes.small:make_backbone"
 
 
 def two_names():
@@ -106,7 +106,7 @@ def test_the_function_that_embed_took_opens_the_joined_model(photos, tmp_path, h
     """Of a function of features, and of a function of a whole network whose classifier is replaced."""
     table = ClassTable(names=[f"class {c}" for c in range(5)])
     Model.from_parts(make_whole(), table, preprocessing=SMALL, classifier="2").save(tmp_path / "whole")
-    whole = "tests.engine.test_join:make_whole"
+    whole = "tests.passes.test_join:make_whole"
     sources = {
         "features": (EmbedderSource(BACKBONE, SMALL, allow_code=True), BACKBONE),
         "whole": (EmbedderSource(str(tmp_path / "whole"), network=whole), whole),

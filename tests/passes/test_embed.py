@@ -14,14 +14,14 @@ from safetensors import SafetensorError, safe_open
 
 from shortlist.datasets import embeddings
 from shortlist.datasets.embeddings import embedding_files, read_manifest
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
 from shortlist.preprocessing import Preprocessing
 from tests.datasets.trees import class_folders, image, truncate
 from tests.index.small import SMALL
 from tests.test_damage import run
 
-OWN = "tests.engine.small"
+OWN = "tests.passes.small"
 BACKBONE = f"{OWN}:make_backbone"
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_embed_is_refused(photos, tmp_path, source, words):
 def test_a_worker_with_another_network_is_refused(photos, tmp_path):
     """Each call of the function draws other weights, for the command and for its worker."""
     source = EmbedderSource(f"{OWN}:make_random", SMALL, allow_code=True)
-    with pytest.raises(ValueError, match=r"another model than the command: tests.engine.small:make_random"):
+    with pytest.raises(ValueError, match=r"another model than the command: tests.passes.small:make_random"):
         embed_images(source, photos, tmp_path / "out", workers=1)
     assert not list((tmp_path / "out").glob("*.safetensors"))
 
@@ -201,7 +201,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_the_next_call_goes_on(t
 
 def test_the_command(tmp_path, monkeypatch):
     class_folders(tmp_path / "photos", {"ash": 3, "oak": 2})
-    (tmp_path / "own.py").write_text("from tests.engine.small import make_backbone\n")
+    (tmp_path / "own.py").write_text("from tests.passes.small import make_backbone\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     out, given = tmp_path / "out", ("embed", "own:make_backbone", tmp_path / "photos", "--workers", 1)

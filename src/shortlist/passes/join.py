@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from shortlist.datasets.embeddings import MANIFEST, read_manifest
-from shortlist.engine.embedder import Embedder, EmbedderSource
-from shortlist.engine.score import changed_model
 from shortlist.model import Model
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.passes.embedder import Embedder, EmbedderSource
+from shortlist.passes.score import changed_model
 from shortlist.preprocessing import Preprocessing
 from shortlist.recipes.places import moved
 from shortlist.runs.run import Run

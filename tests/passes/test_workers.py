@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.local import run_local
-from shortlist.engine.on_ray import run_on_ray
-from shortlist.engine.score import score_shards
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.local import run_local
+from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.score import score_shards
 from shortlist.predictors import TopK
-from tests.engine.scoring import make_embeddings, make_model, source_of
+from tests.passes.scoring import make_embeddings, make_model, source_of
 
 
 def other_network(folder):

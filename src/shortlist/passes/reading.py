@@ -11,14 +11,14 @@ from torch import Tensor
 
 from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
-from shortlist.engine.measuring import Columns
-from shortlist.engine.parts import check_part, read_table
-from shortlist.engine.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.metrics import Results
 from shortlist.metrics.evaluation import results_of_rows
 from shortlist.metrics.ranks import Ranks
 from shortlist.metrics.rows import RowNumbers
 from shortlist.model import Model
+from shortlist.passes.measuring import Columns
+from shortlist.passes.parts import check_part, read_table
+from shortlist.passes.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.predictors import PREDICTORS, SetPredictor, make
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 
@@ -182,7 +182,7 @@ def evaluate_scores(
         folder: Folder that ``shortlist score`` wrote.
         predictors: Predictors by name.
         class_table: Table of the model's classes.
-        model: Hash of the model (:func:`~shortlist.engine.score.model_key`), to refuse scores of another.
+        model: Hash of the model (:func:`~shortlist.passes.score.model_key`), to refuse scores of another.
         num_resamples: Number of resamples for the intervals; by default 1000, fewer above 200,000 rows and no
             fewer than 100.
 

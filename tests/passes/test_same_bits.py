@@ -5,17 +5,17 @@ import pytest
 import torch
 
 from shortlist.datasets import embeddings
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.local import run_local
-from shortlist.engine.on_ray import run_on_ray
-from shortlist.engine.reading import calibrate_from_scores, evaluate_scores, read_scores
-from shortlist.engine.score import score_shards
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.local import run_local
+from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.reading import calibrate_from_scores, evaluate_scores, read_scores
+from shortlist.passes.score import score_shards
 from shortlist.predictors import AverageK, Conformal
 from tests.datasets.trees import class_folders, truncate
-from tests.engine.scoring import ROWS, make_embeddings, make_model, source_of
 from tests.index.small import SMALL
+from tests.passes.scoring import ROWS, make_embeddings, make_model, source_of
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def photos(tmp_path_factory):
     class_folders(folder / "images/train", {"ash": 40, "oak": 7})
     class_folders(folder / "images/test", {"ash": 3, "oak": 5}, seed=100)
     truncate(folder / "images/train/ash/image 3.jpg")
-    source = EmbedderSource("tests.engine.small:make_projection", SMALL, allow_code=True)
+    source = EmbedderSource("tests.passes.small:make_projection", SMALL, allow_code=True)
     embed_images(source, folder / "images", folder / "one", workers=1, shard_rows=9)
     return folder, source
 

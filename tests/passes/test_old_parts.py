@@ -8,14 +8,14 @@ import torch
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import save_embeddings
-from shortlist.engine.embed import embed_images
-from shortlist.engine.embedder import EmbedderSource
-from shortlist.engine.inputs import find_shards
-from shortlist.engine.score import score_shards
+from shortlist.passes.embed import embed_images
+from shortlist.passes.embedder import EmbedderSource
+from shortlist.passes.inputs import find_shards
+from shortlist.passes.score import score_shards
 from tests.datasets.trees import class_folders
-from tests.engine.scoring import make_model, make_rows, source_of
-from tests.engine.test_inputs import write_tar
 from tests.index.small import SMALL
+from tests.passes.scoring import make_model, make_rows, source_of
+from tests.passes.test_inputs import write_tar
 
 IDS = ClassTable(("ash", "oak"))
 
@@ -83,7 +83,7 @@ def test_parts_of_other_rows_with_the_same_names_and_sizes_are_refused(tmp_path)
 
 
 def test_embeddings_of_other_images_with_the_same_names_are_refused(tmp_path):
-    source = EmbedderSource("tests.engine.small:make_backbone", SMALL, allow_code=True)
+    source = EmbedderSource("tests.passes.small:make_backbone", SMALL, allow_code=True)
     for name in "ab":
         class_folders(tmp_path / name, {"ash": 2})
     embed_images(source, tmp_path / "a", tmp_path / "out", workers=1)
