@@ -23,6 +23,7 @@ from shortlist.inputs.labels import UNKNOWN
 __all__ = [
     "EMBEDDINGS_FORMAT",
     "MANIFEST",
+    "EmbeddingSplit",
     "embedding_files",
     "embeddings",
     "load_tensors",
@@ -37,6 +38,7 @@ MANIFEST = "embeddings.json"
 """File with the manifest of a folder of embeddings."""
 SUFFIXES = (".safetensors", ".npz", ".pt", ".p")
 _LABELS = "labels"  # what others call the targets
+_Rows = tuple[Tensor, Tensor, Tensor]  # inputs, targets, and numbers among all rows of the files
 _BLOCK = 2**24  # numbers looked at in one go
 HELP = (
     "Expected train, val and test files in one folder, each .safetensors, .npz or .pt with an array "
@@ -46,6 +48,20 @@ HELP = (
     "ImageNet-21K-P are at image-net.org, its list of classes in the repository of Ridnik and others, "
     "'ImageNet-21K Pretraining for the Masses'."
 )
+
+
+class EmbeddingSplit(TensorSplit):
+    """Embeddings in memory, whose batches are float32.
+
+    Args:
+        inputs: All rows (n, d).
+        targets: Class index of each row (n,), int64.
+        rows: Number of each row (n,) among all rows of the files of the data set.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, rows: Tensor) -> None:
+        super().__init__(inputs, targets, transform=torch.Tensor.float)
+        self.rows = rows
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -231,14 +247,26 @@ def _joined(
     return found, torch.cat(targets)
 
 
-def _with_class(inputs: Tensor, targets: Tensor, part: str, root: Path) -> tuple[Tensor, Tensor]:
+def _numbered(parts: dict[str, tuple[Tensor, Tensor]]) -> dict[str, _Rows]:
+    """Give each row its number among the rows of all parts."""
+    numbers = torch.arange(sum(len(targets) for _, targets in parts.values()))
+    pieces = numbers.split([len(targets) for _, targets in parts.values()])
+    return {part: (*parts[part], rows) for part, rows in zip(parts, pieces, strict=True)}
+
+
+def _with_class(rows: _Rows, part: str, root: Path) -> _Rows:
     """Leave rows out whose class is not known: nothing can be learned or measured by them."""
-    known = targets != UNKNOWN
+    known = rows[1] != UNKNOWN
     if bool(known.all()):
-        return inputs, targets
-    number = len(targets) - int(known.sum())
+        return rows
+    number = len(known) - int(known.sum())
     warnings.warn(f"{root}: {number} rows of the {part} split have no class, and are left out", stacklevel=3)
-    return inputs[known], targets[known]
+    return _taken(rows, known)
+
+
+def _taken(rows: _Rows, index: Tensor) -> _Rows:
+    inputs, targets, numbers = rows
+    return inputs[index], targets[index], numbers[index]
 
 
 def _rows_of(path: Path, target_key: str) -> int:
@@ -305,9 +333,9 @@ def embeddings(
             raise missing(root / "train.safetensors", HELP)
         dtype = None if as_stored else torch.float32
         parts = {part: _joined(files, input_key, target_key, dtype) for part, files in paths.items()}
-    parts = {part: _with_class(*rows, part, root) for part, rows in parts.items()}
+    parts = {part: _with_class(rows, part, root) for part, rows in _numbered(parts).items()}
     _check_alike(parts, paths, input_key)
-    classes = 1 + max(int(targets.max()) for _, targets in parts.values())
+    classes = 1 + max(int(targets.max()) for _, targets, _ in parts.values())
     table = ClassTable([str(c) for c in range(classes)])
     if (root / "class_table.json").is_file():
         table = ClassTable.load(root / "class_table.json")
@@ -317,22 +345,20 @@ def embeddings(
             )
     parts = _divide(parts, val_fraction=val_fraction, seed=seed)
     if long_tail is not None:
-        parts["train"] = _tail(*parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
-    warn_of_missing_classes(table, {name: targets for name, (_, targets) in parts.items()}, where=root)
+        parts["train"] = _tail(parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
+    warn_of_missing_classes(table, {name: targets for name, (_, targets, _) in parts.items()}, where=root)
     made = {
-        name: TensorSplit(inputs if as_stored else inputs.float(), targets, transform=torch.Tensor.float)
-        for name, (inputs, targets) in parts.items()
+        name: EmbeddingSplit(inputs if as_stored else inputs.float(), targets, rows)
+        for name, (inputs, targets, rows) in parts.items()
     }
     counts = parts["train"][1].bincount(minlength=len(table))
     return Splits(made["train"], made["val"], made["test"], table.with_counts(counts))
 
 
-def _check_alike(
-    parts: dict[str, tuple[Tensor, Tensor]], paths: dict[str, list[Path]], input_key: str
-) -> None:
+def _check_alike(parts: dict[str, _Rows], paths: dict[str, list[Path]], input_key: str) -> None:
     """Require rows in each part, of the shape of training rows."""
     wanted = tuple(parts["train"][0].shape[1:])
-    for part, (inputs, targets) in parts.items():
+    for part, (inputs, targets, _) in parts.items():
         if not len(targets):
             raise ValueError(f"{paths[part][0]} has no rows with a class")
         if tuple(inputs.shape[1:]) != wanted:
@@ -342,10 +368,9 @@ def _check_alike(
             )
 
 
-def _tail(
-    inputs: Tensor, targets: Tensor, classes: int, *, profile: Profile, rho: float, seed: int
-) -> tuple[Tensor, Tensor]:
+def _tail(rows: _Rows, classes: int, *, profile: Profile, rho: float, seed: int) -> _Rows:
     """Keep a long-tailed part of the rows, in which the rarest class has at least one."""
+    targets = rows[1]
     smallest = int(targets.bincount(minlength=classes).min())
     if smallest < rho:
         raise ValueError(
@@ -354,24 +379,21 @@ def _tail(
         )
     wanted = long_tailed_counts(classes, n_max=smallest, rho=rho, profile=profile)
     # a generator of its own: the parts have the same rows with and without a tail
-    rows = subset_by_counts(targets, wanted, generator=torch.Generator().manual_seed(seed + 1))
-    return inputs[rows], targets[rows]
+    index = subset_by_counts(targets, wanted, generator=torch.Generator().manual_seed(seed + 1))
+    return _taken(rows, index)
 
 
-def _divide(
-    parts: dict[str, tuple[Tensor, Tensor]], *, val_fraction: float, seed: int
-) -> dict[str, tuple[Tensor, Tensor]]:
+def _divide(parts: dict[str, _Rows], *, val_fraction: float, seed: int) -> dict[str, _Rows]:
     """Make the three splits; those that are missing are drawn from the training split."""
     check_number("val_fraction", val_fraction, low=0.0, below=0.5)
     others = [name for name in ("val", "test") if name in parts]
     if len(others) == 2:
         return parts
-    inputs, targets = parts["train"]
     if others and val_fraction == 0:
         return {"train": parts["train"], "val": parts[others[0]], "test": parts[others[0]]}
     generator = torch.Generator().manual_seed(seed)
     drawn = 1 if others else 2
-    rows = proportional_split(targets, fraction=val_fraction, parts=drawn, generator=generator)
-    made = [(inputs[index], targets[index]) for index in rows]
+    pieces = proportional_split(parts["train"][1], fraction=val_fraction, parts=drawn, generator=generator)
+    made = [_taken(parts["train"], index) for index in pieces]
     made += [parts[others[0]]] if others else []
     return dict(zip(("train", "val", "test"), made, strict=True))

@@ -1,9 +1,11 @@
 """The pass that makes features of images, and keeps them as a data set of embeddings."""
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,26 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
-from shortlist.datasets.embeddings import EMBEDDINGS_FORMAT, MANIFEST, split_of_file
-from shortlist.inputs.addresses import absolute
+from shortlist.datasets.embeddings import (
+    EMBEDDINGS_FORMAT,
+    MANIFEST,
+    embedding_files,
+    read_manifest,
+    split_of_file,
+)
+from shortlist.datasets.images import PathList
+from shortlist.inputs.addresses import absolute, folder_of, full_path, is_address
+from shortlist.inputs.lists import is_table
+from shortlist.inputs.tars import tar_files
 from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
 from shortlist.passes.embedder import Embedder, EmbedderSource
 from shortlist.passes.inputs import shards_to_embed
 from shortlist.passes.local import Engine, run_local
-from shortlist.passes.parts import Mapped, Part, write_part_manifest
+from shortlist.passes.parts import Mapped, Part, ids_of_part, write_part_manifest
 from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.passes.shards import Shard
 
-__all__ = ["EmbedCounts", "embed_images"]
+__all__ = ["EmbedCounts", "embed_images", "embedded_images"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,32 @@ def embed_images(
     work = Pass(opened, source.model, str(folder), ".safetensors", made, workers)
     every = [shard for part in shards.values() for shard in part]
     with pass_over(every, work, MANIFEST, engine, progress) as (parts, kept):
-        return _finish(folder, parts, table, {"network": source.model, **made}, kept)
+        made = {"network": source.model, "images": absolute(data), **made}
+        return _finish(folder, parts, table, made, kept)
+
+
+def embedded_images(folder: str | Path) -> tuple[str, PathList]:
+    """Find the image files that embeddings were made of.
+
+    Args:
+        folder: Folder that :func:`embed_images` wrote.
+
+    Returns:
+        The place of the images, which was its argument ``data``, and the path of each row, in the order of
+        the files of the folder.
+
+    Raises:
+        ValueError: If the folder does not say it, or the images are gone.
+    """
+    whole = (Path(folder) / MANIFEST).is_file()
+    place = read_manifest(folder).get("images") if whole else None
+    if place is None or tar_files(place):
+        raise ValueError(f"{folder} does not say in which files its images are")
+    root = folder_of(place) if is_table(place) or os.path.isfile(place) else place
+    if not is_address(root) and not os.path.isdir(root):
+        raise ValueError(f"the images of {folder} are no longer in {root}")
+    files = chain.from_iterable(embedding_files(folder).values())
+    return place, PathList(full_path(root, name) for file in files for name in ids_of_part(file))
 
 
 def _check_outside(folder: Path, data: Path) -> None:

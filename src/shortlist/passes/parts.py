@@ -21,6 +21,7 @@ __all__ = [
     "Mapped",
     "Part",
     "check_part",
+    "ids_of_part",
     "read_table",
     "write_part",
     "write_part_manifest",
@@ -167,6 +168,15 @@ def check_part(path: Path, made: Mapping[str, Any]) -> Part:
             words = _OTHER.get(key, f"with another {key}").format(other)
             raise ValueError(f"{path} was made {words}: choose another folder, or remove {path.parent}")
     return Part(**header["part"])
+
+
+def ids_of_part(path: Path) -> list[str]:
+    """Return the ids of the rows that a part of tensors has, in their order.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    return _header_of(path)["ids"]
 
 
 def _header_of(path: Path) -> dict[str, Any]:

@@ -1,18 +1,21 @@
 """Make small pictures of rows that are embedded in the page, with what is known about each."""
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
-from shortlist.datasets import Splits, TensorSplit
+from shortlist.datasets import ChangedSplit, Splits, TensorSplit
 from shortlist.datasets.about import About, about_of_data
 from shortlist.datasets.images import ImageFiles
 from shortlist.datasets.pictures import data_uri, row_image
+from shortlist.inputs.lists import is_table
+from shortlist.passes.embed import embedded_images
 from shortlist.recipes.build import build_data
 from shortlist.recipes.places import moved
 from shortlist.runs.run import Run
@@ -114,35 +117,50 @@ def open_pictures(
         progress: Function that is called with (what, done, of how many) while a data set is built.
     """
     try:
+        recipe = moved(run.recipe, place)
+        name, options = recipe.data.name, recipe.data.options
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = build_data(moved(run.recipe, place), progress=progress)
+            data = build_data(recipe, progress=progress)
     except Exception as error:  # the data may be gone in any way; the page is worth having without pictures
         reason = " ".join(str(error).split()) or type(error).__name__
         return None, f"the data set of {run.name} could not be opened: {reason}"
     if not torch.equal(data.test.targets, target):
         return None, f"the test rows of {run.name} are no longer those that were scored"
+    try:
+        if name == "embeddings":
+            images, paths = embedded_images(options["root"])
+            data = replace(data, train=_images(data.train, paths), test=_images(data.test, paths))
+            name, options = _data_of_images(images)
+    except (ValueError, OSError) as error:
+        return None, str(error)
     if isinstance(data.test, TensorSplit) and data.test.inputs.ndim == 2:
-        name = run.recipe.data.name
-        return (
-            None,
-            "the rows are embeddings" if name == "embeddings" else f"the rows of {name} are not pictures",
-        )
+        return None, f"the rows of {name} are not pictures"
     try:
         row_image(data.test, 0)
     except (ValueError, OSError) as error:
-        return None, f"the rows of {run.recipe.data.name} are not pictures: {error}"
-    return Pictures(data, budget=budget, about=_about_parts(run, place)), None
+        return None, f"the rows of {name} are not pictures: {error}"
+    return Pictures(data, budget=budget, about=_about_parts(name, options)), None
 
 
-def _about_parts(run: Run, place: str | Path | None) -> dict[str, About]:
+def _images(split: Any, paths: Sequence[str]) -> ImageFiles:
+    """Return the images of embeddings as a split, with the same targets."""
+    rows, targets = split.rows, split.targets
+    while isinstance(split, ChangedSplit):
+        split = split.split
+        rows = split.rows[rows]
+    return ImageFiles([paths[int(row)] for row in rows], targets)
+
+
+def _data_of_images(place: str) -> tuple[str, Mapping[str, Any]]:
+    """Return name and options of the data set that reads images from a place."""
+    return ("image_list", {"path": place}) if is_table(place) else ("image_folder", {"root": place})
+
+
+def _about_parts(name: str, options: Mapping[str, Any]) -> dict[str, About]:
     """Return what the data set knows about its images, by part; nothing if it cannot be read."""
-    recipe = moved(run.recipe, place)
     try:
-        return {
-            part: about_of_data(recipe.data.name, recipe.data.options, part=part)
-            for part in ("train", "test")
-        }
+        return {part: about_of_data(name, options, part=part) for part in ("train", "test")}
     except (ValueError, OSError, KeyError):
         return {}
 
