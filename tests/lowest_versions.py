@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows as requirements; CONTRIBUTING.md says what for."""
+"""Print the lowest versions that pyproject.toml allows as requirements; docs/install.md says what for."""
 
 import re
 import sys

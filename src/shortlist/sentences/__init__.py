@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 LANGUAGE = "en"
+"""Language of the sentences."""
 _MANY = 500  # photos from which on a decimal of a percentage means something
 
 
