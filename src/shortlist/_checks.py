@@ -149,11 +149,27 @@ def check_k(k: int, num_classes: int | None = None, *, name: str = "k", up_to: b
         raise ValueError(f"{name} must be {sign} the number of classes ({num_classes}), got {k}")
 
 
+def tensor_words(value: object) -> str:
+    """Say the type and shape of a tensor, or what else was given.
+
+    Example:
+        >>> tensor_words(torch.zeros(2, 3)), tensor_words([1])
+        ('torch.float32 (2, 3)', 'list')
+    """
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def check_sets(sets: Tensor) -> None:
+    """Require a bool (n, c) tensor."""
+    if not isinstance(sets, Tensor) or sets.ndim != 2 or sets.dtype != torch.bool:
+        raise ValueError(f"sets must be a bool tensor of shape (n, c), got {tensor_words(sets)}")
+
+
 def check_scores(scores: Tensor, *, name: str = "logits") -> None:
     """Require a floating (n, c) tensor."""
     if isinstance(scores, Tensor) and scores.ndim == 2 and scores.is_floating_point():
         return
-    got = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+    got = tensor_words(scores)
     hint = ""
     if hasattr(scores, "set_logits"):
         hint = ": of a network with two heads, pass output.set_logits"
@@ -208,7 +224,7 @@ def check_target(target: Tensor, scores: Tensor, *, ignore_index: int | None) ->
     """
     n, c = scores.shape
     if not isinstance(target, Tensor) or target.dtype != torch.int64 or target.shape != (n,):
-        got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+        got = tensor_words(target)
         raise ValueError(
             f"target must be int64 class indices of shape ({n},) to go with scores of shape ({n}, {c}), "
             f"got {got}"
@@ -317,7 +333,7 @@ def check_class_vector(name: str, vector: Tensor, *, num_classes: int | None = N
         or vector.ndim != 1
         or not (vector.is_floating_point() or "int" in str(vector.dtype))
     ):
-        got = f"{vector.dtype} {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
+        got = tensor_words(vector)
         raise ValueError(f"{name} must be a tensor of shape (c,), got {got}")
     if num_classes is not None and vector.shape[0] != num_classes:
         raise ValueError(f"{name} must have one entry per class ({num_classes}), got {vector.shape[0]}")

@@ -3,12 +3,14 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from shortlist._files import read_text
 
-__all__ = ["MAX_DEPTH", "parse_json", "read_json", "strict_json"]
+__all__ = ["MAX_DEPTH", "parse_json", "read_as", "read_json", "strict_json"]
 
 MAX_DEPTH = 100
 """How deep lists and objects may be inside each other."""
@@ -61,6 +63,38 @@ def read_json(path: str | Path) -> Any:
         return parse_json(text)
     except ValueError as error:
         raise ValueError(f"{path} is not JSON that can be read: {error}") from error
+
+
+def read_as(kind: Any, content: Any) -> Any:
+    """Return a value of a type from what :func:`strict_json` wrote of its ``asdict``.
+
+    Args:
+        kind: A dataclass, ``Mapping``, ``tuple`` of any length, ``X | None``, number or text. A class with
+            ``from_dict`` reads itself.
+        content: Plain values.
+
+    Raises:
+        ValueError: If there are other entries than the type has; also ``TypeError`` and ``AttributeError``.
+
+    Example:
+        >>> read_as(Mapping[int, tuple[float, ...]], {"5": [0.5, "inf"]})
+        {5: (0.5, inf)}
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if content is None else read_as(inner[0], content)
+    if origin is tuple:
+        return tuple(read_as(inner[0], entry) for entry in content)
+    if origin is Mapping:
+        return {inner[0](key): read_as(inner[1], entry) for key, entry in content.items()}
+    if hasattr(kind, "from_dict"):
+        return kind.from_dict(content)
+    if isinstance(kind, type) and is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        if unknown := sorted(content.keys() - kinds.keys()):
+            raise ValueError(f"{kind.__name__} has no {unknown[0]}")
+        return kind(**{name: read_as(kinds[name], entry) for name, entry in content.items()})
+    return float(content) if content in ("inf", "-inf") else content
 
 
 def _plain(value: Any) -> Any:

@@ -624,7 +624,7 @@ def test_command_prints_tables(runs):
     text = format_metric("top1.micro", expected)
     assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--metrics", "top1.micro")
     latex = invoke(runs, "--latex", "--metrics", "top1.micro")
-    assert rf"better & 3 & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
+    assert rf"better & $3$ & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
     assert r"top-1 (\%)" in latex and "top1.micro" not in latex.partition("tabular")[2]
     latex = invoke(runs, "--latex", "--metrics", "sets.two.coverage.macro")
     assert r"two: macro coverage (\%) & two: macro size" in latex

@@ -41,6 +41,8 @@ def same(first, second):
     """Whether two results are the same, to the bit; NaN is the same as NaN."""
     if isinstance(first, torch.Tensor):
         return first.dtype == second.dtype and torch.equal(first.nan_to_num(-7.0), second.nan_to_num(-7.0))
+    if isinstance(first, int):
+        return first == second
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
     return all(same(a, b) for a, b in zip(first, second, strict=True))

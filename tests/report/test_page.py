@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
 from shortlist.cli.report import report
-from shortlist.compare.comparison import Best, compare_runs
+from shortlist.compare.comparison import Best, compare_groups, compare_runs
 from shortlist.compare.promises import kept_words
 from shortlist.metrics import Estimate, aggregate
 from shortlist.predictors import Measured, Promise
@@ -22,7 +22,6 @@ from shortlist.preprocessing import to_pixels
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.report import page as page_module
-from shortlist.report.best import find_leaders
 from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.page import METHOD_SECTIONS, SECTIONS, make_page, write_page
 from shortlist.report.pictures import Pictures
@@ -507,28 +506,33 @@ def test_page_and_compare_name_the_same_best(tmp_path, seeds):
     paths = sorted(tmp_path.iterdir())
     (experiment,) = experiments(read_runs(paths)[0])
     names = ["top1.micro", "top5.macro", "top1.few", "nll", "calibration_error"]
-    leaders = find_leaders(experiment, names)
+    leaders = leaders_of(experiment, names)
     comparison = compare_runs(paths, names)
     labels = {row.label: Path(row.runs[0]).name.split("-")[0] for row in comparison.rows}
     for name in names:
         own, other = leaders[name], comparison.best[name]
-        assert own.first[0].runs[0].name.split("-")[0] == labels[other.row]
-        assert (own.test.test, own.test.p_value) == (other.test, other.p_value)
-        assert own.test.significant == other.significant
+        assert labels[own.row] == labels[other.row]
+        assert (own.test, own.p_value) == (other.test, other.p_value)
+        assert own.significant == other.significant
     html, _ = make_page(paths, pictures=False)
-    best = leaders["top1.micro"].test
+    best = leaders["top1.micro"]
     assert not best.significant
     assert f"The difference may be chance ({100 * best.difference:+.1f} points" in html
     assert html.count('class="best"') == sum(
-        len(one.first) for one in page_leaders(experiment).values() if one.test.significant
+        len(one.rows) for one in page_leaders(experiment).values() if one.significant
     )
     (close,) = [path for path in paths if path.name == "focal-0"]
     assert make_page([close], pictures=False)[0].count('class="best"') == 0
 
 
+def leaders_of(experiment, names) -> dict:
+    measured = [name for name in names if any(name in method.metrics for method in experiment.methods)]
+    return compare_groups(experiment.methods, measured).best
+
+
 def page_leaders(experiment) -> dict:
     columns = score_columns(experiment) + group_columns(experiment)
-    return find_leaders(experiment, [name for _, name, _ in columns] + set_names(experiment))
+    return leaders_of(experiment, [name for _, name, _ in columns] + set_names(experiment))
 
 
 def test_a_clear_best_is_bold(tmp_path):
@@ -552,9 +556,9 @@ def test_scores_at_another_temperature_share_the_first_place(tmp_path):
     html, _ = make_page([tmp_path / name for name in "abc"], pictures=False)
     (experiment,) = experiments(read_runs([tmp_path / name for name in "abc"])[0])
     leader = page_leaders(experiment)["top1.micro"]
-    assert [m.label for m in leader.first] == ["b", "c"]
-    assert leader.second.label == "focal"
-    assert leader.test.significant
+    assert leader.rows == ("b", "c")
+    assert leader.second == "focal"
+    assert leader.significant
     assert "b and c are highest with " in html
     ours = 100 * experiment.methods[1].metrics["top1.micro"].value
     assert html.count(f'<span class="best">{ours:.1f}</span>') >= 2

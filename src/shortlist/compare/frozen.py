@@ -81,18 +81,10 @@ def look_at(model: Model, images: Rows) -> FrozenRows:
     results = evaluate(
         scores[known], target[known], predictors, model.classes, ks=KS, num_resamples=0, shown=model.shown
     )
-    rows = measure_rows(
-        scores,
-        target.clamp_min(0),
-        predictors,
-        num_classes=len(model.classes),
-        activation="softmax",
-        ties="against",
-        ignore_index=-100,
-        shown=model.shown,
-    )
+    every, num_classes = target.clamp_min(0), len(model.classes)
+    rows = measure_rows(scores, every, predictors, num_classes=num_classes, shown=model.shown)
     top = topk_hits(rows.ranks, list(KS), ties="against")
-    hits = {f"top{k}": top[:, i] & known for i, k in enumerate(KS) if k <= len(model.classes)}
+    hits = {f"top{k}": top[:, i] & known for i, k in enumerate(KS) if k <= num_classes}
     hits |= {f"sets.{name}.coverage": held & known for name, held in rows.hits.items()}
     values = hits | {f"sets.{name}.size": sizes for name, sizes in rows.sizes.items()}
     values = {name: column.double() for name, column in values.items()}

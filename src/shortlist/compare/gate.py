@@ -1,6 +1,6 @@
 """The gate before a release: no metric worse beyond its interval on frozen test images, and promises kept."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from shortlist._checks import check_number
 from shortlist._text import composed
 from shortlist.compare.frozen import FrozenRows, class_numbers, look_at, read_frozen_images
+from shortlist.compare.significance import Pair, mean_over, resample_differences
 from shortlist.inputs.rows import Rows
-from shortlist.metrics.bootstrap import Columns, resample_each
 from shortlist.metrics.names import format_percent
 from shortlist.model import Model
 
@@ -164,26 +164,11 @@ def _compare(
     number_of = {name: number for number, name in enumerate(names)}
     target = torch.tensor([number_of[name] for name in classes])
     rare = _rare(table_of, [number for number, _ in names])
-    pairs = [_pair(metric, new, old) for metric in metrics]
-    groups = [
-        rare if metric.endswith(".rare") else torch.zeros(len(names), dtype=torch.int64) for metric in metrics
-    ]
-    asked = [
-        Columns((first - second)[:, None], group, 1)
-        for (first, second), group in zip(pairs, groups, strict=True)
-    ]
-    drawn = resample_each(
-        asked,
-        target,
-        num_classes=len(names),
-        num_resamples=_RESAMPLES,
-        generator=torch.Generator().manual_seed(0),
-    )
-    for metric, (first, second), group, means in zip(metrics, pairs, groups, drawn, strict=True):
-        micro = metric.endswith(".micro")
-        spread = means.micro[:, 0] if micro else means.groups[:, 0, 0]
-        values = [_mean(side, target, None if micro else group == 0) for side in (first, second)]
-        yield metric, values, spread[~spread.isnan()]
+    averages = {"micro": None, "macro": torch.ones_like(rare), "rare": rare}
+    pairs = [_pair(metric, new, old, averages) for metric in metrics]
+    drawn = resample_differences(pairs, target, num_classes=len(names), num_resamples=_RESAMPLES)
+    for metric, pair, spread in zip(metrics, pairs, drawn, strict=True):
+        yield metric, [mean_over(side, target, pair.classes) for side in (pair.first, pair.second)], spread
 
 
 def _check(
@@ -202,32 +187,25 @@ def _check(
     return Check(metric, high >= -tolerance, words, new, old, low, high)
 
 
-def _pair(metric: str, new: FrozenRows, old: FrozenRows) -> tuple[Tensor, Tensor]:
+def _pair(metric: str, new: FrozenRows, old: FrozenRows, averages: Mapping[str, Tensor | None]) -> Pair:
+    """Return the values of both models, and the classes that the average of the metric is over."""
     name, _, average = metric.rpartition(".")
-    if average not in ("micro", "macro", "rare"):
+    if average not in averages:
         raise ValueError(f"metrics must end in .micro, .macro or .rare, got {metric!r}")
     for side in (new, old):
         if name not in side.values:
             raise ValueError(
                 f"metrics must be of what both models have ({', '.join(side.values)}), got {metric!r}"
             )
-    return new.values[name], old.values[name]
-
-
-def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
-    if classes is None:
-        return float(values.mean())
-    rows = target.bincount(minlength=len(classes)).double()
-    means = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, target, values) / rows
-    return float(means[classes].mean())
+    return Pair(new.values[name], old.values[name], averages[average])
 
 
 def _rare(model: Model, numbers: Sequence[int]) -> Tensor:
-    """Return 0 for rare classes and 1 for others; classes that the model does not know have no rows."""
+    """Return whether each class is rare; classes that the model does not know have no training rows."""
     counts = torch.tensor([*(model.classes.counts or [0] * len(model.classes)), 0])
-    own = counts[numbers]
-    few = own < 20
+    examples = counts[numbers]
+    few = examples < 20
     if not few.any() or few.all():
         few = torch.zeros(len(numbers), dtype=torch.bool)
-        few[own.argsort(stable=True)[: max(1, round(_RARE_SHARE * len(numbers)))]] = True
-    return torch.where(few, 0, 1)
+        few[examples.argsort(stable=True)[: max(1, round(_RARE_SHARE * len(numbers)))]] = True
+    return few

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shortlist.compare.person import EqualSets, PersonComparison
-from shortlist.compare.tables import latex_text, pipe_row
-from shortlist.metrics import Estimate
+from shortlist.compare.tables import Row, latex_table, markdown_notes, markdown_table, rich_table
 from shortlist.metrics.names import format_metric, format_points
 
 __all__ = ["person_footnotes", "person_to_json", "person_to_latex", "person_to_markdown", "person_to_rich"]
@@ -17,37 +16,28 @@ HEADS = (
 )
 
 
-def _coverage(found: Estimate, plus_minus: str) -> str:
-    return format_metric("coverage", found, plus_minus=plus_minus)
-
-
 def _sizes(ends: Sequence[int]) -> str:
     return "–".join(map(str, dict.fromkeys(ends)))
 
 
-def _body(found: PersonComparison, plus_minus: str, bold: tuple[str, str]) -> list[list[str]]:
+def _body(found: PersonComparison) -> list[Row]:
     """Return the cells: the person first, then the methods; differences that are significant are bold."""
-    person = _coverage(found.coverage, plus_minus)
-    lines = [["person", "", person, _sizes(found.sizes), "", "", person, "", ""]]
+    person = format_metric("coverage", found.coverage)
+    texts = ["", person, _sizes(found.sizes), "", "", person, "", ""]
+    rows: list[Row] = [("person", [(text, False) for text in texts])]
     for row in found.rows:
         mean, each = row.same_mean, row.same_sizes
-        lines.append(
-            [
-                row.label,
-                str(len(row.runs)),
-                _coverage(mean.coverage, plus_minus),
-                _sizes(mean.sizes),
-                *_tested(mean, bold),
-                _coverage(each.coverage, plus_minus),
-                *_tested(each, bold),
-            ]
-        )
-    return lines
+        cells = [(str(len(row.runs)), False), _share(mean), (_sizes(mean.sizes), False), *_tested(mean)]
+        rows.append((row.label, [*cells, _share(each), *_tested(each)]))
+    return rows
 
 
-def _tested(sets: EqualSets, bold: tuple[str, str]) -> list[str]:
-    text = format_points(sets.difference)
-    return [f"{bold[0]}{text}{bold[1]}" if sets.significant else text, f"{sets.p_value:.2g}"]
+def _share(sets: EqualSets) -> tuple[str, bool]:
+    return format_metric("coverage", sets.coverage), False
+
+
+def _tested(sets: EqualSets) -> list[tuple[str, bool]]:
+    return [(format_points(sets.difference), sets.significant), (f"{sets.p_value:.2g}", False)]
 
 
 def person_footnotes(found: PersonComparison) -> list[str]:
@@ -68,34 +58,17 @@ def person_footnotes(found: PersonComparison) -> list[str]:
 
 def person_to_rich(found: PersonComparison) -> Any:
     """Return a table for ``rich``."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table()
-    for place, head in enumerate(HEADS):
-        table.add_column(head, justify="right" if place else "left")
-    for line in _body(found, " ± ", ("[bold]", "[/bold]")):
-        table.add_row(escape(line[0]), *line[1:])
-    return table
+    return rich_table(HEADS, _body(found))
 
 
 def person_to_markdown(found: PersonComparison) -> str:
     """Return a table in Markdown, and the notes below."""
-    lines = [pipe_row(HEADS), pipe_row(["---", *("---:" for _ in HEADS[1:])])]
-    for label, *cells in _body(found, " ± ", ("**", "**")):
-        lines.append(pipe_row([label.replace("|", "\\|"), *cells]))
-    return "\n".join([*lines, "", *(f"- {note}" for note in person_footnotes(found))])
+    return f"{markdown_table(HEADS, _body(found))}\n\n{markdown_notes(person_footnotes(found))}"
 
 
 def person_to_latex(found: PersonComparison) -> str:
     """Return a ``tabular`` with booktabs rules, and the notes as comments."""
-    lines = [f"% {latex_text(note)}" for note in person_footnotes(found)]
-    lines += [rf"\begin{{tabular}}{{l{'r' * (len(HEADS) - 1)}}}", r"\toprule"]
-    lines += [" & ".join(map(latex_text, HEADS)) + r" \\", r"\midrule"]
-    for label, *cells in _body(found, r" \pm ", (r"\mathbf{", "}")):
-        shown = [latex_text(label), *(f"${cell}$" if cell else "" for cell in cells)]
-        lines.append(" & ".join(shown) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+    return latex_table(HEADS, person_footnotes(found), _body(found))
 
 
 def person_to_json(found: PersonComparison) -> dict[str, Any]:

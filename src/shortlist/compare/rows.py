@@ -123,16 +123,7 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
 def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
     (scores, target), table = run.score_blocks("test"), run.class_table
     predictors: dict[str, Any] = dict(run.predictors)
-    rows = measure_rows(
-        scores,
-        target,
-        predictors,
-        num_classes=len(table),
-        activation="softmax",
-        ties="against",
-        ignore_index=-100,
-        shown=run.shown(),
-    )
+    rows = measure_rows(scores, target, predictors, num_classes=len(table), shown=run.shown())
     names, groups = group_names(run.recipe.evaluation.count_bins), {}
     if table.counts:
         own = table.groups(**run.recipe.evaluation.groups)

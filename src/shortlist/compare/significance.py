@@ -18,9 +18,11 @@ __all__ = [
     "PairedTest",
     "holm",
     "mcnemar_test",
+    "mean_over",
     "paired_bootstrap_test",
     "paired_bootstrap_tests",
     "paired_t_test",
+    "resample_differences",
 ]
 
 
@@ -138,38 +140,51 @@ def paired_bootstrap_test(
 def paired_bootstrap_tests(
     pairs: Sequence[Pair], target: Tensor, *, num_classes: int, num_resamples: int = 2000, seed: int = 0
 ) -> list[PairedTest]:
-    """What :func:`paired_bootstrap_test` finds of each of several pairs, in little more time than of one."""
+    """Test each of several pairs as :func:`paired_bootstrap_test` does, in little more time than one."""
     check_count("num_resamples", num_resamples)
-    every = torch.ones(num_classes, dtype=torch.bool)
-    differences = [(pair.first.double() - pair.second.double())[:, None] for pair in pairs]
-    asked = [
-        Columns(difference, torch.where(every if pair.classes is None else pair.classes, 0, 1), 1)
-        for difference, pair in zip(differences, pairs, strict=True)
-    ]
-    drawn = resample_each(
-        asked,
-        target,
-        num_classes=num_classes,
-        num_resamples=num_resamples,
-        generator=torch.Generator().manual_seed(seed),
+    drawn = resample_differences(
+        pairs, target, num_classes=num_classes, num_resamples=num_resamples, seed=seed
     )
-    found = []
-    for pair, difference, means in zip(pairs, differences, drawn, strict=True):
-        observed = _mean(difference[:, 0], target, pair.classes)
-        of_pair = means.micro[:, 0] if pair.classes is None else means.groups[:, 0, 0]
-        name = f"paired bootstrap over {len(target)} test rows"
-        found.append(PairedTest(observed, _p_value(observed, of_pair), name))
-    return found
+    name = f"paired bootstrap over {len(target)} test rows"
+    tests = []
+    for pair, differences in zip(pairs, drawn, strict=True):
+        observed = mean_over(pair.first.double() - pair.second.double(), target, pair.classes)
+        tests.append(PairedTest(observed, _p_value(observed, differences), name))
+    return tests
+
+
+def resample_differences(
+    pairs: Sequence[Pair], target: Tensor, *, num_classes: int, num_resamples: int = 2000, seed: int = 0
+) -> list[Tensor]:
+    """Return the mean differences of each pair in resamples of the rows, without those that have none."""
+    every = torch.ones(num_classes, dtype=torch.bool)
+    columns = [
+        Columns(
+            (pair.first.double() - pair.second.double())[:, None],
+            torch.where(every if pair.classes is None else pair.classes, 0, 1),
+            1,
+        )
+        for pair in pairs
+    ]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = resample_each(
+        columns, target, num_classes=num_classes, num_resamples=num_resamples, generator=generator
+    )
+    means = [
+        means.micro[:, 0] if pair.classes is None else means.groups[:, 0, 0]
+        for pair, means in zip(pairs, drawn, strict=True)
+    ]
+    return [part[~part.isnan()] for part in means]
 
 
 def _p_value(observed: float, means: Tensor) -> float:
-    """Twice the share of resampled differences with the other sign than the one that was observed."""
-    means = means[~means.isnan()]
+    """Return twice the share of resampled differences with another sign than the observed one."""
     other = int((means <= 0).sum()) if observed > 0 else int((means >= 0).sum())
     return min(1.0, 2 * (other + 1) / (len(means) + 1)) if observed else 1.0
 
 
-def _mean(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
+def mean_over(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
+    """Return the mean of values (n,) over rows, or over the means of some classes (bool (c,))."""
     if classes is None:
         return float(values.mean())
     return float(average_rows(values, target, num_classes=len(classes), average="none")[classes].nanmean())

@@ -15,8 +15,11 @@ from shortlist.metrics.names import format_metric, is_share, metric_words, predi
 
 __all__ = [
     "footnotes",
-    "latex_text",
+    "latex_table",
+    "markdown_notes",
+    "markdown_table",
     "pipe_row",
+    "rich_table",
     "to_csv",
     "to_json",
     "to_latex",
@@ -25,8 +28,8 @@ __all__ = [
     "wide_console",
 ]
 
-Cells = list[tuple[str, bool]]
-"""Texts, and whether each is bold."""
+Row = tuple[str, list[tuple[str, bool]]]
+"""The label of a row, and its cells: text, and whether it is bold."""
 
 _NONE = Estimate(None)
 
@@ -40,48 +43,44 @@ def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
     return best is not None and best.significant and label in best.rows
 
 
-def _body(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
-    """Return the label, number of runs and metrics of each row."""
-    return [
-        (
-            row.label,
-            str(len(row.runs)),
-            [
-                (
-                    format_metric(name, row.metrics.get(name, _NONE), plus_minus=plus_minus),
-                    _is_bold(comparison, row.label, name),
-                )
-                for name in comparison.metrics
-            ],
-        )
-        for row in comparison.rows
-    ]
+def _body(comparison: Comparison) -> list[Row]:
+    """Return the number of runs and the metrics of each row."""
+    rows = []
+    for row in comparison.rows:
+        texts = [format_metric(name, row.metrics.get(name, _NONE)) for name in comparison.metrics]
+        bold = [_is_bold(comparison, row.label, name) for name in comparison.metrics]
+        rows.append((row.label, [(str(len(row.runs)), False), *zip(texts, bold, strict=True)]))
+    return rows
 
 
-def _differences(comparison: Comparison, plus_minus: str) -> list[tuple[str, str, Cells]]:
-    """Return the label, an empty number of runs and the differences of each row except the baseline."""
+def _differences(comparison: Comparison) -> list[Row]:
+    """Return the differences of each row except the baseline."""
+    columns = comparison.differences.items()
     return [
-        (
-            row.label,
-            "",
-            [
-                _difference(name, found[row.label], plus_minus)
-                for name, found in comparison.differences.items()
-            ],
-        )
+        (row.label, [_difference(name, column[row.label]) for name, column in columns])
         for row in comparison.rows
         if comparison.baseline is not None and row.label != comparison.baseline
     ]
 
 
-def _difference(name: str, found: Difference, plus_minus: str) -> tuple[str, bool]:
-    if found.value is None:
+def _lower_part(comparison: Comparison) -> list[Row]:
+    """Return the differences below the columns of the metrics: no number of runs, and nothing for sizes."""
+    rows = []
+    for label, cells in _differences(comparison):
+        by_name = dict(zip(comparison.differences, cells, strict=True))
+        shown = [by_name.get(name, ("", False)) for name in comparison.metrics]
+        rows.append((f"{label} - {comparison.baseline}", [("", False), *shown]))
+    return rows
+
+
+def _difference(name: str, difference: Difference) -> tuple[str, bool]:
+    if difference.value is None:
         return "-", False
     factor, digits = (100, 1) if is_share(name) else (1, 2)
-    text = f"{factor * found.value:+.{digits}f}"
-    if found.half_width is not None:
-        text += f"{plus_minus}{factor * found.half_width:.{digits}f}"
-    return text, found.significant
+    text = f"{factor * difference.value:+.{digits}f}"
+    if difference.half_width is not None:
+        text += f" ± {factor * difference.half_width:.{digits}f}"
+    return text, difference.significant
 
 
 def footnotes(comparison: Comparison) -> list[str]:
@@ -117,28 +116,25 @@ def _predictors(comparison: Comparison) -> list[str]:
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
     """Return a table for ``rich``; the differences to a baseline are its lower part."""
+    heads = ["method", "runs", *(_heading(name).replace(".", ".\n") for name in comparison.metrics)]
+    return rich_table(heads, _body(comparison), _lower_part(comparison), title=title)
+
+
+def rich_table(heads: Sequence[str], *parts: Sequence[Row], title: str | None = None) -> Any:
+    """Return a table for ``rich``, with a line between its parts."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    table.add_column("method")
-    table.add_column("runs", justify="right")
-    for name in comparison.metrics:
-        table.add_column(_heading(name).replace(".", ".\n"), justify="right", no_wrap=True)
-    for label, runs, cells in _body(comparison, " ± "):
-        table.add_row(escape(label), runs, *_marked(cells, "[bold]", "[/bold]"))
-    if comparison.baseline is not None:
+    table.add_column(heads[0])
+    for head in heads[1:]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for part in parts:
+        for label, cells in part:
+            texts = [f"[bold]{text}[/bold]" if bold else text for text, bold in cells]
+            table.add_row(escape(label), *texts)
         table.add_section()
-        with_test = list(comparison.differences)
-        for label, runs, cells in _differences(comparison, " ± "):
-            texts = dict(zip(with_test, _marked(cells, "[bold]", "[/bold]"), strict=True))
-            shown = [texts.get(name, "") for name in comparison.metrics]
-            table.add_row(escape(f"{label} - {comparison.baseline}"), runs, *shown)
     return table
-
-
-def _marked(cells: Cells, start: str, end: str) -> list[str]:
-    return [f"{start}{text}{end}" if bold else text for text, bold in cells]
 
 
 def wide_console() -> Any:
@@ -151,20 +147,26 @@ def wide_console() -> Any:
 
 def to_markdown(comparison: Comparison) -> str:
     """Return a table in Markdown, one of differences if there is a baseline, and the notes below."""
-    head = ["method", "runs", *map(_heading, comparison.metrics)]
-    lines = _pipe_table(head, _body(comparison, " ± "))
-    if comparison.differences:
-        head = [f"method - {comparison.baseline}", "", *map(_heading, comparison.differences)]
-        body = _differences(comparison, " ± ")
-        lines += ["", *_pipe_table(head, body)] if body else []
-    return "\n".join([*lines, "", *(f"- {note}" for note in footnotes(comparison))])
+    heads = ["method", "runs", *map(_heading, comparison.metrics)]
+    tables = [markdown_table(heads, _body(comparison))]
+    if differences := _differences(comparison):
+        heads = [f"method - {comparison.baseline}", *map(_heading, comparison.differences)]
+        tables.append(markdown_table(heads, differences))
+    return "\n\n".join([*tables, markdown_notes(footnotes(comparison))])
 
 
-def _pipe_table(head: list[str], body: list[tuple[str, str, Cells]]) -> list[str]:
-    runs = any(runs for _, runs, _ in body)  # no empty column
-    rows = [[label.replace("|", "\\|"), count, *_marked(cells, "**", "**")] for label, count, cells in body]
-    ruled = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return [pipe_row(row if runs else [row[0], *row[2:]]) for row in ruled]
+def markdown_table(heads: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return a table in Markdown."""
+    lines = [pipe_row(heads), pipe_row(["---", *("---:" for _ in heads[1:])])]
+    for label, cells in rows:
+        texts = [f"**{text}**" if bold else text for text, bold in cells]
+        lines.append(pipe_row([label.replace("|", "\\|"), *texts]))
+    return "\n".join(lines)
+
+
+def markdown_notes(notes: Sequence[str]) -> str:
+    """Return notes as a list in Markdown."""
+    return "\n".join(f"- {note}" for note in notes)
 
 
 def pipe_row(cells: Sequence[str]) -> str:
@@ -174,23 +176,24 @@ def pipe_row(cells: Sequence[str]) -> str:
 
 def to_latex(comparison: Comparison) -> str:
     """Return a ``tabular`` with booktabs rules, differences as its lower part, and the notes as comments."""
-    head = ["method", "runs", *(_heading(name, metric_words(name)) for name in comparison.metrics)]
-    lines = [f"% {latex_text(note)}" for note in footnotes(comparison)]
-    lines += [rf"\begin{{tabular}}{{lr{'r' * len(comparison.metrics)}}}", r"\toprule"]
-    lines += [" & ".join(map(latex_text, head)) + r" \\", r"\midrule"]
-    for label, runs, cells in _body(comparison, r" \pm "):
-        lines.append(" & ".join([latex_text(label), runs, *_in_math(cells)]) + r" \\")
-    if comparison.differences:
+    heads = ["method", "runs", *(_heading(name, metric_words(name)) for name in comparison.metrics)]
+    return latex_table(heads, footnotes(comparison), _body(comparison), _lower_part(comparison))
+
+
+def latex_table(heads: Sequence[str], notes: Sequence[str], *parts: Sequence[Row]) -> str:
+    """Return a ``tabular`` with booktabs rules between its parts, and the notes as comments."""
+    lines = [f"% {latex_text(note)}" for note in notes]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
+    lines.append(" & ".join(map(latex_text, heads)) + r" \\")
+    for part in filter(None, parts):
         lines.append(r"\midrule")
-        for label, runs, cells in _differences(comparison, r" \pm "):
-            texts = dict(zip(comparison.differences, _in_math(cells), strict=True))
-            shown = [texts.get(name, "") for name in comparison.metrics]
-            lines.append(" & ".join([latex_text(f"{label} - {comparison.baseline}"), runs, *shown]) + r" \\")
+        lines += [" & ".join([latex_text(label), *map(_in_math, cells)]) + r" \\" for label, cells in part]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _in_math(cells: Cells) -> list[str]:
-    return [rf"$\mathbf{{{text}}}$" if bold else f"${text}$" for text, bold in cells]
+def _in_math(cell: tuple[str, bool]) -> str:
+    text, bold = cell[0].replace("±", r"\pm"), cell[1]
+    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$" if text else ""
 
 
 def latex_text(text: str) -> str:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number
+from shortlist._checks import check_choice, check_count, check_number, tensor_words
 from shortlist.class_table import GROUPS
 
 __all__ = [
@@ -32,7 +32,7 @@ def check_groups(groups: Tensor | None, num_classes: int) -> int:
     if groups is None:
         raise ValueError("groups must give a group for each class when average='group', got None")
     if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (num_classes,):
-        got = f"{groups.dtype} {tuple(groups.shape)}" if isinstance(groups, Tensor) else type(groups).__name__
+        got = tensor_words(groups)
         raise ValueError(f"groups must be int64 with one entry per class ({num_classes},), got {got}")
     if not num_classes:
         return len(GROUPS)

@@ -39,15 +39,15 @@ from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import Promise, SetPredictor
 
-__all__ = ["evaluate", "results_of_rows"]
+__all__ = ["evaluate"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @torch.no_grad()
 def evaluate(
-    scores: ScoreRows | np.ndarray,
-    target: Tensor | np.ndarray | Sequence[int],
+    scores: ScoreRows | RowNumbers | np.ndarray,
+    target: Tensor | np.ndarray | Sequence[int] | None,
     predictors: Mapping[str, Predictor],
     class_table: ClassTable | None = None,
     *,
@@ -75,8 +75,10 @@ def evaluate(
 
     Args:
         scores: Scores (n, c): what the predictors take. Or several tensors (rows, c) that together are these,
-            made one after the other, where all would be too many to hold. A NumPy array is converted.
-        target: Class indices (n,), counted from 0.
+            made one after the other, where all would be too many to hold. A NumPy array is converted. Or
+            what was measured of the rows before (:func:`~shortlist.metrics.rows.measure_rows`), with these
+            options: then no predictor is called.
+        target: Class indices (n,), counted from 0; ``None`` with rows that were measured.
         predictors: By name, functions from scores (rows, c) to bool sets (rows, c). If one has an attribute
             ``promise`` (:class:`~shortlist.predictors.Promise`), or ``coverage``, which then is its promise
             about all rows, the results have its measured coverage, and the share of under-covered classes.
@@ -114,82 +116,26 @@ def evaluate(
         >>> results.scores.topk[1].macro.value, results.sets["above_0"].coverage.micro.value
         (0.75, 1.0)
     """
-    classes: Tensor = classes_of(target)
-    scores = tensor_of(scores, name="scores")
-    if not isinstance(predictors, Mapping):
-        got = type(predictors).__name__
-        raise ValueError(f"predictors must be a dict by name, such as {{'top5': TopK(5)}}, got {got}")
-    class_table = _numbered_classes(scores) if class_table is None else class_table
-    c = _check_rows(scores, classes, len(class_table), ignore_index)
-    options: dict[str, Any] = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
-    ks = _check_options(c, class_table, ks, num_resamples, **options)
-    if isinstance(scores, Tensor):
-        _check_activations(scores, predictors, activation)
-    rows = measure_rows(
-        scores,
-        classes,
-        predictors,
-        num_classes=c,
-        activation=activation,
-        ties=ties,
-        ignore_index=ignore_index,
-        shown=shown,
-    )
-    return results_of_rows(
-        rows,
-        predictors,
-        class_table,
-        ks=ks,
-        activation=activation,
-        ties=ties,
-        few_below=few_below,
-        many_above=many_above,
-        count_bins=count_bins,
-        **options,
-        num_resamples=num_resamples,
-        generator=generator,
-        ignored_rows=len(classes) - len(rows.target),
-    )
-
-
-@torch.no_grad()
-def results_of_rows(
-    rows: RowNumbers,
-    predictors: Mapping[str, Predictor],
-    class_table: ClassTable,
-    *,
-    ks: Sequence[int] = (1, 3, 5, 10),
-    activation: Activation = "softmax",
-    ties: Ties = "against",
-    few_below: int = 20,
-    many_above: int = 100,
-    count_bins: Sequence[int] = (),
-    bins: int = 15,
-    curve_max: int = 100,
-    num_worst: int = 10,
-    num_resamples: int = 1000,
-    generator: torch.Generator | None = None,
-    ignored_rows: int = 0,
-) -> Results:
-    """Compute the metrics of rows that were measured before; see :func:`evaluate`, which measures them too.
-
-    None of the predictors is called. ``activation`` and ``ties`` are those of the measurement, and
-    ``ignored_rows`` rows were left out of it; other arguments are those of :func:`evaluate`.
-    """
-    c = len(class_table)
-    ks = _check_options(
-        c, class_table, ks, num_resamples, bins=bins, curve_max=curve_max, num_worst=num_worst
-    )
+    counts = {"bins": bins, "curve_max": curve_max, "num_worst": num_worst}
+    _check_options(predictors, num_resamples, counts)
+    ks = check_ks(ks, None)
+    if not isinstance(scores, RowNumbers):
+        how = {"activation": activation, "ties": ties, "ignore_index": ignore_index, "shown": shown}
+        scores, class_table = _measure(scores, classes_of(target), predictors, class_table, how)
+    if class_table is None:
+        raise ValueError("class_table must be given with rows that were measured, got None")
+    rows, c = scores, len(class_table)
+    ks = tuple(k for k in dict.fromkeys(ks) if k <= c)
     names, groups = group_names(count_bins), None
     if class_table.counts:
         groups = class_table.groups(few_below=few_below, many_above=many_above, count_bins=count_bins)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     parents = {level: class_table.parent_index(level)[0] for level in class_table.parents}
-    columns, classes = _columns(rows, ks, ties, c), Classes(c, groups, parents, names)
-    table = tabulate(columns, rows.target, classes, num_resamples=num_resamples, generator=generator)
+    columns, grouped = _columns(rows, ks, ties, c), Classes(c, groups, parents, names)
+    table = tabulate(columns, rows.target, grouped, num_resamples=num_resamples, generator=generator)
     return Results(
         rows=len(rows.target),
-        ignored_rows=ignored_rows,
+        ignored_rows=rows.ignored,
         nan_rows=int(rows.has_nan.sum()),
         classes=c,
         absent_classes=int((table.counts == 0).sum()),
@@ -197,32 +143,50 @@ def results_of_rows(
         activation=activation,
         level=LEVEL,
         num_resamples=num_resamples,
-        groups=group_rows(classes, table.counts),
+        groups=group_rows(grouped, table.counts),
         class_rows=tuple(table.counts.tolist()),
         scores=_score_results(rows, table, parents, ks, ties, bins, min(curve_max, c)),
         sets={
-            name: _set_results(rows, table, name, classes, predictor, num_worst)
+            name: _set_results(rows, table, name, grouped, predictor, num_worst)
             for name, predictor in predictors.items()
         },
     )
 
 
-def _numbered_classes(scores: Any) -> ClassTable:
-    """Return a table of classes that have only numbers, as many as there are scores of a row."""
-    if not isinstance(scores, Tensor):
+def _measure(
+    scores: Any,
+    target: Tensor,
+    predictors: Mapping[str, Predictor],
+    class_table: ClassTable | None,
+    how: dict[str, Any],
+) -> tuple[RowNumbers, ClassTable]:
+    """Check scores, whole or in blocks, and targets (n,); measure the rows. Classes may be numbers."""
+    scores = tensor_of(scores, name="scores")
+    if isinstance(scores, Tensor):
+        check_scores(scores, name="scores")
+        class_table = class_table or ClassTable([str(number) for number in range(scores.shape[1])])
+    if class_table is None:
         raise ValueError("class_table must be given with scores in blocks of rows, got None")
-    check_scores(scores, name="scores")
-    return ClassTable([str(number) for number in range(scores.shape[1])])
-
-
-def _check_rows(scores: Any, target: Tensor, num_classes: int, ignore_index: int) -> int:
-    """Check scores (n, c), or the shape of those that are yet to come, and targets (n,); return c."""
-    shaped = scores if isinstance(scores, Tensor) else torch.empty(len(target), num_classes, device="meta")
-    check_scores(shaped, name="scores")
-    check_target(target, shaped, ignore_index=ignore_index)
-    if not (target != ignore_index).any():
+    shape = (len(target), len(class_table))  # of blocks that are yet to come
+    shaped = scores if isinstance(scores, Tensor) else torch.empty(*shape, device="meta")
+    check_target(target, shaped, ignore_index=how["ignore_index"])
+    if not (target != how["ignore_index"]).any():
         raise ValueError("target must have at least one row that is not ignored, got 0")
-    return shaped.shape[1]
+    c = shaped.shape[1]
+    if len(class_table) != c:
+        raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")
+    if isinstance(scores, Tensor):
+        _check_activations(scores, predictors, how["activation"])
+    return measure_rows(scores, target, predictors, num_classes=c, **how), class_table
+
+
+def _check_options(predictors: Any, num_resamples: int, counts: Mapping[str, int]) -> None:
+    if not isinstance(predictors, Mapping):
+        got = type(predictors).__name__
+        raise ValueError(f"predictors must be a dict by name, such as {{'top5': TopK(5)}}, got {got}")
+    check_count("num_resamples", num_resamples, low=0)
+    for name, number in counts.items():
+        check_count(name, number)
 
 
 def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], activation: str) -> None:
@@ -239,18 +203,6 @@ def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], acti
     by_softmax = [whose for whose, one in {"evaluate": activation, **asked}.items() if one == "softmax"]
     if by_softmax and rows_are_probabilities(scores):
         warn_of_probabilities(", ".join(by_softmax))
-
-
-def _check_options(
-    c: int, class_table: ClassTable, ks: Sequence[int], num_resamples: int, **numbers: int
-) -> tuple[int, ...]:
-    """Check the remaining options; return the K that are not above the number of classes."""
-    if len(class_table) != c:
-        raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")
-    check_count("num_resamples", num_resamples, low=0)
-    for name, number in numbers.items():
-        check_count(name, number)
-    return tuple(k for k in dict.fromkeys(check_ks(ks, None)) if k <= c)
 
 
 def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from shortlist._checks import tensor_words
 from shortlist.metrics.class_means import Average, average_rows
 
 __all__ = ["STRANGER", "false_alarm_rate", "novelty_auroc", "novelty_power"]
@@ -84,8 +85,6 @@ def _check_rows(name: str, values: Tensor, target: Tensor, dtype: torch.dtype | 
     wanted = "a floating tensor" if dtype is None else "a bool tensor"
     right = isinstance(values, Tensor) and values.ndim == 1
     if not right or not (values.is_floating_point() if dtype is None else values.dtype == dtype):
-        got = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"{name} must be {wanted} of shape (n,), got {got}")
+        raise ValueError(f"{name} must be {wanted} of shape (n,), got {tensor_words(values)}")
     if not isinstance(target, Tensor) or target.dtype != torch.int64 or target.shape != values.shape:
-        got = f"{target.dtype} {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-        raise ValueError(f"target must be int64 of shape ({len(values)},), got {got}")
+        raise ValueError(f"target must be int64 of shape ({len(values)},), got {tensor_words(target)}")

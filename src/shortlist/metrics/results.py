@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from shortlist._files import read_text, write_text
-from shortlist._json import parse_json, strict_json
+from shortlist._json import parse_json, read_as, strict_json
 from shortlist.predictors import Promise
 
 __all__ = [
@@ -187,7 +186,7 @@ class Results:
 
     def __repr__(self) -> str:
         """Show the accuracies, and the coverage and size of each predictor's sets, in percent."""
-        shown = [f"top-{k} {_percent(one.micro)}" for k, one in self.scores.topk.items()]
+        shown = [f"top-{k} {_percent(averages.micro)}" for k, averages in self.scores.topk.items()]
         shown += [
             f"{name}: coverage {_percent(sets.coverage.micro)}, size {sets.size.micro.value:.2f}"
             for name, sets in self.sets.items()
@@ -201,11 +200,11 @@ class Results:
             named |= _named(f"top{k}", averages)
         for name in PLAIN:
             named[name] = getattr(self.scores, name)
-        named |= {f"confused_within.{level}": found for level, found in self.scores.confused_within.items()}
+        named |= {f"confused_within.{level}": share for level, share in self.scores.confused_within.items()}
         for predictor, sets in self.sets.items():
             start = f"sets.{predictor}"
             named |= _named(f"{start}.coverage", sets.coverage) | _named(f"{start}.size", sets.size)
-            named |= {f"{start}.coverage_by.{level}": found for level, found in sets.coverage_by.items()}
+            named |= {f"{start}.coverage_by.{level}": share for level, share in sets.coverage_by.items()}
             named[f"{start}.worst_class"] = sets.worst_coverage[0]
             named |= {f"{start}.{part}": getattr(sets, part) for part in ("empty_share", "singleton_hits")}
             if sets.under_covered is not None:
@@ -233,14 +232,11 @@ class Results:
     def from_json(text: str) -> "Results":
         """Read what :meth:`to_json` wrote."""
         try:
-            content = _numbers(parse_json(text))
-            found = content.pop("format")
-            if found != _FORMAT:
-                raise ValueError(f"its format is {found!r}, not {_FORMAT!r}: evaluate anew")
-            content["groups"] = {name: GroupRows(**group) for name, group in content["groups"].items()}
-            content["scores"] = _score_results(content["scores"])
-            content["sets"] = {name: _set_results(sets) for name, sets in content["sets"].items()}
-            return Results(**content)
+            content = parse_json(text)
+            written = content.pop("format")
+            if written != _FORMAT:
+                raise ValueError(f"its format is {written!r}, not {_FORMAT!r}: evaluate anew")
+            return read_as(Results, content)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"text is not a file of results written by shortlist: {error!r}") from error
 
@@ -260,40 +256,3 @@ class Results:
 def _named(start: str, averages: Averages) -> dict[str, Estimate]:
     metrics = {"micro": averages.micro, "macro": averages.macro, **averages.groups}
     return {f"{start}.{name}": metric for name, metric in metrics.items()}
-
-
-def _numbers(value: Any) -> Any:
-    """Convert text to infinite numbers, and lists to tuples."""
-    if isinstance(value, dict):
-        return {key: _numbers(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return tuple(map(_numbers, value))
-    return float(value) if value in ("inf", "-inf") else value
-
-
-def _averages(content: dict[str, Any]) -> Averages:
-    groups = {name: Estimate(**metric) for name, metric in content["groups"].items()}
-    return Averages(Estimate(**content["micro"]), Estimate(**content["macro"]), groups)
-
-
-def _score_results(content: dict[str, Any]) -> ScoreResults:
-    content |= {"topk": {int(k): _averages(averages) for k, averages in content["topk"].items()}}
-    content |= {"class_hits": {int(k): hits for k, hits in content["class_hits"].items()}}
-    content |= {"reliability": ReliabilityBins(**content["reliability"])}
-    for name in PLAIN:
-        content[name] = Estimate(**content[name])
-    within = content.get("confused_within", {})
-    content["confused_within"] = {level: Estimate(**found) for level, found in within.items()}
-    return ScoreResults(**content)
-
-
-def _set_results(content: dict[str, Any]) -> SetResults:
-    for name in ("coverage", "size"):
-        content[name] = _averages(content[name])
-    for name in ("empty_share", "singleton_hits"):
-        content[name] = Estimate(**content[name])
-    content["coverage_by"] = {level: Estimate(**found) for level, found in content["coverage_by"].items()}
-    content["worst_coverage"] = tuple(Estimate(**found) for found in content["worst_coverage"])
-    if content["promise"] is not None:
-        content["promise"] = Promise.from_dict(content["promise"])
-    return SetResults(**content)

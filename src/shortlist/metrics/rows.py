@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_scores, promote
+from shortlist._checks import can_read_values, check_scores, promote, tensor_words
 from shortlist.metrics.calibration import Activation, brier_of_rows, top_confidence
 from shortlist.metrics.nodes import NodeSums, node_sums
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["Predictor", "RowNumbers", "ScoreRows", "Shown", "block_rows", "measure_rows"]
+__all__ = ["Predictor", "RowNumbers", "ScoreRows", "Shown", "block_rows", "measure_rows", "row_numbers"]
 
 Predictor = Callable[[Tensor], Tensor]
 Shown = Callable[[Tensor], Tensor | None]
@@ -44,6 +44,7 @@ class RowNumbers:
         hits: By predictor, whether the set contains the true class.
         sizes: By predictor, the size of the set.
         nodes: By predictor of nodes of a taxonomy, their sums over the rows.
+        ignored: Number of rows that were left out.
     """
 
     target: Tensor
@@ -58,6 +59,7 @@ class RowNumbers:
     hits: Mapping[str, Tensor]
     sizes: Mapping[str, Tensor]
     nodes: Mapping[str, NodeSums]
+    ignored: int
 
 
 def measure_rows(
@@ -66,9 +68,9 @@ def measure_rows(
     predictors: Mapping[str, Predictor],
     *,
     num_classes: int,
-    activation: Activation,
-    ties: Ties,
-    ignore_index: int,
+    activation: Activation = "softmax",
+    ties: Ties = "against",
+    ignore_index: int = -100,
     shown: Shown | None = None,
 ) -> RowNumbers:
     """Measure all rows that are not ignored, with no more than one block of scores copied at a time.
@@ -92,25 +94,30 @@ def measure_rows(
             joined[name][done : done + len(true)] = part
         done += len(true)
     _check_number_of_rows(seen, target)
-    return _row_numbers({name: numbers[:done] for name, numbers in joined.items()}, predictors, nodes)
+    columns = {name: numbers[:done] for name, numbers in joined.items()}
+    return row_numbers(columns, predictors, nodes, ignored=len(target) - done)
 
 
-def _row_numbers(
-    joined: Mapping[str, Tensor], names: Iterable[str], nodes: Mapping[str, NodeSums]
+def row_numbers(
+    columns: Mapping[str, Tensor],
+    predictors: Iterable[str],
+    nodes: Mapping[str, NodeSums] | None = None,
+    *,
+    ignored: int,
 ) -> RowNumbers:
+    """Make the numbers of rows from columns (n,).
+
+    They have the names of the numbers; the ranks are ``first`` and ``last``, and of a predictor there are
+    ``hit NAME`` and ``size NAME``.
+    """
+    plain = ("target", "guess", "has_nan", "confidence", "right", "nll", "brier", "score_nll")
     return RowNumbers(
-        target=joined["target"],
-        guess=joined["guess"],
-        ranks=Ranks(joined["first"], joined["last"], torch.ones_like(joined["has_nan"])),
-        has_nan=joined["has_nan"],
-        confidence=joined["confidence"],
-        right=joined["right"],
-        nll=joined["nll"],
-        brier=joined["brier"],
-        score_nll=joined["score_nll"],
-        hits={name: joined[f"hit {name}"] for name in names},
-        sizes={name: joined[f"size {name}"] for name in names},
-        nodes=nodes,
+        **{name: columns[name] for name in plain},
+        ranks=Ranks(columns["first"], columns["last"], torch.ones_like(columns["has_nan"])),
+        hits={name: columns[f"hit {name}"] for name in predictors},
+        sizes={name: columns[f"size {name}"] for name in predictors},
+        nodes=nodes or {},
+        ignored=ignored,
     )
 
 
@@ -162,7 +169,7 @@ def _measure_block(
     for name, predictor in predictors.items():
         sets = predictor(scores)
         if not isinstance(sets, Tensor) or sets.dtype != torch.bool or sets.shape != scores.shape:
-            got = f"{sets.dtype} {tuple(sets.shape)}" if isinstance(sets, Tensor) else type(sets).__name__
+            got = tensor_words(sets)
             raise ValueError(f"predictors[{name!r}] must return bool sets {tuple(scores.shape)}, got {got}")
         numbers[f"hit {name}"] = sets.gather(1, index)[:, 0] & ~true.isnan()  # a NaN is a miss
         numbers[f"size {name}"] = sets.sum(1, dtype=torch.int32).long()

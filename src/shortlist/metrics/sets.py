@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_count, check_number, check_target
+from shortlist._checks import check_count, check_number, check_sets, check_target
 from shortlist.metrics.class_means import Average, average_classes, check_coverage, check_groups
 
 __all__ = [
@@ -62,7 +62,7 @@ def set_sums(
         >>> sums.hits.tolist(), sums.sizes.tolist(), sums.histogram.tolist()
         ([1, 0, 0], [3, 0, 0], [0, 1, 1, 0])
     """
-    _check_sets(sets)
+    check_sets(sets)
     check_target(target, sets, ignore_index=ignore_index)
     counted = target != ignore_index
     index = torch.where(counted, target, 0)
@@ -80,12 +80,6 @@ def set_sums(
         histogram if groups is None else histogram.view(number, c + 1),
         rows.new_zeros(c + 1).index_add_(0, sizes, hits.long()),
     )
-
-
-def _check_sets(sets: Tensor) -> None:
-    if not isinstance(sets, Tensor) or sets.ndim != 2 or sets.dtype != torch.bool:
-        got = f"{sets.dtype} {tuple(sets.shape)}" if isinstance(sets, Tensor) else type(sets).__name__
-        raise ValueError(f"sets must be a bool tensor of shape (n, c), got {got}")
 
 
 def _sizes(sets: Tensor) -> Tensor:
@@ -156,7 +150,7 @@ def size_histogram(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " sizes"]:
         >>> size_histogram(torch.tensor([[True, True], [False, True], [False, False]]))
         tensor([1, 1, 1])
     """
-    _check_sets(sets)
+    check_sets(sets)
     return torch.bincount(_sizes(sets), minlength=sets.shape[1] + 1)
 
 
@@ -279,7 +273,7 @@ def worst_slice_coverage(
         >>> worst_slice_coverage(features, sets, torch.zeros(400, dtype=torch.int64), min_share=0.2)
         tensor(0., dtype=torch.float64)
     """
-    _check_sets(sets)
+    check_sets(sets)
     check_target(target, sets, ignore_index=-100)
     check_number("min_share", min_share, above=0.0, below=1.0)
     check_count("num_directions", num_directions)

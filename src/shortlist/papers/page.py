@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from shortlist.compare.tables import pipe_row
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
 
 __all__ = ["published_page"]
@@ -42,7 +43,7 @@ def _section(table: PublishedTable) -> str:
         lines.append(f"`shortlist suite run papers:{table.suite}`\n")
     heads = ["method", *(column.name for column in table.columns)]
     rows = [[row.method, *map(_shown, row.cells)] for row in table.rows]
-    lines += [_line(heads), _line(["---"] * len(heads)), *map(_line, rows)]
+    lines += [pipe_row(heads), pipe_row(["---"] * len(heads)), *map(pipe_row, rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -63,7 +64,3 @@ def _shown(cell: tuple[PublishedNumber, ...]) -> str:
 def _number(number: PublishedNumber) -> str:
     half = "" if number.half is None else f" ± {number.half:.{number.digits}f}"
     return f"{number.value:.{number.digits}f}{half}"
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

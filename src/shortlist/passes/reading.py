@@ -12,9 +12,8 @@ from torch import Tensor
 from shortlist._manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.metrics.evaluation import results_of_rows
-from shortlist.metrics.ranks import Ranks
-from shortlist.metrics.rows import RowNumbers
+from shortlist.metrics.evaluation import evaluate
+from shortlist.metrics.rows import row_numbers
 from shortlist.model import Model
 from shortlist.passes.measuring import Columns
 from shortlist.passes.parts import check_part, read_table
@@ -202,11 +201,11 @@ def evaluate_scores(
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if not len(columns.get("target", ())):
         raise ValueError(f"{folder} has no rows whose class is known")
-    rows = _rows(columns, list(predictors))
+    number = len(columns["target"])
     if num_resamples is None:
-        num_resamples = min(1000, max(100, _MOST_DRAWS // len(rows.target)))
-    ignored = about["rows"] - len(rows.target)
-    return results_of_rows(rows, predictors, class_table, num_resamples=num_resamples, ignored_rows=ignored)
+        num_resamples = min(1000, max(100, _MOST_DRAWS // number))
+    rows = row_numbers(columns, list(predictors), ignored=about["rows"] - number)
+    return evaluate(rows, None, predictors, class_table, num_resamples=num_resamples)
 
 
 _SHOWN = ("shown_confidence", "shown_nll", "shown_brier", "shown_right")
@@ -228,7 +227,9 @@ def _numbers(
     numbers = {
         "target": part.target,
         "guess": columns["classes"][:, 0].long(),
-        "rank": columns["rank"],
+        "first": columns["rank"],
+        "last": columns["rank"],
+        "has_nan": torch.zeros_like(has_class),
         "confidence": columns["log_probabilities"][:, 0].double().exp(),
         "nll": nll,
         "brier": columns["brier"].double(),
@@ -250,16 +251,3 @@ def _numbers(
         numbers[f"hit {name}"] = rule.hits(rows, columns["rank"])
         numbers[f"size {name}"] = sets.sum(1)
     return {name: values[has_class] for name, values in numbers.items()}
-
-
-def _rows(columns: Mapping[str, Tensor], names: list[str]) -> RowNumbers:
-    plain = ("target", "guess", "confidence", "right", "nll", "brier", "score_nll")
-    rank, every = columns["rank"], torch.ones_like(columns["target"], dtype=torch.bool)
-    return RowNumbers(
-        ranks=Ranks(rank, rank, every),
-        has_nan=~every,
-        hits={name: columns[f"hit {name}"] for name in names},
-        sizes={name: columns[f"size {name}"] for name in names},
-        nodes={},
-        **{name: columns[name] for name in plain},
-    )

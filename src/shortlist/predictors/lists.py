@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_count, check_scores
+from shortlist._checks import check_count, check_scores, check_sets
 from shortlist.class_table import ClassTable
 from shortlist.ops.selection import kth_largest
 from shortlist.predictors.ladder import Ladder
@@ -84,7 +84,7 @@ def sizes(sets: Bool[Tensor, "n c"]) -> Int[Tensor, " n"]:
         >>> sizes(torch.tensor([[True, False, True], [False, False, False]]))
         tensor([2, 0])
     """
-    _check_sets(sets)
+    check_sets(sets)
     return sets.sum(1)
 
 
@@ -255,7 +255,7 @@ def _check_listed(
     """Check what lists are made of; return the numbers (n, c) to sort by."""
     if probabilities is not None:
         check_scores(probabilities, name="probabilities")
-    _check_sets(sets)
+    check_sets(sets)
     if probabilities is not None and sets.shape != probabilities.shape:
         raise ValueError(
             f"sets must have the probabilities' shape {tuple(probabilities.shape)}, got {tuple(sets.shape)}"
@@ -280,9 +280,3 @@ def _first_classes(scores: Tensor, k: int) -> Tensor:
     above, equal = scores > last, scores == last
     missing = k - above.sum(1, keepdim=True)
     return above | (equal & (equal.cumsum(1) <= missing))
-
-
-def _check_sets(sets: Tensor) -> None:
-    if not isinstance(sets, Tensor) or sets.ndim != 2 or sets.dtype != torch.bool:
-        got = f"{sets.dtype} {tuple(sets.shape)}" if isinstance(sets, Tensor) else type(sets).__name__
-        raise ValueError(f"sets must be a bool tensor of shape (n, c), got {got}")

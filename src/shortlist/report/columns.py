@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from shortlist.report.best import Leader
+from shortlist.compare.comparison import Best
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import Group
@@ -38,7 +38,7 @@ def set_names(experiment: Experiment) -> list[str]:
 
 
 def method_table(
-    caption: str, methods: Sequence[Group], columns: Sequence[Column], leaders: Mapping[str, Leader]
+    caption: str, methods: Sequence[Group], columns: Sequence[Column], leaders: Mapping[str, Best]
 ) -> Table:
     """Make a table with a row for each method; the best of a column is bold if a test says that it is."""
     rows = [
@@ -48,8 +48,8 @@ def method_table(
     return Table(caption, ["method", "runs", *(head for head, *_ in columns)], rows)
 
 
-def _cell(method: Group, column: Column, leaders: Mapping[str, Leader]) -> Cell:
+def _cell(method: Group, column: Column, leaders: Mapping[str, Best]) -> Cell:
     _, name, share = column
     leader = leaders.get(name)
-    best = leader is not None and leader.test.significant and any(method is one for one in leader.first)
-    return metric_cell(method.metrics.get(name), share=share, best=best)
+    is_best = leader is not None and leader.significant and method.label in leader.rows
+    return metric_cell(method.metrics.get(name), share=share, best=is_best)

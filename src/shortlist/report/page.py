@@ -25,9 +25,9 @@ from typing import Any
 from torch import Tensor
 
 from shortlist._files import write_text
+from shortlist.compare.comparison import compare_groups
 from shortlist.compare.rows import RowReader
 from shortlist.palette import DARK, LIGHT
-from shortlist.report.best import find_leaders
 from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.pictures import BUDGET, Pictures, open_pictures
 from shortlist.report.render import page_style, render
@@ -194,9 +194,10 @@ class _Work:
 
 def _measure_experiment(number: int, experiment: Experiment, work: _Work) -> ExperimentPart:
     columns = score_columns(experiment) + group_columns(experiment)
-    names = [name for _, name, _ in columns] + set_names(experiment)
+    methods, names = experiment.methods, [name for _, name, _ in columns] + set_names(experiment)
+    measured = [name for name in names if any(name in method.metrics for method in methods)]
     read = RowReader()  # the tests and the sections look at the same rows
-    leaders = find_leaders(experiment, names, read)
+    leaders = compare_groups(methods, measured, read=read).best
     view = ExperimentView(number, experiment, leaders, _measure_methods(number, experiment, work, read))
     return ExperimentPart(experiment.title, _measure_sections(SECTIONS, view))
 

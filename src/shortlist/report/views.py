@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shortlist.report.best import Leader
+from shortlist.compare.comparison import Best
 from shortlist.report.pictures import Pictures
 from shortlist.report.rows import MethodRows
 from shortlist.runs.experiments import Experiment
@@ -30,13 +30,13 @@ class ExperimentView:
         number: Number of the experiment on the page.
         experiment: The experiment, the way to the data: ``experiment.methods[i].runs[j]`` is a finished run
             with ``name``, ``recipe``, ``results`` (of its test rows) and ``class_table`` (training counts).
-        leaders: By metric, the best methods.
+        leaders: By metric, the best methods, and the test against the second best.
         methods: What the sections of each method measured; the runs are in ``experiment``.
     """
 
     number: int
     experiment: Experiment
-    leaders: Mapping[str, Leader]
+    leaders: Mapping[str, Best]
     methods: Sequence[MethodPart]
 
 

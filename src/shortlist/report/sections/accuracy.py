@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from shortlist.compare.comparison import Best
 from shortlist.metrics.names import format_percent, format_points, is_share
-from shortlist.report.best import Leader
 from shortlist.report.columns import group_columns, method_table, score_columns
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table
@@ -43,26 +42,26 @@ def measure_accuracy(view: ExperimentView) -> Accuracy:
     return Accuracy(tables, _tests_table(leaders) if leaders else None, drawing)
 
 
-def _tests_table(leaders: Mapping[str, Leader]) -> Table:
+def _tests_table(leaders: Mapping[str, Best]) -> Table:
     rows = [
         [
             name,
-            ", ".join(method.label for method in one.first),
-            one.second.label,
-            _difference(name, one.test),
-            "-" if one.test.p_value is None else f"{one.test.p_value:.2g}",
-            Cell(one.test.test, style="long"),
+            ", ".join(best.rows),
+            best.second,
+            _difference(name, best),
+            "-" if best.p_value is None else f"{best.p_value:.2g}",
+            Cell(best.test, style="long"),
         ]
-        for name, one in leaders.items()
+        for name, best in leaders.items()
     ]
     heads = ["metric", "best", "second best", "difference", "p", "test"]
     return Table("Best and second best, by paired tests", heads, rows, words=(0, 1, 2, 5))
 
 
-def _difference(name: str, test: Best) -> str:
-    if test.difference is None:
+def _difference(name: str, best: Best) -> str:
+    if best.difference is None:
         return "-"
-    return format_points(test.difference) if is_share(name) else f"{test.difference:+.3f}"
+    return format_points(best.difference) if is_share(name) else f"{best.difference:+.3f}"
 
 
 def mean_curve(method: Group) -> list[float]:

@@ -40,11 +40,11 @@ def measure_summary(view: ExperimentView) -> Summary:
     k = max((k for k in ks if k <= 5), default=ks[-1])
     compared = {"top1.micro": "Top-1 accuracy", f"top{k}.micro": f"Top-{k} accuracy"}
     compared |= {f"top{k}.macro": f"Macro top-{k} accuracy (each class counts the same)"}
-    tests = {name: leader.test for name, leader in view.leaders.items()}
-    found = [
-        compare_sentence(experiment.methods, name, words, tests.get(name)) for name, words in compared.items()
+    compared_words = [
+        compare_sentence(experiment.methods, name, words, view.leaders.get(name))
+        for name, words in compared.items()
     ]
-    sentences = [sentence for sentence in found if sentence is not None] + set_sentences(experiment, tests)
+    sentences = [words for words in compared_words if words] + set_sentences(experiment, view.leaders)
     parts = [sentence.partition(": ") for sentence in sentences]
     findings = [(lead + colon.strip(), rest) for lead, colon, rest in parts]
     return Summary(overview_sentence(experiment), findings, interval_sentence(experiment))
