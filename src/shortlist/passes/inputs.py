@@ -23,7 +23,7 @@ from shortlist.inputs.lists import check_split_names, is_table
 from shortlist.inputs.read import chosen_splits, read_rows
 from shortlist.inputs.rows import Rows
 from shortlist.inputs.tars import read_tar, tar_files
-from shortlist.passes.shards import EmbeddingShard, FileShard, Shard, TarShard, hash_of_classes, in_pieces
+from shortlist.passes.shards import EmbeddingShard, FileShard, Shard, TarShard, hash_of_classes
 
 __all__ = ["find_shards", "shards_to_embed"]
 
@@ -145,9 +145,9 @@ def _file_shards(name: str, rows: Rows, classes: ClassTable, size: int, where: s
     shown = rows.files if os.path.isdir(where) else None
     targets = class_indices(rows.labels, classes, where=where, rows=shown)
     shards: list[Shard] = []
-    for number, numbers in enumerate(in_pieces(range(len(rows)), size)):
-        files, some = tuple(str(rows.files[row]) for row in numbers), tuple(targets[row] for row in numbers)
-        shards.append(FileShard(f"{name}-{number:05d}", rows.root, files, some))
+    for start in range(0, len(rows), size):
+        files, some = map(str, rows.files[start : start + size]), targets[start : start + size]
+        shards.append(FileShard(f"{name}-{len(shards):05d}", rows.root, tuple(files), tuple(some)))
     return shards
 
 

@@ -3,10 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -15,21 +14,7 @@ from shortlist.inputs.addresses import TarImage, absolute, content_of, full_path
 from shortlist.inputs.labels import UNKNOWN, class_indices
 from shortlist.inputs.tars import read_tar
 
-__all__ = [
-    "OTHER_ROWS",
-    "EmbeddingShard",
-    "FileShard",
-    "Shard",
-    "ShardRows",
-    "TarShard",
-    "hash_of_classes",
-    "in_pieces",
-]
-
-OTHER_ROWS = "of other rows, or their files have changed since (then this part alone must go)"
-"""What is wrong with a part whose shard has another hash."""
-
-T = TypeVar("T")
+__all__ = ["EmbeddingShard", "FileShard", "Shard", "ShardRows", "TarShard", "hash_of_classes"]
 
 
 @dataclass(frozen=True)
@@ -211,10 +196,3 @@ def hash_of_classes(classes: ClassTable) -> str:
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def in_pieces(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Give items so many at a time."""
-    rest = iter(items)
-    while piece := list(islice(rest, size)):
-        yield piece
