@@ -200,7 +200,7 @@ class Server:
                 text = answer.read().decode()
         except OSError:
             return False
-        return processes == 1 or all(f'{{process="{number}"' in text for number in range(processes))
+        return processes == 1 or all(f'{{pid="{number}"' in text for number in range(processes))
 
     def processor(self) -> float:
         """Seconds of the processor that it took, with its children."""
@@ -210,7 +210,7 @@ class Server:
         return sum(map(_processor, numbers))
 
     def batches(self) -> tuple[float, float]:
-        """Images that went through the model, and in how many batches; of other processes a second old."""
+        """Images that went through the model, and in how many batches."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = [re.findall(rf"batch_images_{name}(?:{{.*}})? (.+)", text) for name in ("sum", "count")]

@@ -54,6 +54,7 @@ ONLY_IN = {
     "starlette": ("serve",),
     "uvicorn": ("serve",),
     "orjson": ("serve",),
+    "prometheus_client": ("serve",),
     "ray": ("passes", "serve"),
     "python_multipart": ("serve",),
 }

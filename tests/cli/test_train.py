@@ -19,6 +19,7 @@ from shortlist.model import Model
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
+from shortlist.sentences import promise_numbers
 from shortlist.training.fit import train
 from tests.datasets import trees
 from tests.training.small import RECIPE, write_recipe
@@ -143,7 +144,7 @@ def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
         if suffix == "jsonl":
             lines = [json.loads(line) for line in out.read_text().splitlines()]
             rows = [(line["item"], c["class"], c["in_set"]) for line in lines for c in line["candidates"]]
-            numbers = Model.load(trained.path).promises["average2"].numbers()
+            numbers = promise_numbers(Model.load(trained.path).promises["average2"])
             assert all(line["promise"] == {"predictor": "average2", **numbers} for line in lines)
         else:
             table = (

@@ -24,7 +24,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.coverage_law import chance_of_hits, conformal_rank
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Macro, Marginal
-from shortlist.sentences import promise_brief, promise_words
+from shortlist.sentences import promise_brief, promise_numbers, promise_words
 from shortlist.taxonomy import Taxonomy
 
 
@@ -152,7 +152,7 @@ def test_numbers_of_a_promise_are_those_that_it_tells():
         "rows", level=0.9, asked=0.9, rows=84, has_law=True, measured=Measured(50, 0.86, 0.7, 0.9, 2)
     )
     low, high = promise.spread
-    assert json.loads(json.dumps(promise.numbers())) == {
+    assert json.loads(json.dumps(promise_numbers(promise))) == {
         "about": "rows",
         "level": 0.9,
         "calibration_rows": 84,

@@ -129,7 +129,7 @@ def test_health_and_counters(client):
     client.post("/v1/identify", files=files(png()))
     client.get("/no/such/place")
     text = client.get("/metrics").text
-    assert 'shortlist_requests_total{route="/v1/identify",status="200"} 1\n' in text
+    assert 'shortlist_requests_total{route="/v1/identify",status="200"} 1.0\n' in text
     assert "/no/such" not in text and 'route="other",status="404"' in text
     assert "shortlist_batch_images_sum 1.0" in text
     for line in text.splitlines():

@@ -58,7 +58,9 @@ def test_a_foreign_page_in_a_browser_records_nothing(browser, tmp_path, name):
         view.goto(f"http://{name}:{port}/")
         view.wait_for_function("window.done")
         # all but JSON, for which the browser asks first, reach the server, whose answer they cannot read
-        wait_for(lambda: 'shortlist_requests_total{route="other",status="403"} 6\n' in service.metrics.text())
+        wait_for(
+            lambda: 'shortlist_requests_total{route="other",status="403"} 6.0\n' in service.metrics.text()
+        )
         assert not is_store(tmp_path / "store")
         view.goto(address)
         view.locator("#files").set_input_files([{"name": "a", "mimeType": "image/png", "buffer": png(1)}])

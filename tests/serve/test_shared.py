@@ -1,15 +1,15 @@
 """What the processes of a server share, tried within one process."""
 
-import re
-from itertools import groupby
+import subprocess
+import sys
 
 import pytest
 
 from shortlist.feedback import Event, FeedbackError
 from shortlist.feedback.store import SameRequestError, read_events
 from shortlist.serve.keys import Keys
-from shortlist.serve.metrics import Metrics
-from shortlist.serve.shared import Shared, SharedCounters, SharedStore
+from shortlist.serve.metrics import Metrics, forget_process
+from shortlist.serve.shared import Shared, SharedStore
 
 SHA = "0" * 64
 
@@ -45,24 +45,46 @@ def test_errors_of_the_store_reach_the_process_that_asked(tmp_path):
         SharedStore(tmp_path / "feedback", address)
 
 
-def test_counters_of_all_processes_have_their_numbers(tmp_path):
-    address = Shared(tmp_path).start()
-    processes = [Metrics(SharedCounters(number, address)) for number in range(2)]
-    for number, metrics in enumerate(processes):
-        metrics.gauges = {"images_waiting": ("Images.", lambda number=number: number)}
-        for _ in range(number + 1):
-            metrics.request("/v1/identify", 200, 0.002)
-    processes[1].of_all()
-    lines = processes[0].of_all().splitlines()
+COUNTING = """
+import sys
+from pathlib import Path
+from shortlist.serve.metrics import Metrics, share_metrics
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
+share_metrics(folder, number)
+metrics = Metrics()
+metrics.watch("images_waiting", "Images.", lambda: 10 + number)
+metrics.serves(name="trees", version="1")
+for _ in range(number + 1):
+    metrics.request("/v1/identify", 200, 0.002)
+print(metrics.text())
+"""
+
+
+def test_counters_are_those_of_all_processes_and_survive_a_death(tmp_path):
+    def counted(number: int) -> list[str]:
+        command = [sys.executable, "-c", COUNTING, str(tmp_path), str(number)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
     labels = 'route="/v1/identify",status="200"'
-    assert f'shortlist_requests_total{{process="0",{labels}}} 1' in lines
-    assert f'shortlist_requests_total{{process="1",{labels}}} 2' in lines
-    assert 'shortlist_images_waiting{process="0"} 0' in lines
-    assert 'shortlist_images_waiting{process="1"} 1' in lines
-    told = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    samples = [re.split(r"(?:_bucket|_sum|_count)?{", line)[0] for line in lines if not line.startswith("#")]
-    # each metric is told about once, and its lines are together
-    assert [name for name, _ in groupby(samples)] == told and len(set(told)) == len(told) == 5
+    assert f"shortlist_requests_total{{{labels}}} 1.0" in counted(0)
+    lines = counted(1)
+    assert f"shortlist_requests_total{{{labels}}} 3.0" in lines
+    assert 'shortlist_images_waiting{pid="0"} 10.0' in lines
+    assert 'shortlist_images_waiting{pid="1"} 11.0' in lines
+    assert 'shortlist_request_seconds_bucket{le="0.005",route="/v1/identify"} 3.0' in lines
+    forget_process(tmp_path, 0)
+    lines = counted(1)  # of a process that takes the place of the one before
+    assert f"shortlist_requests_total{{{labels}}} 5.0" in lines
+    assert not any('pid="0"' in line for line in lines)
+
+
+def test_the_model_that_is_served_now_is_told():
+    metrics = Metrics()
+    metrics.serves(name="trees", version="1")
+    metrics.serves(name="trees", version="2")
+    lines = metrics.text().splitlines()
+    assert 'shortlist_model_info{name="trees",version="1"} 0.0' in lines
+    assert 'shortlist_model_info{name="trees",version="2"} 1.0' in lines
 
 
 def test_an_address_of_an_image_is_known_by_all_who_share_a_secret(tmp_path):

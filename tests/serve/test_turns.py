@@ -321,3 +321,12 @@ def test_connections_of_one_address_are_bounded(model, tmp_path, monkeypatch):
                 return False
 
         wait_for(is_served)
+
+
+def test_a_request_is_under_way_while_its_body_comes():
+    admission = Admission(Limits())
+    with admission.request("one") as held:
+        assert (admission.under_way, admission.requests.used) == (1, 0)
+        held.begin()
+        assert (admission.under_way, admission.requests.used) == (1, 1)
+    assert (admission.under_way, admission.requests.used) == (0, 0)

@@ -12,7 +12,7 @@ from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
     from shortlist.model import Model, ShortList
-    from shortlist.runs.list_writers import Batch, Counts, Form, Item
+    from shortlist.runs.list_writers import Counts, Form, Item
 
 __all__ = ["predict", "predict_files"]
 
@@ -172,9 +172,9 @@ def predict_files(
         NODE_COLUMNS,
         NOVEL,
         check_suffix,
-        print_lists,
-        write_lists,
+        open_lists,
     )
+    from shortlist.sentences import promise_numbers
 
     if top is not None:
         check_count("top", top)
@@ -192,15 +192,20 @@ def predict_files(
     chosen, promise = model.resolve(predictor)
     columns = COLUMNS + NOVEL * (model.novelty is not None)
     columns += NODE_COLUMNS * model.predictors[chosen.predictor or ""].takes_taxonomy
-    numbers = {"predictor": chosen.predictor, **promise.numbers()}
-    if out is None:
-        return print_lists(sys.stdout, lists, form, columns=columns, promise=numbers)
-    return write_lists(out, lists, columns=columns, promise=numbers, progress=progress)
+    numbers = {"predictor": chosen.predictor, **promise_numbers(promise)}
+    done = 0
+    with open_lists(sys.stdout if out is None else out, form, columns=columns, promise=numbers) as writer:
+        for items, total in lists:
+            writer.add(items)
+            done += len(items)
+            if progress is not None:
+                progress(done, total)
+        return writer.counts()
 
 
 def _listed(
     model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
-) -> "Iterator[Batch]":
+) -> "Iterator[tuple[Sequence[Item], int]]":
     """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
 
@@ -237,4 +242,4 @@ def _item(name: str, listed: "ShortList | None", reason: str | None) -> "Item":
 
     if listed is None:
         return Item(name, reason or _NO_NUMBERS)
-    return Item(name, listed, None if listed.novelty is None else listed.novelty.novel)
+    return Item(name, listed.candidates, None if listed.novelty is None else listed.novelty.novel)

@@ -1,6 +1,7 @@
 """Make the network of a saved model, as its folder says or by a function that the caller names."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ def network_of(spec: NetworkSpec | None, weights: Path) -> nn.Module:
             "Model.load(folder, network=...) or --network MODULE:FUNCTION"
         )
     with torch.random.fork_rng(devices=[]):
-        return build_within(weights, lambda: build_network(spec, pretrained=False, allow_code=False))
+        return build_within(weights, partial(build_network, spec, pretrained=False, allow_code=False))
 
 
 def network_by_name(path: str | Path, name: str) -> nn.Module:

@@ -154,22 +154,6 @@ class Promise:
         """Return the same promise with what was measured."""
         return replace(self, measured=measured)
 
-    def numbers(self) -> dict[str, Any]:
-        """Return the few numbers that a program needs beside a list.
-
-        Example:
-            >>> Promise("vote", level=0.9, asked=0.9, rows=999).numbers()
-            {'about': 'vote', 'level': 0.9, 'calibration_rows': 999, 'spread': None, 'measured': None}
-        """
-        found = self.measured
-        return {
-            "about": self.about,
-            "level": self.level,
-            "calibration_rows": self.rows,
-            "spread": self.spread,
-            "measured": None if found is None else {"coverage": found.coverage, "rows": found.rows},
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         content = asdict(self)

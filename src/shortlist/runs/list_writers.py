@@ -3,7 +3,7 @@
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,12 @@ __all__ = [
     "COLUMNS",
     "NODE_COLUMNS",
     "NOVEL",
-    "Batch",
     "Counts",
     "Form",
     "Item",
+    "Lists",
     "check_suffix",
-    "print_lists",
-    "write_lists",
+    "open_lists",
 ]
 
 Form = Literal["text", "csv", "jsonl"]
@@ -50,10 +49,6 @@ class Item:
     novel: bool | None = None
 
 
-Batch = tuple[Sequence[Item], int]
-"""Items, and the number of all items of all batches."""
-
-
 @dataclass(frozen=True)
 class Counts:
     """The counts of what was written, and in words which items could not be read, the first of them."""
@@ -65,68 +60,66 @@ class Counts:
     first_unreadable: tuple[str, ...] = ()
 
 
-def write_lists(
-    out: Path,
-    batches: Iterable[Batch],
-    *,
-    columns: Sequence[str] = COLUMNS,
-    promise: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Counts:
-    """Write the short lists of items, batch by batch, to a file that appears only when it is complete.
+class Lists:
+    """Writes items with their lists, and counts them."""
 
-    Args:
-        out: File to write (``.csv``, ``.jsonl`` or ``.parquet``).
-        batches: Items. One that could not be read keeps a line in the file.
-        columns: What is written: ``COLUMNS``, with ``NOVEL`` of strangers and ``NODE_COLUMNS`` of answers
-            that are made of nodes of a taxonomy.
-        promise: What the lists promise, to be written into each line of a ``.jsonl`` file.
-        progress: Function that is called with the number of items done and in all.
+    def __init__(self, writer: "ListWriter") -> None:
+        self._writer, self._items, self._readable, self._members, self._novel = writer, 0, 0, 0, 0
+        self._unreadable: list[str] = []
 
-    Raises:
-        ValueError: If there are items, but none that could be read.
-    """
-    with replacing(out) as temporary, _open_writer(temporary, columns, promise) as writer:
-        return _add_all(writer, batches, progress)
+    def add(self, items: Sequence[Item]) -> None:
+        """Write items. One that could not be read keeps a line in the file."""
+        self._items += len(items)
+        for item in items:
+            self._writer.add(item)
+            reason = item.candidates
+            if isinstance(reason, str):
+                if len(self._unreadable) < _NAMED:
+                    named = reason if reason.startswith(item.name) else f"{item.name}: {reason}"
+                    self._unreadable.append(named)
+                continue
+            self._readable, self._novel = self._readable + 1, self._novel + bool(item.novel)
+            self._members += sum(candidate.in_set for candidate in reason)
+
+    def counts(self) -> Counts:
+        """Return the counts of all that was written.
+
+        Raises:
+            ValueError: If there are items, but none that could be read.
+        """
+        if self._items and not self._readable:
+            what = "scores that are numbers or images that can be read"
+            first = self._unreadable[0]
+            raise ValueError(f"inputs must hold {what}, got none among {self._items}; the first: {first}")
+        size = self._members / self._readable if self._readable else 0.0
+        unreadable = self._items - self._readable
+        return Counts(self._items, unreadable, self._novel, size, tuple(self._unreadable))
 
 
-def print_lists(
-    stream: TextIO,
-    batches: Iterable[Batch],
+@contextmanager
+def open_lists(
+    out: Path | TextIO,
     form: Form = "text",
     *,
     columns: Sequence[str] = COLUMNS,
     promise: Mapping[str, Any] | None = None,
-) -> Counts:
-    """Write the short lists of items to an open stream as they come; see :func:`write_lists`."""
-    if form == "jsonl":
-        return _add_all(_JsonLinesWriter(stream, columns, promise), batches, None)
-    return _add_all((_TextWriter if form == "text" else _CsvWriter)(stream, columns), batches, None)
+) -> Iterator[Lists]:
+    """Open what writes short lists: a file that appears only when it is complete, or a stream.
 
-
-def _add_all(
-    writer: "ListWriter", batches: Iterable[Batch], progress: Callable[[int, int], None] | None
-) -> Counts:
-    count = readable = members = novel = 0
-    unreadable: list[str] = []
-    for items, total in batches:
-        count += len(items)
-        for item in items:
-            writer.add(item)
-            reason = item.candidates
-            if isinstance(reason, str):
-                if len(unreadable) < _NAMED:
-                    unreadable.append(reason if reason.startswith(item.name) else f"{item.name}: {reason}")
-                continue
-            readable, novel = readable + 1, novel + bool(item.novel)
-            members += sum(candidate.in_set for candidate in reason)
-        if progress is not None:
-            progress(count, total)
-    if count and not readable:
-        what = "scores that are numbers or images that can be read"
-        raise ValueError(f"inputs must hold {what}, got none among {count}; the first: {unreadable[0]}")
-    size = members / readable if readable else 0.0
-    return Counts(count, count - readable, novel, size, tuple(unreadable))
+    Args:
+        out: File to write (``.csv``, ``.jsonl`` or ``.parquet``), or an open stream.
+        form: Form of what is written to a stream.
+        columns: What is written: ``COLUMNS``, with ``NOVEL`` of strangers and ``NODE_COLUMNS`` of answers
+            that are made of nodes of a taxonomy.
+        promise: What the lists promise, to be written into each line of JSON.
+    """
+    if isinstance(out, Path):
+        with replacing(out) as temporary, _open_writer(temporary, columns, promise) as writer:
+            yield Lists(writer)
+    elif form == "jsonl":
+        yield Lists(_JsonLinesWriter(out, columns, promise))
+    else:
+        yield Lists((_TextWriter if form == "text" else _CsvWriter)(out, columns))
 
 
 class ListWriter(ABC):

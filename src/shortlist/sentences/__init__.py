@@ -18,6 +18,7 @@ __all__ = [
     "novelty_words",
     "promise_brief",
     "promise_in_short",
+    "promise_numbers",
     "promise_words",
     "strings",
     "why_not",
@@ -93,6 +94,23 @@ def promise_brief(promise: Promise) -> str:
     if promise.asked is not None:
         return words["brief_asked"].format(asked=_percent(promise.asked))
     return words["brief_size"].format(size=f"{promise.size:g}") if promise.about == "size" else ""
+
+
+def promise_numbers(promise: Promise) -> dict[str, Any]:
+    """Return the few numbers that a program needs beside a list.
+
+    Example:
+        >>> promise_numbers(Promise("vote", level=0.9, asked=0.9, rows=999))
+        {'about': 'vote', 'level': 0.9, 'calibration_rows': 999, 'spread': None, 'measured': None}
+    """
+    found = promise.measured
+    return {
+        "about": promise.about,
+        "level": promise.level,
+        "calibration_rows": promise.rows,
+        "spread": promise.spread,
+        "measured": None if found is None else {"coverage": found.coverage, "rows": found.rows},
+    }
 
 
 def why_not(promise: Promise) -> str | None:

@@ -134,6 +134,7 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self.arriving = 0  # being read or decoded
+        self.under_way = 0  # let in, and not yet answered
         self.bodies = Pool("too many bodies of this client are on their way", each=limits.requests)
         self.requests = Pool.shared("too many requests are being worked on", limits.requests)
         self.bytes = Pool.shared(
@@ -151,11 +152,13 @@ class Admission:
         """
         self.requests.check(client)  # a body is not read to be refused afterwards
         self.arriving += 1
+        self.under_way += 1
         held = Held(self, client)
         try:
             held.take(self.bodies)
             yield held
         finally:
+            self.under_way -= 1
             held.release()
 
 

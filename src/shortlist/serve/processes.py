@@ -1,4 +1,8 @@
-"""Several processes behind one address: a parent that binds it, starts them, and replaces those that die."""
+"""Several processes behind one address: a parent that binds it, starts them, and replaces those that die.
+
+uvicorn's own workers keep fewer promises: they go on without their parent, are started anew for ever, share
+one socket, and a start that fails is not told in a line.
+"""
 
 import logging
 import multiprocessing
@@ -24,8 +28,9 @@ from shortlist._checks import check_count
 from shortlist._messages import one_line
 from shortlist.releases import is_releases
 from shortlist.serve.desk import FeedbackDesk
+from shortlist.serve.metrics import forget_process, share_metrics
 from shortlist.serve.server import LOG_FORMAT, serve
-from shortlist.serve.shared import Shared, SharedCounters, SharedStore, remove_address
+from shortlist.serve.shared import Shared, SharedStore, folder_of, remove_address
 from shortlist.serve.source import ServiceSource
 
 __all__ = ["serve_by_processes"]
@@ -213,7 +218,7 @@ class _Crew:
                 f"processes died {_DEATHS} times within {_WITHIN:g} s, the last one with code {code}"
             )
         _LOG.error("process %d ended with code %s: another one is started", child.process.pid, code)
-        self._shared.forget(number)
+        forget_process(folder_of(self._address), number)
         self._start(number)
 
     def end(self, told: int) -> None:
@@ -243,6 +248,7 @@ def _serve_one(
     pipe: Connection,
 ) -> None:
     """Serve in a process of its own."""
+    share_metrics(folder_of(address), number)
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
     threading.Thread(target=_end_with_parent, args=(pipe, address), name="parent", daemon=True).start()
     serves = False
@@ -258,7 +264,7 @@ def _serve_one(
         with warnings.catch_warnings(record=True) as caught:  # for the parent to tell once
             warnings.simplefilter("always")
             desk = FeedbackDesk(source.feedback, open_store=partial(SharedStore, address=address))
-            follow = source.follow(desk, counters=SharedCounters(number, address))
+            follow = source.follow(desk)
         notes = sorted({one_line(one.message) for one in caught if issubclass(one.category, UserWarning)})
         serve(follow, **where, sockets=[listening], started=tell)
     except Exception as error:

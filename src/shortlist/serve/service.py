@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +54,7 @@ class Service:
         any_project: Whether clients of Pl@ntNet's API may ask for any project, which is taken as all classes.
         allow_urls: Hosts from which photos may be fetched for such clients; see
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
-        counters: For one of several processes: function that takes its counters and gives those of all.
+        metrics: Counters, which services share that take each other's place; its own if ``None``.
 
     Raises:
         ValueError: If the model does not say how a picture becomes an input, or what its scores mean.
@@ -73,7 +73,7 @@ class Service:
         limits: Limits | None = None,
         any_project: bool = False,
         allow_urls: Collection[str] = (),
-        counters: Callable[[str], Mapping[int, str]] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         if model.preprocessing is None:
             raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
@@ -86,7 +86,7 @@ class Service:
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
-        self.metrics, self.admission = Metrics(counters), Admission(self.limits)
+        self.metrics, self.admission = metrics or Metrics(), Admission(self.limits)
         self.replies = Admission(replace(self.limits, requests=REPLIES))  # small, and none may be lost
         self.rate = RateLimit(self.limits.rate)
         self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
@@ -100,12 +100,13 @@ class Service:
         self.card = model_card(model, **self.named, results=results, training=training, limits=self.limits)
         self.form = AnswerForm(model.classes, model.novelty, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
-        self.metrics.about = self.named
-        self.metrics.gauges = {
-            "requests_under_way": ("Requests that are worked on.", lambda: self.admission.requests.used),
+        watched = {
+            "requests_under_way": ("Requests that are read or worked on.", lambda: self.admission.under_way),
             "images_waiting": ("Images that wait for the model.", lambda: self.batcher.waiting),
             "bytes_held": ("Bytes of requests that are held.", lambda: self.admission.bytes.used),
         }
+        for name, (words, read) in watched.items():
+            self.metrics.watch(name, words, read)
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
         """Answer queries, after a look whether the index has changed."""
@@ -245,6 +246,7 @@ class Service:
     def start(self) -> None:
         """Start to answer; called in the event loop."""
         self.batcher.start()
+        self.metrics.serves(**self.named)
         self.metrics.start()
 
     def check_ready(self) -> None:
@@ -255,7 +257,6 @@ class Service:
     def close(self) -> None:
         """Answer what waits, and end all threads."""
         self.batcher.close()
-        self.metrics.close()
         self.decoder.close()
         if self._own_feedback:
             self.feedback.close()

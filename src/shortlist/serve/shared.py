@@ -1,13 +1,14 @@
-"""What the processes of one server share: the store of people's answers and their counters.
+"""What the processes of one server share: the store of people's answers.
 
-The parent keeps both, and writes the answers: a store has one writer. The others ask it over a socket of this
-machine that only processes with the parent's key can use.
+The parent writes the answers: a store has one writer. The others ask it over a socket of this machine that
+only processes with the parent's key can use.
 """
 
+import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from shortlist.feedback import Event, FeedbackError, FeedbackStore
 from shortlist.feedback.store import Erased, Kept
 
-__all__ = ["Shared", "SharedCounters", "SharedStore", "remove_address"]
+__all__ = ["Shared", "SharedStore", "folder_of", "remove_address"]
 
 _AT_ONCE = 8  # answers of one process that are on their way to the parent; they are committed together
 
@@ -29,7 +30,6 @@ class Shared:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder, self._store, self._lock = Path(folder), None, threading.Lock()
-        self._counters: dict[int, str] = {}
 
     def start(self) -> str:
         """Let other processes ask, and return the address for them: a socket in a folder of its own."""
@@ -65,15 +65,6 @@ class Shared:
         """Delete all that is known of a photo."""
         return self._opened().erase_image(image)
 
-    def exchange_counters(self, number: int, text: str) -> dict[int, str]:
-        """Take the counters of one process, and return those of all as they were when last told."""
-        self._counters[number] = text
-        return dict(self._counters)
-
-    def forget(self, number: int) -> None:
-        """Drop the counters of a process that is gone."""
-        self._counters.pop(number, None)
-
     def close(self) -> None:
         """Write what waits, and close the store; when all other processes have ended."""
         with self._lock:
@@ -81,11 +72,14 @@ class Shared:
                 self._store.close()
 
 
+def folder_of(address: str) -> Path:
+    """Return the folder of what processes share: the socket, and files with their counters."""
+    return Path(address).parent
+
+
 def remove_address(address: str) -> None:
     """Remove the socket of a parent that was killed, with its folder; others may do the same."""
-    with suppress(OSError):
-        Path(address).unlink(missing_ok=True)
-        Path(address).parent.rmdir()
+    shutil.rmtree(folder_of(address), ignore_errors=True)
 
 
 class _Manager(BaseManager):
@@ -146,19 +140,3 @@ class SharedStore:
     def close(self) -> None:
         """Wait for what is on its way."""
         self._pool.shutdown()
-
-
-class SharedCounters:
-    """The counters of all processes, as one of them tells its own.
-
-    Args:
-        number: Number of this process.
-        address: Address of the parent.
-    """
-
-    def __init__(self, number: int, address: str) -> None:
-        self._number, self._ask = number, _Asking(address)
-
-    def __call__(self, text: str) -> Mapping[int, str]:
-        """Tell the counters of this process, and return those of all."""
-        return self._ask("exchange_counters", self._number, text)

@@ -1,7 +1,6 @@
 """What a server is made of, as plain values: they can be sent to another process, which opens its own."""
 
 import secrets
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from shortlist.releases import Releases, is_releases
 from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits
+from shortlist.serve.metrics import Metrics
 from shortlist.serve.server import Follow
 from shortlist.serve.service import Service
 
@@ -54,16 +54,13 @@ class ServiceSource:
         """Load the model and the index, with a store of answers of its own."""
         return self._opened(Path(self.model), self.index, feedback=self.feedback, **self._keys())
 
-    def follow(
-        self, desk: FeedbackDesk, *, counters: Callable[[str], Mapping[int, str]] | None = None
-    ) -> Follow:
+    def follow(self, desk: FeedbackDesk) -> Follow:
         """Load the model, or the current one of the releases, which are followed from then on.
 
         Args:
             desk: Store of people's answers, which is closed at the end.
-            counters: What several processes share; see :class:`~shortlist.serve.service.Service`.
         """
-        shared = {"feedback": desk, "counters": counters, **self._keys()}
+        shared = {"feedback": desk, "metrics": Metrics(), **self._keys()}
         if not is_releases(self.model):
             made = self._opened(Path(self.model), self.index, **shared)
             return Follow(lambda: made.version, lambda: made, desk.close)

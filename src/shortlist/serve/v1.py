@@ -225,5 +225,5 @@ def _add_watching(router: APIRouter, service: Service) -> None:
     async def metrics(request: Request) -> Response:
         """Return counters in the text form of Prometheus."""
         service.client(request)
-        text = await asyncio.to_thread(service.metrics.of_all)  # which may ask another process
+        text = await asyncio.to_thread(service.metrics.text)  # which reads files of other processes
         return Response(text, media_type=CONTENT_TYPE)
