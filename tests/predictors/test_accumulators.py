@@ -36,13 +36,13 @@ class Largest(SetPredictor):
         self.share = share
 
     def measure(self, scores, target):
-        return {"best": self._values(scores).amax(1)}
+        return {"best": self.values(scores).amax(1)}
 
     def accumulator(self, max_rows=None):
-        return Rows(self._lowest)
+        return Rows(lambda rows: self._lowest(rows))  # which cannot be pickled
 
     def forward(self, scores):
-        return self._values(self._checked(scores)) >= self.lowest
+        return self.values(self.checked(scores)) >= self.lowest
 
     def _lowest(self, rows):
         return Finished({"lowest": self.share * rows["best"].amin()}, CalibrationReport(rows=len(rows)))

@@ -167,9 +167,9 @@ def test_sigmoids_are_the_same_in_any_batches(name, dtype):
     logits, target = rows(1501, 37)
     logits = logits.to(dtype)
     whole, pieces = make(), make()
-    values = whole._values(logits)
+    values = whole.values(logits)
     for size in (1, 7, 100):
-        assert torch.equal(torch.cat([whole._values(part) for part in logits.split(size)]), values)
+        assert torch.equal(torch.cat([whole.values(part) for part in logits.split(size)]), values)
     torch.testing.assert_close(values * (1 if name == "lac" else 1 / 37), torch.sigmoid(logits.to(values)))
     if name != "topk":
         with warnings.catch_warnings():
@@ -180,7 +180,7 @@ def test_sigmoids_are_the_same_in_any_batches(name, dtype):
             assert torch.equal(pieces.finish().threshold, whole.threshold)
     assert torch.equal(torch.cat([whole(part) for part in logits.split(7)]), whole(logits))
     full = logits[:64].clone()  # of which nothing is filled up
-    whole._values(full)
+    whole.values(full)
     assert torch.equal(full, logits[:64])
 
 

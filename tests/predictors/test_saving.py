@@ -197,7 +197,7 @@ def test_onnx_differs_at_most_at_the_threshold(name, tmp_path):
     """A calibration row equals the threshold, and another runtime rounds its probability otherwise."""
     onnxruntime = pytest.importorskip("onnxruntime")
     predictor, (logits, _) = calibrated(name), rows()
-    values = -predictor._values(logits)
+    values = -predictor.values(logits)
     at_threshold = (values - predictor.threshold).abs() <= 16 * 2**-23 * predictor.threshold.abs()
     assert 1 <= int(at_threshold.sum()) <= 6  # a row for each different threshold
     batch = {0: torch.export.Dim.DYNAMIC}

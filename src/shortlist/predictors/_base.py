@@ -258,7 +258,7 @@ class SetPredictor(Calibrated):
         """Return the sets (n, c) of the classes whose value reaches a threshold."""
 
         def sets(some: Tensor) -> Tensor:
-            values = self._values(some)
+            values = self.values(some)
             return where_at_least(values, threshold.to(values.dtype))
 
         return sets_in_chunks(scores, sets)
@@ -268,7 +268,7 @@ class SetPredictor(Calibrated):
         """Whether the values that are compared are the probabilities by softmax themselves."""
         return self.activation == "softmax" and self.weights is None and self.shift is None
 
-    def _values(self, scores: Tensor) -> Tensor:
+    def values(self, scores: Tensor) -> Tensor:
         """Return the values that are compared with the threshold: probabilities times class weights.
 
         Probabilities alone are ``class_values(scores, self.activation, None, self.shift)``.
@@ -283,7 +283,7 @@ class SetPredictor(Calibrated):
         device = self._place.device
         return tensor_of(scores, device=device, name="scores"), classes_of(target, device=device)
 
-    def _checked(self, scores: Any) -> Tensor:
+    def checked(self, scores: Any) -> Tensor:
         """Check before a prediction that the predictor is calibrated and fits the scores; return a tensor."""
         scores = self._tensors(scores, None)[0]
         self._check_calibrated()

@@ -160,6 +160,15 @@ class Calibrated(KeepsPrecision, ABC):
         if not self.calibrated:
             raise RuntimeError(f"{type(self).__name__} is not calibrated: call .calibrate(...) first")
 
+    def __getstate__(self) -> dict[str, Any]:
+        # rows travel by their state: an accumulator may have functions that cannot be pickled
+        return {**self.__dict__, "_rows": None, "_pending": {} if self._rows is None else self._rows.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({name: value for name, value in state.items() if name != "_pending"})
+        if state["_pending"]:
+            self.rows.merge(state["_pending"])
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in ("calibrated", "num_classes"):

@@ -98,11 +98,11 @@ class AverageK(SetPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        return self._at_least(self._checked(scores), self.threshold)
+        return self._at_least(self.checked(scores), self.threshold)
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
         """Return the values (n, c) of all classes."""
-        return self._values(scores)
+        return self.values(scores)
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of the largest values."""
@@ -117,7 +117,7 @@ class AverageK(SetPredictor):
             return []
         check_finite(sample)
         self._check_classes(sample.shape[1])
-        values = self._values(sample).flatten()
+        values = self.values(sample).flatten()
         floor = float(values.kthvalue(values.numel() - rank + 1).values)
         return [LargestValues(partial(self._needed, len(scores)), self._finished, floor=floor)]
 

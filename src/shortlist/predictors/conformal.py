@@ -1,7 +1,6 @@
 """Sets that contain the true class with a promised probability."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,24 +120,20 @@ class Conformal(SetPredictor):
         level = None if about == "nothing" else self.rule.promised(self.coverage)
         if not level:  # 0 is no promise
             about, level = "nothing", None
-        promise = Promise(
-            about,
+        group, has_law, report = self.rule.group_name, self.rule.has_law, self.report
+        if report is None:
+            return Promise(about, level=level, asked=self.coverage, group=group, has_law=has_law)
+        by_class = sorted(rows for rows in report.class_rows if rows)
+        return Promise(
+            "vote" if report.voted else about,
             level=level,
             asked=self.coverage,
-            group=self.rule.group_name,
-            has_law=self.rule.has_law,
-        )
-        if self.report is None:
-            return promise
-        if self.report.voted:  # of votes no law is known
-            promise = replace(promise, about="vote", has_law=False)
-        own = sorted(rows for rows in self.report.class_rows if rows)
-        return replace(
-            promise,
-            rows=self.report.rows,
-            class_rows=(own[0], own[len(own) // 2]) if own else None,
-            left_out=self.report.class_rows.count(0) if self.rule.excludes_fallback else 0,
-            rows_also=self.report.rows_also,
+            group=group,
+            rows=report.rows,
+            class_rows=(by_class[0], by_class[len(by_class) // 2]) if by_class else None,
+            left_out=report.class_rows.count(0) if self.rule.excludes_fallback else 0,
+            has_law=has_law and not report.voted,  # of votes no law is known
+            rows_also=report.rows_also,
         )
 
     def kept_rule(self) -> KeptRule | None:
@@ -166,7 +161,7 @@ class Conformal(SetPredictor):
             scores: Scores (n, c).
             uniform: Uniform draws (n, 1), or (n, c) by rank, to use with a randomized score.
         """
-        scores = self._checked(scores)
+        scores = self.checked(scores)
         if uniform is not None:
             self._check_uniform(uniform, (len(scores), 1), tuple(scores.shape))
         if uniform is None and self.randomized:
@@ -174,7 +169,7 @@ class Conformal(SetPredictor):
         return sets_in_chunks(scores, self._sets, uniform)
 
     def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
-        values = self._values(scores)
+        values = self.values(scores)
         return sets_within(self.score, values, self.threshold, uniform=uniform)
 
     def _draw(self, scores: Tensor) -> Tensor:
@@ -198,7 +193,7 @@ class Conformal(SetPredictor):
             return self._measure_votes(scores, target, uniform)
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
-        found = true_class_scores(self.score, self._values(scores), target, uniform=uniform)
+        found = true_class_scores(self.score, self.values(scores), target, uniform=uniform)
         return {"scores": found, "target": target}
 
     def _measure_votes(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> State:
@@ -207,7 +202,7 @@ class Conformal(SetPredictor):
         if uniform is None and self.randomized:  # rows without votes get no draw, as if they were not there
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
-        found = scored_votes(self.score, self._values(scores), votes, uniform=uniform)
+        found = scored_votes(self.score, self.values(scores), votes, uniform=uniform)
         return {"scores": found, "target": votes.classes, "shares": votes.shares}
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
@@ -241,11 +236,11 @@ class Conformal(SetPredictor):
         scores, target, voted = rows["scores"], rows["target"], "shares" in rows
         number = round(float(rows["shares"].sum())) if voted else len(rows)  # those of a row add up to 1
         if voted:
-            found = Marginal().of_votes(scores, rows["shares"], number, self.coverage)
+            thresholds = Marginal().of_votes(scores, rows["shares"], number, self.coverage)
         else:
             supremum = self.score.supremum(self.num_classes)
-            found = self.rule(scores, target, self.num_classes, self.coverage, supremum)
-        threshold = found.values.to(scores.dtype)
+            thresholds = self.rule(scores, target, self.num_classes, self.coverage, supremum)
+        threshold = thresholds.values.to(scores.dtype)
         if isinstance(self.score, OrderedScore):  # cumulative sums round differently in a sort and a mask
             threshold = threshold + 8 * torch.finfo(threshold.dtype).eps * threshold.abs().clamp_min(1)
         within = scores <= (threshold[target] if threshold.ndim else threshold)
@@ -254,11 +249,11 @@ class Conformal(SetPredictor):
             rows=number,
             coverage=_covered(within, rows["shares"] if voted else None) / number,
             ties=int(within.sum()) - conformal_rank(len(within), self.coverage) if one_rank else 0,
-            fallback_classes=found.fallback_classes,
-            class_rows=() if found.class_rows is None else tuple(found.class_rows.tolist()),
+            fallback_classes=thresholds.fallback_classes,
+            class_rows=() if thresholds.class_rows is None else tuple(thresholds.class_rows.tolist()),
             voted=voted,
         )
-        return Finished({"threshold": threshold}, report, self._warnings(report, found.warning))
+        return Finished({"threshold": threshold}, report, self._warnings(report, thresholds.warning))
 
     def _warnings(self, report: CalibrationReport, about_classes: str) -> tuple[str, ...]:
         beyond = (report.coverage or 0.0) - self.coverage - 1 / (report.rows + 1)
@@ -266,10 +261,7 @@ class Conformal(SetPredictor):
             f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
             f"{report.coverage:.4g} for {self.coverage:g}"
         )
-        return (
-            *([about_classes] if about_classes else []),
-            *([ties] if report.ties and beyond > 0.005 else []),
-        )
+        return tuple(filter(None, (about_classes, ties if report.ties and beyond > 0.005 else "")))
 
 
 def _covered(within: Tensor, shares: Tensor | None) -> float:

@@ -49,8 +49,8 @@ class PointwiseError(UncalibratedPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), each of at least one class."""
-        scores = self._checked(scores)
-        return sets_in_chunks(scores, lambda some: prefix_sets(self._values(some), self._inside, ties="in"))
+        scores = self.checked(scores)
+        return sets_in_chunks(scores, lambda some: prefix_sets(self.values(some), self._inside, ties="in"))
 
     def _inside(self, places: Places) -> Tensor:
         # a class is in if the sum of those before it is below the coverage; rounding may lift that sum, so
@@ -92,11 +92,11 @@ class AverageError(SetPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        return self._at_least(self._checked(scores), self.threshold)
+        return self._at_least(self.checked(scores), self.threshold)
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
         """Return the probabilities (n, c) of all classes."""
-        return self._values(scores)
+        return self.values(scores)
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of the largest probabilities; of all where their number is known."""
@@ -104,7 +104,7 @@ class AverageError(SetPredictor):
 
     def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
         """Return an accumulator of values near the threshold, which some rows tell, and one of large ones."""
-        window = find_window(scores, target, self._values, self.coverage) if scores.numel() >= MANY else None
+        window = find_window(scores, target, self.values, self.coverage) if scores.numel() >= MANY else None
         if window is None:
             return [self.accumulator()]
         low, high = window

@@ -121,7 +121,7 @@ class TaxonomyNodes(SetPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of the classes that the nodes of each answer hold."""
-        scores = self._checked(scores)
+        scores = self.checked(scores)
         return sets_in_chunks(scores, lambda _, nodes: self._classes_of(nodes), self._answers(scores))
 
     def nodes(
@@ -134,9 +134,9 @@ class TaxonomyNodes(SetPredictor):
             probabilities: Probabilities (n, c) whose sums are shown as masses; those that made the answers by
                 default.
         """
-        scores = self._checked(scores)
+        scores = self.checked(scores)
         if probabilities is None:
-            probabilities = self._values(scores)
+            probabilities = self.values(scores)
         return to_nodes(self(scores), probabilities, self.taxonomy)
 
     def _tree(self) -> Tree:
@@ -157,7 +157,7 @@ class TaxonomyNodes(SetPredictor):
         return torch.cat([self._answers_at_once(part) for part in scores.detach().split(step)])
 
     def _answers_at_once(self, scores: Tensor) -> Tensor:
-        values, tree = self._values(scores), self._tree()
+        values, tree = self.values(scores), self._tree()
         threshold = self.threshold.to(values.dtype)
         if self.max_nodes == 1:
             best = first_largest(values)
@@ -177,7 +177,7 @@ class TaxonomyNodes(SetPredictor):
     def measure(self, scores: Tensor, target: Tensor | None) -> tuple[State, tuple[Tensor, Tensor] | None]:
         """Return the scores of rows; which rows have to grow unions first, and their probabilities."""
         assert target is not None  # as labels are needed
-        values, tree = self._values(scores), self._tree()
+        values, tree = self.values(scores), self._tree()
         best = first_largest(values)
         without = (~nodes_hold(tree, tree.chains[best], target)).sum(1)  # nodes on the way up, to hold it
         if self.max_nodes > 1:

@@ -68,7 +68,7 @@ class TopK(UncalibratedPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c) of exactly k classes."""
-        scores = self._checked(scores)
+        scores = self.checked(scores)
         check_k(self.k, scores.shape[1], up_to=True)
         if self.weights is None:
             # only the order counts, and probabilities have the same one; a rule on probabilities themselves
@@ -79,6 +79,6 @@ class TopK(UncalibratedPredictor):
             change = self.weights.log() if self.shift is None else self.weights.log() + self.shift
             ranked = ranked + change.to(ranked.dtype)  # where probabilities would underflow
         else:
-            ranked = self._values(scores)
+            ranked = self.values(scores)
         indices = largest(ranked, self.k)[1]
         return torch.zeros_like(scores, dtype=torch.bool).scatter(1, indices, True)
