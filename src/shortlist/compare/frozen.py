@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.curation.parts import is_benchmark, read_frozen
+from shortlist.curation.parts import read_frozen
 from shortlist.inputs.addresses import Address, content_of, is_address
+from shortlist.inputs.benchmarks import is_benchmark
 from shortlist.inputs.labels import class_finder
 from shortlist.inputs.read import read_rows
 from shortlist.inputs.rows import Rows
@@ -58,7 +59,7 @@ def read_frozen_images(path: str | Path) -> Rows:
         unknown = rows.files[list(rows.labels).index(None)]
         raise ValueError(f"{path} must have a class for each image, got none for {unknown}")
     if os.path.isdir(path) and is_benchmark(path):
-        frozen = {os.path.abspath(row.path) for row in read_frozen(path).test}
+        frozen = {os.path.abspath(row.path) for row in read_frozen(path).rows if row.split == "test"}
         for image in rows.addresses():
             if os.path.abspath(image) not in frozen:
                 raise ValueError(f"{image} is no frozen test image: metadata.json of {path} does not list it")

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +13,12 @@ import torch
 from shortlist._checks import check_choice, check_count, check_number
 from shortlist._files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
-from shortlist.curation.labeled import LabeledImage, read_labeled
-from shortlist.curation.parts import FORMAT, hash_place, part_by_hash, read_frozen, sha256_of
+from shortlist.curation.labeled import read_labeled
+from shortlist.curation.parts import hash_place, part_by_hash, read_frozen, sha256_of
 from shortlist.datasets.partition import proportional_split, share_of
+from shortlist.inputs.benchmarks import BENCHMARK_FORMAT, BenchmarkImage, entry_of
 from shortlist.inputs.folders import SPLITS
+from shortlist.inputs.rows import Row
 
 __all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_benchmark"]
 
@@ -33,9 +35,10 @@ class BenchmarkPlan:
         class_table: Classes with their genera and training counts.
         options: Options that the plan was made with.
         left_out: Numbers of genera, classes and images of the source that were left out, by reason.
-        about: What is known of each image: observation, organ, author, license, date.
+        about: What is known of each image: observation, organ, author, license, date, place, source.
         taken_over: Numbers of images of the earlier benchmark, of new images, and of images of the earlier
             one that have another label now; empty without an earlier benchmark.
+        originals: File that each image of the earlier benchmark was linked from, by its path.
     """
 
     rows: list[tuple[str, int, str]]
@@ -44,6 +47,7 @@ class BenchmarkPlan:
     left_out: dict[str, int]
     about: list[dict[str, str]]
     taken_over: dict[str, int] = field(default_factory=dict)
+    originals: dict[str, str] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
@@ -97,26 +101,31 @@ def plan_benchmark(
     check_choice("split", split, ("share", "hash"))
     if keep_split is not None and split != "hash":
         raise ValueError("keep_split goes with split='hash': new images must not move others")
-    rows, left_out = read_labeled(source, images=images)
+    rows, genera, left_out = read_labeled(source, images=images)
     frozen = None if keep_split is None else read_frozen(keep_split)
     old, rows, corrected = ([], rows, 0) if frozen is None else frozen.take_in(rows, left_out)
-    considered = [*(row for row, _ in old), *rows]
-    always = {row.label for row, _ in old}
-    kept, counts = _choose_classes(source, considered, always, genus_fraction, min_images, split, seed)
-    rows = sorted((row for row in rows if row.label in kept), key=lambda row: row.label)
+    genera |= {} if frozen is None else frozen.genera
+    considered, always = [*old, *rows], {row.class_label for row in old}
+    kept, counts = _choose_classes(
+        source, considered, genera, always, genus_fraction, min_images, split, seed
+    )
+    rows = sorted((row for row in rows if row.label in kept), key=lambda row: row.class_label)
     if split == "share":
         placed = _placed_by_share(rows, kept, held_out, seed)
     elif frozen is None:
-        placed = [(row, part_by_hash(row.observation, held_out=held_out, seed=seed)) for row in rows]
+        by_hash = [part_by_hash(row.observation, held_out=held_out, seed=seed) for row in rows]
+        placed = [replace(row, split=part) for row, part in zip(rows, by_hash, strict=True)]
     else:
         placed = old + frozen.place(rows, held_out=held_out, seed=seed, left_out=left_out)
     placed, kept = _with_training_images(placed, kept, always, left_out)
     options: dict[str, Any] = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "split": split, "seed": seed}
-    plan = _plan(placed, kept, {} if frozen is None else frozen.ids, options)
+    ids = {} if frozen is None else dict(zip(frozen.classes.names, frozen.classes.ids, strict=True))
+    plan = _plan(placed, kept, ids, genera, options)
     plan.left_out.update(counts | {"images": len(considered) - len(placed)} | left_out)
-    if keep_split is not None:
-        options["keep_split"] = str(Path(keep_split).resolve())
+    if frozen is not None:
+        plan.originals.update(frozen.originals)
+        options["keep_split"] = str(Path(str(keep_split)).resolve())
         taken_over = {"images taken over": len(old), "new images": len(placed) - len(old)}
         plan.taken_over.update(taken_over | {"corrected labels": corrected})
     return plan
@@ -124,7 +133,8 @@ def plan_benchmark(
 
 def _choose_classes(
     source: str | Path,
-    rows: list[LabeledImage],
+    rows: list[Row],
+    genera: dict[str, str],
     always: set[str],
     genus_fraction: float,
     min_images: int,
@@ -135,15 +145,15 @@ def _choose_classes(
 
     Genera are drawn together, or by hash, each for itself.
     """
-    genus_of_class = {row.label: row.genus or row.label for row in rows}  # without a genus, each for itself
-    images = Counter(row.label for row in rows)
-    genera = sorted(set(genus_of_class.values()))
+    images = Counter(row.class_label for row in rows)
+    genus_of_class = {label: genera[label] or label for label in images}  # without a genus, each for itself
+    every = sorted(set(genus_of_class.values()))
     if split == "share":
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randperm(len(genera), generator=generator)
-        chosen = {genera[int(i)] for i in drawn[: max(1, round(genus_fraction * len(genera)))]}
+        drawn = torch.randperm(len(every), generator=generator)
+        chosen = {every[int(i)] for i in drawn[: max(1, round(genus_fraction * len(every)))]}
     else:
-        chosen = {one for one in genera if hash_place(one, seed=seed, what="genus") < genus_fraction}
+        chosen = {genus for genus in every if hash_place(genus, seed=seed, what="genus") < genus_fraction}
     chosen |= {genus_of_class[name] for name in always}
     of_chosen = sorted(name for name, genus in genus_of_class.items() if genus in chosen)
     kept = [name for name in of_chosen if images[name] >= min_images or name in always]
@@ -153,16 +163,14 @@ def _choose_classes(
             f"min_images = {min_images} images"
         )
     left_out = {
-        "genera not drawn": len(genera) - len(chosen),
+        "genera not drawn": len(every) - len(chosen),
         "classes of those": len(images) - len(of_chosen),
         f"classes with fewer than {min_images} images": len(of_chosen) - len(kept),
     }
     return kept, left_out
 
 
-def _placed_by_share(
-    rows: list[LabeledImage], kept: list[str], held_out: float, seed: int
-) -> list[tuple[LabeledImage, str]]:
+def _placed_by_share(rows: list[Row], kept: list[str], held_out: float, seed: int) -> list[Row]:
     """Draw the same share of each class for each held-out part."""
     several = Counter(row.observation for row in rows).most_common(1)
     if several and several[0][1] > 1:
@@ -170,21 +178,21 @@ def _placed_by_share(
             f"split must be 'hash' if observations have several photos, which belong into one part: "
             f"{several[0][0][:80]!r} has {several[0][1]}"
         )
-    images = Counter(row.label for row in rows)
+    images = Counter(row.class_label for row in rows)
     _check_training_images(images, kept, held_out)
     number = {name: i for i, name in enumerate(kept)}
-    targets = torch.tensor([number[row.label] for row in rows], dtype=torch.int64)
+    targets = torch.tensor([number[row.class_label] for row in rows], dtype=torch.int64)
     generator = torch.Generator().manual_seed(seed + 1)
     parts = proportional_split(targets, fraction=held_out, generator=generator)
     part_of = {row: part for part, found in zip(SPLITS, parts, strict=True) for row in found.tolist()}
-    return [(row, part_of[place]) for place, row in enumerate(rows)]
+    return [replace(row, split=part_of[place]) for place, row in enumerate(rows)]
 
 
 def _with_training_images(
-    placed: list[tuple[LabeledImage, str]], kept: list[str], always: set[str], left_out: Counter[str]
-) -> tuple[list[tuple[LabeledImage, str]], list[str]]:
+    placed: list[Row], kept: list[str], always: set[str], left_out: Counter[str]
+) -> tuple[list[Row], list[str]]:
     """Leave out classes without a training image; those of an earlier benchmark must have one."""
-    trained = {row.label for row, part in placed if part == "train"}
+    trained = {row.class_label for row in placed if row.split == "train"}
     lacking = {name for name in kept if name not in trained}
     if lost := sorted(always - trained):
         raise ValueError(
@@ -192,15 +200,14 @@ def _with_training_images(
         )
     if lacking:
         left_out["classes without a training image"] += len(lacking)
-    return [one for one in placed if one[0].label in trained], [name for name in kept if name in trained]
+    return [row for row in placed if row.label in trained], [name for name in kept if name in trained]
 
 
 def _plan(
-    placed: list[tuple[LabeledImage, str]], kept: list[str], ids: dict[str, str], options: dict[str, Any]
+    placed: list[Row], kept: list[str], ids: dict[str, str], genera: dict[str, str], options: dict[str, Any]
 ) -> BenchmarkPlan:
     number = {name: i for i, name in enumerate(kept)}
-    training = Counter(row.label for row, part in placed if part == "train")
-    genera = {row.label: row.genus for row, _ in placed}
+    training = Counter(row.class_label for row in placed if row.split == "train")
     column = [genera[name] for name in kept]
     table = ClassTable(
         kept,
@@ -209,11 +216,11 @@ def _plan(
         {"genus": column} if any(column) else {},
     )
     return BenchmarkPlan(
-        [(row.path, number[row.label], part) for row, part in placed],
+        [(row.path, number[row.class_label], row.split) for row in placed],
         table,
         options,
         {},
-        [{"observation": row.observation, **row.about} for row, _ in placed],
+        [row.about for row in placed],
     )
 
 
@@ -279,17 +286,14 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
             folder.mkdir(parents=True, exist_ok=True)
             file = _free_name(folder, _file_name(source))
             _link(source, file, link)
-            held_out = {} if part == "train" else {"sha256": sha256_of(source)}
-            images[str(file.relative_to(temporary))] = {
-                "class": plan.class_table.names[target],
-                "genus": genera[target],
-                "split": part,
-                "source": os.path.abspath(source),
-                **about,
-                **held_out,
-            }
+            row = Row(str(file), plan.class_table.names[target], part, **about)
+            digest = "" if part == "train" else sha256_of(source)
+            image = BenchmarkImage(
+                row, genera[target], plan.originals.get(source, os.path.abspath(source)), digest
+            )
+            images[str(file.relative_to(temporary))] = entry_of(image)
         plan.class_table.save(temporary / "class_table.json")
-        content = {"format": FORMAT, "options": plan.options, "images": images}
+        content = {"format": BENCHMARK_FORMAT, "options": plan.options, "images": images}
         text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
         # a file name may hold bytes that are no UTF-8: written as \udcff, which JSON reads back
         write_text(temporary / "metadata.json", text.encode("utf-8", "backslashreplace").decode())

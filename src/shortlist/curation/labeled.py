@@ -2,49 +2,43 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.datasets.plantnet import genus_of
 from shortlist.inputs.folders import class_folders, images_below
+from shortlist.inputs.lists import about_columns
+from shortlist.inputs.rows import COLUMNS, Row
 
-__all__ = ["ABOUT", "LAYOUT", "LabeledImage", "read_labeled"]
+__all__ = ["LAYOUT", "Labeled", "read_labeled"]
 
-ABOUT = ("organ", "author", "license", "date")
-"""What else is known of an image, and travels with it."""
 LAYOUT = (
     "Expected <source>/<class>/*.jpg, <source>/<genus>/<class>/*.jpg, or a .csv or .parquet list with the "
-    "columns path (or item), label and, optionally, genus, valid, observation, organ, author, license, date."
+    "columns path (or item), label and, optionally, genus, valid, observation, organ, author, license, date, "
+    "place, source."
 )
+_ABOUT = [name for names in COLUMNS.values() for name in names]
 
 
-@dataclass(frozen=True)
-class LabeledImage:
-    """An image with its class.
+class Labeled(NamedTuple):
+    """Labeled images.
 
     Args:
-        path: The file.
-        label: Name of the class.
-        genus: Name of the group of classes that it belongs to; "" if it is not known.
-        observation: What the image is a photo of: all photos of one observation are in one part.
-        about: What else is known.
+        rows: The images; all photos of one observation are in one split.
+        genera: Group of classes that each class belongs to, by its label; empty if it is not known.
+        left_out: Numbers of rows that are left out, by reason.
     """
 
-    path: str
-    label: str
-    genus: str
-    observation: str
-    about: Mapping[str, str] = field(default_factory=dict)
+    rows: list[Row]
+    genera: dict[str, str]
+    left_out: Counter[str]
 
 
-def read_labeled(
-    source: str | Path, *, images: str | Path | None = None
-) -> tuple[list[LabeledImage], Counter[str]]:
+def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Labeled:
     """Read labeled images, and count the rows that are left out, by reason.
 
     Left out are rows that are not valid, those that people rejected (a label with ``!`` at its start), those
@@ -61,54 +55,47 @@ def read_labeled(
     source, left_out = Path(source), Counter[str]()
     if not source.exists():
         raise missing(source, LAYOUT)
-    if source.is_dir():
-        if images is not None:
-            raise ValueError(f"images goes with a list of items, got the folder {source}")
-        rows = _from_folder(source)
-    else:
-        rows = _from_list(source, images, left_out)
-    found: dict[str, LabeledImage] = {}
-    genus_of_class: dict[str, str] = {}
-    for row in rows:
-        if genus_of_class.setdefault(row.label, row.genus) != row.genus:
-            raise ValueError(
-                f"{source}: class {row.label!r} is in two genera, {genus_of_class[row.label]!r} and "
-                f"{row.genus!r}"
-            )
-        known = found.setdefault(os.path.abspath(row.path), row)
-        if known.label != row.label:
-            raise ValueError(f"{source}: {row.path} is in two classes, {known.label!r} and {row.label!r}")
-        if known is not row:  # twice, it could get into two parts
+    if source.is_dir() and images is not None:
+        raise ValueError(f"images goes with a list of items, got the folder {source}")
+    rows: dict[str, Row] = {}
+    genera: dict[str, str] = {}
+    for row, genus in _from_folder(source) if source.is_dir() else _from_list(source, images, left_out):
+        if (other := genera.setdefault(row.class_label, genus)) != genus:
+            raise ValueError(f"{source}: class {row.label!r} is in two genera, {other!r} and {genus!r}")
+        first = rows.setdefault(os.path.abspath(row.path), row)
+        if first.label != row.label:
+            raise ValueError(f"{source}: {row.path} is in two classes, {first.label!r} and {row.label!r}")
+        if first is not row:  # twice, it could get into two splits
             left_out["rows that list an image again"] += 1
-    if not found:
+    if not rows:
         raise ValueError(f"{source} holds no images in class folders. {LAYOUT}")
-    return list(found.values()), left_out
+    return Labeled(list(rows.values()), genera, left_out)
 
 
-def _from_folder(root: Path) -> Iterator[LabeledImage]:
-    def made(image: str, label: str, genus: str) -> LabeledImage:
-        return LabeledImage(image, composed(label), composed(genus), os.path.relpath(image, root))
-
+def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
+    """Give the images of class folders, or of those in folders of genera, with their genera."""
     for outer in class_folders(root):
-        inner = class_folders(root / outer)
-        if inner:
-            if flat := [image for image in images_below(root / outer) if Path(image).parent == root / outer]:
-                raise ValueError(
-                    f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "
-                    f"genus. {LAYOUT}"
-                )
-            for name in inner:
-                yield from (made(image, name, outer) for image in images_below(root / outer / name))
-        else:
-            yield from (made(image, outer, genus_of(outer)) for image in images_below(root / outer))
+        folders = {root / outer / name: (name, outer) for name in class_folders(root / outer)}
+        if folders and (
+            flat := [one for one in images_below(root / outer) if Path(one).parent == root / outer]
+        ):
+            raise ValueError(
+                f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "
+                f"genus. {LAYOUT}"
+            )
+        for folder, (label, genus) in (folders or {root / outer: (outer, genus_of(outer))}).items():
+            for image in images_below(folder):
+                row = Row(image, composed(label), observation=os.path.relpath(image, root))
+                yield row, composed(genus)
 
 
-def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) -> Iterator[LabeledImage]:
+def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
     key = "path" if images is None and not _has_items(path) else "item"
-    optional, gaps = ["genus", "valid", "observation", *ABOUT], key == "item"
-    table = read_columns(path, [key, "label"], optional=optional, gaps=gaps)
+    table = read_columns(path, [key, "label"], optional=["genus", "valid", *_ABOUT], gaps=key == "item")
     columns = {name: column.to_pylist() for name, column in table.items()}
-    _check_genera(path, columns)
+    said = {name: column.to_pylist() for name, column in about_columns(table).items()}
+    if empty := sum(genus is None for genus in columns.get("genus", ())):
+        raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
     photos = None if images is None else _photos(Path(images), left_out)
     for row, (name, label) in enumerate(zip(columns[key], columns["label"], strict=True)):
         if name is None or label is None:
@@ -120,22 +107,20 @@ def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) ->
         if str(label).startswith("!"):
             left_out["items that people rejected"] += 1
             continue
-        genus = str(columns["genus"][row]) if "genus" in columns else genus_of(str(label))
-        known = {about: columns[about][row] for about in ("observation", *ABOUT) if about in columns}
-        if photos is None:
-            yield _labeled(os.path.join(path.parent, str(name)), str(label), genus, str(name), known)
-            continue
-        if not (of_item := photos.get(str(name), ())):
+        genus = composed(str(columns["genus"][row]) if "genus" in columns else genus_of(str(label)))
+        about = {"observation": name} | _about_row(said, row)
+        of_item = (
+            [(os.path.join(path.parent, str(name)), {})] if photos is None else photos.get(str(name), [])
+        )
+        if not of_item:
             left_out["items without a photo"] += 1
-        for image, about in of_item:
-            yield _labeled(image, str(label), genus, str(name), known | about)
+        for image, of_photo in of_item:
+            texts = {key: str(value) for key, value in (about | of_photo).items()}
+            yield Row(image, composed(str(label)), **texts), genus
 
 
-def _labeled(image: str, label: str, genus: str, name: str, known: Mapping[str, Any]) -> LabeledImage:
-    about = {key: str(known[key]) for key in ABOUT if known.get(key) is not None}
-    observation = known.get("observation")
-    observation = name if observation is None else str(observation)
-    return LabeledImage(image, composed(label), composed(genus), observation, about)
+def _about_row(said: Mapping[str, list[Any]], row: int) -> dict[str, Any]:
+    return {name: column[row] for name, column in said.items() if column[row] is not None}
 
 
 def _has_items(path: Path) -> bool:
@@ -150,25 +135,21 @@ def _has_items(path: Path) -> bool:
     return False
 
 
-def _photos(path: Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, str]]]]:
+def _photos(path: Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Return the photos of each item, with what is known of them."""
-    table = read_columns(path, ["path", "item"], optional=["observation", *ABOUT], gaps=True)
-    columns = {name: column.to_pylist() for name, column in table.items()}
-    photos: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for row, (image, item) in enumerate(zip(columns.pop("path"), columns.pop("item"), strict=True)):
+    table = read_columns(path, ["path", "item"], optional=_ABOUT, gaps=True)
+    said = {name: column.to_pylist() for name, column in about_columns(table).items()}
+    photos: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for row, (image, item) in enumerate(
+        zip(table["path"].to_pylist(), table["item"].to_pylist(), strict=True)
+    ):
         if image is None or item is None:
             left_out["photos without path or item"] += 1
         elif not os.path.isfile(file := os.path.join(path.parent, str(image))):
             left_out["photos that are gone"] += 1  # such as one that was deleted after the export
         else:
-            about = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            photos.setdefault(str(item), []).append((file, about))
+            photos.setdefault(str(item), []).append((file, _about_row(said, row)))
     return photos
-
-
-def _check_genera(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    if empty := sum(genus is None for genus in columns.get("genus", ())):
-        raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
 
 
 def _is_true(value: Any, path: Path) -> bool:

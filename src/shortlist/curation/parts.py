@@ -1,4 +1,4 @@
-"""Which part an image belongs to: by a keyed hash of its observation, or as an earlier benchmark has it."""
+"""Which split an image belongs to: by a keyed hash of its observation, or as an earlier benchmark has it."""
 
 import hashlib
 import os
@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from shortlist._json import read_json
 from shortlist.class_table import ClassTable
-from shortlist.curation.labeled import ABOUT, LabeledImage
+from shortlist.inputs.benchmarks import read_benchmark
 from shortlist.inputs.labels import class_finder
+from shortlist.inputs.rows import Row
 
-__all__ = ["FORMAT", "Frozen", "hash_place", "is_benchmark", "part_by_hash", "read_frozen", "sha256_of"]
-
-FORMAT = "shortlist benchmark 2"
+__all__ = ["Frozen", "hash_place", "part_by_hash", "read_frozen", "sha256_of"]
 
 
 def hash_place(name: str, *, seed: int, what: str = "part") -> float:
@@ -38,33 +35,31 @@ class Frozen:
     """An earlier benchmark: nothing of it is forgotten, and nothing moves.
 
     Args:
-        test: Its test images, which stay the only ones.
-        others: Its training and validation images, with their parts.
-        ids: Id of each of its classes, by name.
+        rows: Its images with their splits; the test images stay the only ones.
+        classes: Its classes.
         genera: Genus of each of its classes, by name.
+        originals: File that each image was linked from, by its path.
         held_out: SHA-256 of its validation and test images, with the observation of each.
         deleted: Images whose copy was deleted from a store of feedback since: they are in no later benchmark.
     """
 
-    test: list[LabeledImage]
-    others: list[tuple[LabeledImage, str]]
-    ids: dict[str, str]
+    rows: list[Row]
+    classes: ClassTable
     genera: dict[str, str]
+    originals: dict[str, str]
     held_out: dict[str, str]
     deleted: frozenset[str]
 
-    def take_in(
-        self, rows: Sequence[LabeledImage], left_out: Counter[str]
-    ) -> tuple[list[tuple[LabeledImage, str]], list[LabeledImage], int]:
-        """Return its images with their parts, the rows that are new, and the number of corrected labels.
+    def take_in(self, rows: Sequence[Row], left_out: Counter[str]) -> tuple[list[Row], list[Row], int]:
+        """Return its images, the rows that are new, and the number of corrected labels.
 
         A row of an image that it has already, by its path or by that of its source, corrects the label,
-        unless it is a test image. Labels of rows may be ids of its classes.
+        unless it is a test image. A label that is one of its classes becomes the name of this class.
 
         Raises:
             ValueError: If training or validation images of it are missing.
         """
-        old = {row.path: (row, part) for row, part in [*((row, "test") for row in self.test), *self.others]}
+        old = {row.path: row for row in self.rows}
         if lost := [path for path in old if path not in self.deleted and not os.path.exists(path)]:
             raise ValueError(
                 f"{len(lost)} of {len(old)} images of the earlier benchmark are missing, such as {lost[0]}: "
@@ -72,98 +67,76 @@ class Frozen:
             )
         if self.deleted:
             left_out["photos that were deleted from the store of feedback"] += len(self.deleted)
-            old = {path: entry for path, entry in old.items() if path not in self.deleted}
-        path_of = {row.about["source"]: path for path, (row, _) in old.items()} | {path: path for path in old}
-        names, new, corrected = sorted(self.ids), [], 0  # in the order of the class table
-        find = class_finder(ClassTable(names, [self.ids[name] for name in names]))
+            old = {path: row for path, row in old.items() if path not in self.deleted}
+        paths = {original: path for path, original in self.originals.items()}
+        find, new, corrected = class_finder(self.classes), [], 0
         for row in rows:
             if (index := find(row.label)) is not None:
-                label = names[index]
-                row = replace(row, label=label, genus=self.genera[label])
-            if (path := path_of.get(os.path.abspath(row.path))) is None:
+                row = replace(row, label=self.classes.names[index])
+            path = os.path.abspath(row.path)
+            before = old.get(path) or old.get(paths.get(path, ""))
+            if before is None:
                 new.append(row)
-                continue
-            known, part = old[path]
-            if part == "test":
+            elif before.split == "test":
                 left_out["photos of frozen test observations"] += 1
-            elif known.label != row.label:
-                old[path] = replace(known, label=row.label, genus=row.genus), part
+            elif before.label != row.label:
+                old[before.path] = replace(before, label=row.label)
                 corrected += 1
         return list(old.values()), new, corrected
 
-    def place(
-        self, rows: Sequence[LabeledImage], *, held_out: float, seed: int, left_out: Counter[str]
-    ) -> list[tuple[LabeledImage, str]]:
-        """Return new rows with their parts: none of them is test, and observations stay together.
+    def place(self, rows: Sequence[Row], *, held_out: float, seed: int, left_out: Counter[str]) -> list[Row]:
+        """Return new rows with their splits: none of them is test, and observations stay together.
 
-        No image gets into another part than before, by its observation or by its bytes.
+        No image gets into another split than before, by its observation or by its bytes.
         """
-        parts = {row.observation: part for row, part in self.others}
-        parts |= {row.observation: "test" for row in self.test}
+        # test images last: nothing new joins an observation that is frozen
+        splits = {
+            row.observation: row.split for row in sorted(self.rows, key=lambda row: row.split == "test")
+        }
         placed = []
         for row in rows:
-            part = parts.get(row.observation)
-            if part == "test":
+            split = splits.get(row.observation)
+            if split == "test":
                 left_out["photos of frozen test observations"] += 1
                 continue
-            if part is None:
-                part = part_by_hash(row.observation, held_out=held_out, seed=seed, frozen=True)
+            if split is None:
+                split = part_by_hash(row.observation, held_out=held_out, seed=seed, frozen=True)
             # copies of feedback have no metadata, and are named by the SHA-256 of what was sent
-            known = self.held_out.get(sha256_of(row.path), self.held_out.get(Path(row.path).name))
-            if known is not None and (known != row.observation or part == "train"):
+            seen = self.held_out.get(sha256_of(row.path), self.held_out.get(Path(row.path).name))
+            if seen is not None and (seen != row.observation or split == "train"):
                 left_out["copies of held-out images"] += 1
                 continue
-            placed.append((row, part))
+            placed.append(replace(row, split=split))
         return placed
 
 
-def is_benchmark(folder: str | Path) -> bool:
-    """Whether a folder is a benchmark, by its ``metadata.json``.
-
-    Raises:
-        ValueError: If that file is there and cannot be read.
-    """
-    path = Path(folder) / "metadata.json"
-    content = read_json(path) if path.exists() else None
-    return isinstance(content, dict) and content.get("format") == FORMAT
-
-
 def read_frozen(path: str | Path) -> Frozen:
-    """Read the parts of an earlier benchmark from its ``metadata.json`` (or its folder).
+    """Read the splits of an earlier benchmark from its ``metadata.json`` (or its folder).
 
     Raises:
         ValueError: If it is none, or a test image of it is missing or was changed.
     """
-    path = Path(path)
-    path = path / "metadata.json" if path.is_dir() else path
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise ValueError(f"{path} must be metadata.json of a benchmark ({FORMAT}), got {found!r}")
-    images: dict[str, dict[str, Any]] = content["images"]
-    test, others, deleted = [], [], set()
-    for name, entry in images.items():
-        file = path.parent / name
-        about = {key: entry[key] for key in ("source", *ABOUT) if key in entry}
-        row = LabeledImage(str(file), entry["class"], entry["genus"], entry["observation"], about)
-        if _was_deleted(Path(entry["source"])):
-            deleted.add(row.path)
-        if entry["split"] != "test":
-            others.append((row, entry["split"]))
-            continue
-        if row.path in deleted and not file.is_file():
-            continue
-        if not file.is_file() or sha256_of(file) != entry["sha256"]:
-            raise ValueError(
-                f"{file} is a frozen test image: it must be as it was, but it is missing or changed"
-            )
-        test.append(row)
+    images = read_benchmark(path)
+    deleted = {image.row.path for image in images.values() if _was_deleted(Path(image.original))}
+    rows = []
+    for image in images.values():
+        file = image.row.path
+        if image.row.split == "test":
+            if file in deleted and not os.path.isfile(file):
+                continue
+            if not os.path.isfile(file) or sha256_of(file) != image.sha256:
+                raise ValueError(
+                    f"{file} is a frozen test image: it must be as it was, but it is missing or changed"
+                )
+        rows.append(image.row)
+    ids = {image.row.class_label: Path(name).parts[1] for name, image in images.items()}
+    names = sorted(ids)  # in the order of the class table
     return Frozen(
-        test,
-        others,
-        {entry["class"]: Path(name).parts[1] for name, entry in images.items()},
-        {entry["class"]: entry["genus"] for entry in images.values()},
-        {entry["sha256"]: entry["observation"] for entry in images.values() if entry["split"] != "train"},
+        sorted(rows, key=lambda row: row.split != "test"),
+        ClassTable(names, [ids[name] for name in names]),
+        {image.row.class_label: image.genus for image in images.values()},
+        {image.row.path: image.original for image in images.values()},
+        {image.sha256: image.row.observation for image in images.values() if image.sha256},
         frozenset(deleted),
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shortlist._json import read_json
 from shortlist.datasets.plantnet import METADATA_FILE, plantnet_metadata
+from shortlist.inputs.benchmarks import is_benchmark, read_benchmark
 from shortlist.inputs.lists import is_table, read_list
 from shortlist.inputs.rows import ABOUT, plain_about
 
@@ -43,18 +43,9 @@ def about_of_data(name: str, options: Mapping[str, Any], *, part: str = "train")
             return plain_about({key: entry.get(named.get(key, key)) for key in ABOUT})
 
         return about
-    if name == "image_folder" and (Path(options["root"]) / "metadata.json").is_file():
-        return _about_of_benchmark(Path(options["root"]))
+    if name == "image_folder" and is_benchmark(options["root"]):
+        images = {
+            image: plain_about(made.row.about) for image, made in read_benchmark(options["root"]).items()
+        }
+        return lambda image: images.get(os.path.relpath(image, options["root"]), {})
     return _nothing
-
-
-def _about_of_benchmark(root: Path) -> About:
-    """Return what ``shortlist data build`` noted about the images of a benchmark."""
-    content = read_json(root / "metadata.json")
-    known = content.get("images", {}) if isinstance(content, dict) else {}
-
-    def about(image: str) -> Mapping[str, str]:
-        entry = known.get(os.path.relpath(image, root), {})
-        return plain_about({key: entry.get(key) for key in ABOUT if key != "source"})
-
-    return about

@@ -66,6 +66,16 @@ class Row:
     source: str = ""
 
     @property
+    def path(self) -> str:
+        """Path of the image, which is a file."""
+        return str(self.address)
+
+    @property
+    def class_label(self) -> str:
+        """The label as text; empty if there is none."""
+        return "" if self.label is None else str(self.label)
+
+    @property
     def about(self) -> dict[str, str]:
         """What the source says about the image, without empty entries."""
         return {name: text for name in ABOUT if (text := getattr(self, name))}
