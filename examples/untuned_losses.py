@@ -59,12 +59,12 @@ def features_of_unseen_classes() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, T
 def hits(head: nn.Module, rows: Tensor, target: Tensor) -> tuple[float, float]:
     """Return top-1 and top-5 in percent."""
     with torch.no_grad():
-        found = head(rows).topk(5).indices == target[:, None]
-    return 100 * float(found[:, 0].float().mean()), 100 * float(found.any(1).float().mean())
+        is_true = head(rows).topk(5).indices == target[:, None]
+    return 100 * float(is_true[:, 0].float().mean()), 100 * float(is_true.any(1).float().mean())
 
 
 def main(seeds: int = 5, epochs: int = EPOCHS) -> dict[str, list[tuple[float, float]]]:
-    """Train each way with each seed, and print what came of it."""
+    """Train each way with each seed, and print the results."""
     warnings.filterwarnings("ignore", message=".*leaves the order.*")  # that is what is measured
     torch.set_num_threads(1)
     training, test = features_of_unseen_classes()
@@ -84,8 +84,9 @@ def main(seeds: int = 5, epochs: int = EPOCHS) -> dict[str, list[tuple[float, fl
         ),
         "noised_topk + 0.2 cross_entropy": ([with_cross_entropy] * epochs, 0.1),
     }
-    for name in ("topk_hinge", "convex_topk_hinge", "smooth_topk", "ranked_topk"):
-        ways[name] = ([create(name, **({} if name == "ranked_topk" else {"k": 5}))] * epochs, 0.1)
+    for name in ("topk_hinge", "convex_topk_hinge", "smooth_topk"):
+        ways[name] = ([create(name, k=5)] * epochs, 0.1)
+    ways["ranked_topk"] = ([create("ranked_topk")] * epochs, 0.1)
     results: dict[str, list[tuple[float, float]]] = {}
     for way, (losses, lr) in ways.items():
         for seed in range(seeds):
