@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from shortlist.losses.label_sets import LABEL_SET_LOSSES, binary_ce_loss, set_size_loss, shared_ce_loss
+from shortlist.losses import LABEL_SET_LOSSES
+from shortlist.losses.label_sets import binary_ce_loss, set_size_loss, shared_ce_loss
 
 
 def binary_ce(scores: list[float], labels: list[int]) -> float:

@@ -156,7 +156,7 @@ BAD = [
     ({"classifier": 3}, "classifier must be text, got 3"),
     ({"bias": 1}, "bias must be true or false, got 1"),
     ({"num_classes": 0}, "num_classes must be an integer >= 1, got 0"),
-    ({"head": "three_head"}, "head must be one of linear, cosine, two_head, got 'three_head'"),
+    ({"head": "three_head"}, "head must be one of linear, cosine, two_head, label_set, got 'three_head'"),
     ({"scale": 0.0}, "scale must be > 0, got 0.0"),
     ({"input_shape": (3, 0, 8)}, "input_shape must be an integer >= 1, got 0"),
     ({"options": [1]}, "options must be a mapping of names to values, got list"),

@@ -13,7 +13,6 @@ from shortlist.papers.published import PublishedTable, load_published
 from shortlist.report.sections.beside_published import published_table
 from shortlist.runs.experiments import Experiment
 from shortlist.runs.groups import group_runs, read_runs
-from shortlist.suites.label_sets import load_label_set_suite
 from shortlist.suites.plan import Cell, plan_suite, resolve, source_cell
 from shortlist.suites.run import run_suite
 from shortlist.suites.suite import Suite, SuiteError, load_suite
@@ -139,11 +138,6 @@ def test_the_page_of_suites_counts_their_runs():
     rows = {name: number for names, number in lines for name in re.findall(r"\w+", names)}
     measured = DOCS.parent / "recipes"
     files = {path.stem: path for kind in ("cpu/*.yaml", "real/*_*.yaml") for path in measured.glob(kind)}
-    of_sets = load_label_set_suite(files.pop("multi_label"))
-    rates, others = len(of_sets.grid["lr"]), set(of_sets.seeds) - set(of_sets.tune.seeds)
-    assert rows.pop("multi_label") == str(
-        len(of_sets.methods) * (rates * len(of_sets.tune.seeds) + len(others))
-    )
     assert rows == {name: str(trained_runs(path)) for name, path in files.items()}
 
 

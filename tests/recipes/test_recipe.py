@@ -155,4 +155,6 @@ def test_no_loss_is_built_to_read_a_recipe(monkeypatch):
         recipe = {"loss": {"name": name}}
         if name == "role":
             recipe["optimizer"] = {"name": "sgd"}
+        if "label_sets" in needs_of(name):
+            recipe |= {"labels": "several", "data": "several_glyphs"}
         assert make_recipe(recipe).loss.name == name

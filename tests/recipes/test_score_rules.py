@@ -14,13 +14,24 @@ from shortlist.scores import PriorRecord, ScoreMap
 MACRO = {"two": {"name": "topk", "k": 2, "macro": True}}
 TEST_ROWS = {"name": "cifar10_lt", "root": "x", "val_is_test": True}
 LAST = {"metric": "last"}
+FAR = {"strangeness": "distance"}
 
 
 @pytest.mark.errors
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"loss": "sparse_top"}, "loss.name must not be sparse_top.*not for recipes: its target is a set"),
+        ({"loss": "sparse_top"}, "labels must be several for the loss sparse_top, got one"),
+        ({"labels": "several"}, "labels must be one for the data glyphs, got several"),
+        ({"labels": "several", "data": "several_glyphs"}, "labels must be one for the loss cross_entropy"),
+        (
+            {"labels": "several", "data": "several_glyphs", "loss": "shared_ce", "sampler": "class_balanced"},
+            "sampler must be left out for labels: several",
+        ),
+        (
+            {"labels": "several", "data": "several_glyphs", "loss": "binary_ce", "novelty": FAR},
+            "novelty.strangeness: distance must be left out for labels: several",
+        ),
         ({"loss": "pairwise_margin"}, "loss.name must not be pairwise_margin.*a table of margins"),
         (
             {"loss": "logit_adjusted", "adjust": {"tau": 1}},

@@ -6,7 +6,6 @@ import yaml
 from shortlist.recipes.content import recipe_hash
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
 from shortlist.recipes.recipe import RecipeError, load_recipe, make_recipe
-from shortlist.suites.label_sets import is_label_set_suite
 from shortlist.suites.plan import plan_suite, resolve, run_name
 from shortlist.suites.state import SuiteState
 from shortlist.suites.suite import Method, Suite, SuiteError, load_suite
@@ -106,7 +105,7 @@ def test_base_may_be_a_file(tmp_path):
     assert load_suite(write(tmp_path, base="base.yaml")).base == BASE
 
 
-OF_RUNS = [file for file in SUITES if not is_label_set_suite(file)]
+OF_RUNS = [file for file in SUITES if file.stem != "multi_label"]  # which has another baseline
 
 
 @pytest.mark.parametrize("file", OF_RUNS, ids=lambda path: path.stem)
@@ -124,6 +123,15 @@ def test_suites_that_come_with_it(file, tmp_path):
     assert baselines
     tuned = [len(cell.points) > 1 for cell in plan_suite(suite) if cell.method.trains]
     assert all(tuned) or (not any(tuned) and "No grid" in suite.about)
+
+
+def test_the_suite_of_several_labels(tmp_path):
+    suite = load_suite(next(file for file in SUITES if file.stem == "multi_label"))
+    assert "15 trained runs" in suite.about
+    assert SuiteState(suite, tmp_path).count()[0] == {"trained": 15, "of scores": 0}
+    recipes = [make_recipe(suite.base, cell.method.overrides) for cell in plan_suite(suite)]
+    assert {recipe.loss.name for recipe in recipes} == {"binary_ce", "shared_ce", "sparse_top"}
+    assert {recipe.labels for recipe in recipes} == {"several"}
 
 
 def test_photographs_of_birds_have_a_recipe():
@@ -152,7 +160,8 @@ def test_nothing_is_chosen_on_test_rows():
 def test_the_check_of_scores_has_every_loss():
     suite = load_suite(RECIPES / "checks" / "scores.yaml")
     names = {cell.name for cell in plan_suite(suite) if cell.method.trains} - {"ce"} | {"cross_entropy"}
-    assert names == {name for name in TRAINABLE_LOSSES if not needs_of(name) & NOT_FROM_A_RECIPE.keys()}
+    others = {*NOT_FROM_A_RECIPE, "label_sets"}
+    assert names == {name for name in TRAINABLE_LOSSES if not needs_of(name) & others}
 
 
 @pytest.mark.errors

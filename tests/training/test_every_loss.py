@@ -39,7 +39,7 @@ BASE = {
         "aps": {"name": "conformal", "coverage": 0.9, "score": "aps"},
     },
 }
-NAMES = [name for name in TRAINABLE_LOSSES if not needs_of(name) & NOT_FROM_A_RECIPE.keys()]
+NAMES = [name for name in TRAINABLE_LOSSES if not needs_of(name) & {*NOT_FROM_A_RECIPE, "label_sets"}]
 # what makes each of them learn in 8 epochs; nothing else is tuned
 OPTIONS = {
     "assume_negative": ["optimizer.lr=3.0", "loss.negative_weight=1.0"],

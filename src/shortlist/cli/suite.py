@@ -56,9 +56,6 @@ def run(
     from shortlist.suites.run import run_suite
     from shortlist.suites.suite import load_suite
 
-    if _is_of_label_sets(file, override):
-        _run_label_sets(file, out, jobs)
-        return
     suite = load_suite(file, override or [])
     with _watching(suite.name) as watch:
         state = run_suite(suite, out, jobs=jobs, watch=watch, allow_code=allow_code)
@@ -75,14 +72,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
-    from shortlist.suites.label_sets import load_label_set_suite, table_of
     from shortlist.suites.state import SuiteState, last_seen_from
     from shortlist.suites.suite import load_suite
 
-    if _is_of_label_sets(file, override):
-        of_sets = load_label_set_suite(file)
-        typer.echo(table_of(of_sets, out.absolute() / of_sets.name))
-        return
     suite = load_suite(file, override or [])
     if markdown and as_json:
         raise ValueError("only one of --markdown and --json can be given")
@@ -90,26 +82,6 @@ def status(
     state = SuiteState(suite, folder, seen_from=last_seen_from(folder) or ".")
     state.note_failures()
     _print_suite(state, as_json, markdown)
-
-
-def _is_of_label_sets(file: Path, override: list[str] | None) -> bool:
-    from shortlist.suites.label_sets import is_label_set_suite
-
-    found = is_label_set_suite(file)
-    if found and override:
-        raise ValueError(
-            f"--set is not for suites of label sets, as {file} is: change the file, got {override[0]}"
-        )
-    return found
-
-
-def _run_label_sets(file: Path, out: Path, jobs: int) -> None:
-    """Run a suite of losses for rows with several labels, and print its tables in Markdown."""
-    from shortlist.suites.label_sets import load_label_set_suite, run_label_set_suite, table_of
-
-    suite = load_label_set_suite(file)
-    folder = run_label_set_suite(suite, out, jobs=jobs, watch=lambda line: typer.echo(line, err=True))
-    typer.echo(table_of(suite, folder))
 
 
 @contextmanager

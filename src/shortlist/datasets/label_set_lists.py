@@ -1,74 +1,23 @@
 """Lists of image files that have several labels each."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset
 
-from shortlist._checks import check_label_sets
 from shortlist._messages import examples
 from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
-from shortlist.datasets.images import PathList
-from shortlist.datasets.label_sets import LabelSetSplits
+from shortlist.datasets.images import ImageFiles
+from shortlist.datasets.label_sets import LabelPairs
+from shortlist.datasets.splits import Splits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform
-from shortlist.preprocessing import read_image
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-__all__ = ["LabelSetImages", "label_set_list"]
+__all__ = ["label_set_list"]
 
 _PARTS = ("train", "val", "test")
-
-
-class LabelSetImages(Dataset):
-    """A part of a data set whose inputs are image files, decoded when they are fetched, with several labels.
-
-    A file that cannot be read is an error that names it: find them beforehand with ``shortlist data check``.
-
-    Args:
-        paths: Path of the file of each row.
-        labels: Labels of each row (n, c), each 0 or 1, with at least one 1 in each row; kept as bool.
-        transform: Function from an RGB Pillow image to a tensor; a center crop of 224 pixels if left out.
-    """
-
-    def __init__(
-        self,
-        paths: Iterable[str | Path],
-        labels: Tensor,
-        *,
-        transform: Callable[["Image.Image"], Tensor] | None = None,
-    ) -> None:
-        self.paths = PathList(paths)
-        if labels.ndim != 2 or len(labels) != len(self.paths):
-            raise ValueError(f"labels must be of shape ({len(self.paths)}, c), got {tuple(labels.shape)}")
-        check_label_sets(labels, labels)
-        self.labels = labels.bool()
-        self.transform = EvalTransform() if transform is None else transform
-
-    def __repr__(self) -> str:
-        return f"LabelSetImages({len(self):,} images)"
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.transform(read_image(self.paths[index])), self.labels[index]
-
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the images with these indices, transformed, and their labels (m, c)."""
-        rows = [self.transform(read_image(self.paths[index])) for index in indices.tolist()]
-        return torch.stack(rows), self.labels[indices]
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return a whole batch, for ``DataLoader``."""
-        return self.batch(torch.as_tensor(indices))
 
 
 def label_set_list(
@@ -77,13 +26,14 @@ def label_set_list(
     root: str | Path | None = None,
     separator: str = ";",
     image_size: int = 224,
-    train_transform: Callable[["Image.Image"], Tensor] | None = None,
-    eval_transform: Callable[["Image.Image"], Tensor] | None = None,
-) -> LabelSetSplits:
+    train_transform: Callable | None = None,
+    eval_transform: Callable | None = None,
+) -> Splits:
     """Open images with several labels, which a ``.csv`` or ``.parquet`` file lists.
 
     On disk: a file with the columns ``path``, ``labels`` (such as ``oak;birch``) and ``split`` (``train``,
-    ``val`` or ``test``). The classes are those of all rows, in alphabetical order.
+    ``val`` or ``test``). The classes are those of all rows, in alphabetical order. A file that cannot be read
+    is an error that names it: find them beforehand with ``shortlist data check``.
 
     Args:
         path: Path of the list.
@@ -120,9 +70,11 @@ def label_set_list(
         if not rows:
             raise ValueError(f"{path} lists no {part} images: each of {', '.join(_PARTS)} needs some")
         transform = transforms["train" if part == "train" else "val"]
-        made[part] = LabelSetImages([files[row] for row in rows], labels[rows], transform=transform)
-    counts = made["train"].labels.sum(0).tolist()
-    return LabelSetSplits(**made, class_table=ClassTable(names, counts=counts))
+        first = labels[rows].int().argmax(1)
+        photos = ImageFiles([files[row] for row in rows], first, transform=transform, on_error="raise")
+        made[part] = LabelPairs(photos, labels[rows])
+    counts = made["train"].label_sets.labels.sum(0).tolist()
+    return Splits(**made, class_table=ClassTable(names, counts=counts))
 
 
 def _split_labels(text: str, separator: str, path: Path) -> list[str]:

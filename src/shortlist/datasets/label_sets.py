@@ -1,20 +1,18 @@
 """The form of data whose rows have several labels, and pictures of several glyphs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from shortlist._checks import check_count, check_k, check_label_sets
-from shortlist.class_table import ClassTable
 from shortlist.datasets.glyphs import glyphs, standardize
-from shortlist.datasets.splits import TensorSplit
+from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit, fetch_rows
 
-__all__ = ["LabelSetPart", "LabelSetSplit", "LabelSetSplits", "several_glyphs"]
+__all__ = ["LabelPairs", "LabelSets", "several_glyphs", "training_rows"]
 
 SIDE, GLYPH = 56, 32  # pixels of a picture, and of the image of one glyph
 MOST_JITTER = 4  # pixels from a corner of the picture
@@ -25,74 +23,56 @@ Transform = Callable[[Tensor], Tensor]
 Progress = Callable[[str, int, int], None]
 
 
-@runtime_checkable
-class LabelSetPart(Protocol):
-    """One part of a data set of label sets: ``batch`` gives rows and labels, ``labels`` are all (n, c)."""
-
-    labels: Tensor
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor, Tensor]: ...
-
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows with these indices and their labels (m, c)."""
-        ...
-
-
-class LabelSetSplit(Dataset):
-    """A part of a data set that is held in memory, each of whose rows has one label or more.
+class LabelSets(Dataset):
+    """The photos of a part, each with all of its labels, to learn from.
 
     Args:
-        inputs: All rows (n, ...).
-        labels: Labels of each row (n, c), each 0 or 1, with at least one 1 in each row; kept as bool.
-        transform: Function applied to a batch of rows when they are fetched.
-
-    Example:
-        >>> part = LabelSetSplit(torch.zeros(2, 5), torch.tensor([[1, 0, 1], [0, 1, 0]]))
-        >>> part, part.batch(torch.tensor([1]))[1]
-        (LabelSetSplit(2 rows of shape (5,), 1.50 labels each), tensor([[False,  True, False]]))
+        split: The photos.
+        labels: Labels of each photo (n, c), bool.
     """
 
-    def __init__(self, inputs: Tensor, labels: Tensor, *, transform: Transform | None = None) -> None:
-        if labels.ndim != 2 or len(labels) != len(inputs):
-            raise ValueError(f"labels must be of shape ({len(inputs)}, c), got {tuple(labels.shape)}")
-        check_label_sets(labels, labels)
-        self.inputs, self.labels, self.transform = inputs, labels.bool(), transform
-
-    def __repr__(self) -> str:
-        mean = float(self.labels.sum(1).double().mean())
-        shape = tuple(self.inputs.shape[1:])
-        return f"LabelSetSplit({len(self):,} rows of shape {shape}, {mean:.2f} labels each)"
+    def __init__(self, split: Split, labels: Tensor) -> None:
+        self.split, self.labels = split, labels
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        row, labels = self.batch(torch.tensor([index]))
-        return row[0], labels[0]
+        return self.split[index][0], self.labels[index]
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows with these indices, transformed, and their labels (m, c)."""
-        rows = self.inputs[indices]
-        return rows if self.transform is None else self.transform(rows), self.labels[indices]
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return a whole batch, for ``DataLoader``."""
-        return self.batch(torch.as_tensor(indices))
+        """Return the photos with these indices and their labels (m, c)."""
+        return fetch_rows(self.split, indices)[0], self.labels[indices]
 
 
-@dataclass(frozen=True)
-class LabelSetSplits:
-    """The training, validation and test parts of a data set of label sets, and its class table.
+class LabelPairs(ChangedSplit):
+    """The pairs of a photo and one of its labels, as rows with one class each.
 
-    The counts of the class table are those of the training rows that have the class.
+    What is calibrated and measured on them is about labels: a coverage is the share of the labels that are in
+    the sets of their photos. Pairs of a photo follow each other.
+
+    Args:
+        split: The photos; their own classes do not count.
+        labels: Labels of each photo (n, c), each 0 or 1, with at least one 1 in each row; kept as bool.
+
+    Example:
+        >>> photos = TensorSplit(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int64))
+        >>> pairs = LabelPairs(photos, torch.tensor([[1, 0, 1], [0, 1, 0]]))
+        >>> pairs.rows.tolist(), pairs.targets.tolist(), pairs.label_sets[0][1].tolist()
+        ([0, 0, 1], [0, 2, 1], [True, False, True])
     """
 
-    train: LabelSetPart
-    val: LabelSetPart
-    test: LabelSetPart
-    class_table: ClassTable
+    def __init__(self, split: Split, labels: Tensor) -> None:
+        if labels.ndim != 2 or len(labels) != len(split):
+            raise ValueError(f"labels must be of shape ({len(split)}, c), got {tuple(labels.shape)}")
+        check_label_sets(labels, labels)
+        super().__init__(split, *labels.bool().nonzero(as_tuple=True))
+        self.label_sets = LabelSets(split, labels.bool())
+
+
+def training_rows(split: Split) -> Any:
+    """Return what a network learns from: of photos with several labels, the photos with all of them."""
+    return split.label_sets if isinstance(split, LabelPairs) else split
 
 
 def several_glyphs(
@@ -106,7 +86,7 @@ def several_glyphs(
     max_size: int = 4,
     transform: Transform | None = standardize,
     progress: Progress | None = None,
-) -> LabelSetSplits:
+) -> Splits:
     """Make pictures of 56 x 56 pixels with one to four glyphs, whose characters are the labels.
 
     Each glyph is an image of :func:`~shortlist.datasets.glyphs.glyphs` without its background, near another
@@ -142,10 +122,11 @@ def several_glyphs(
     for name in ("train", "val", "test"):
         count = pictures if name == "train" else pictures // 4
         part: TensorSplit = getattr(singles, name)
-        found = _put_together(part, len(singles.class_table), count, max_size, generator)
-        parts[name] = LabelSetSplit(*found, transform=transform)
-    table = singles.class_table.with_counts(parts["train"].labels.sum(0))
-    return LabelSetSplits(**parts, class_table=table)
+        inputs, labels = _put_together(part, len(singles.class_table), count, max_size, generator)
+        photos = TensorSplit(inputs, labels.int().argmax(1), transform=transform)
+        parts[name] = LabelPairs(photos, labels)
+    table = singles.class_table.with_counts(parts["train"].label_sets.labels.sum(0))
+    return Splits(**parts, class_table=table)
 
 
 def _put_together(

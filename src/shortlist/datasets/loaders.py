@@ -8,10 +8,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from shortlist.datasets import Split
 from shortlist.datasets.sampling import ClassBalancedSampler
+from shortlist.datasets.splits import fetch_rows
 
 __all__ = [
     "EpochShuffle",
@@ -38,12 +39,9 @@ class NumberedRows(Dataset):
         """Return a whole batch."""
         marked = torch.as_tensor(numbers)
         rows = marked % len(self.split)
-        fetch: Any = getattr(self.split, "batch", None)
-        if fetch is not None:
-            inputs, targets = fetch(rows)
-        else:
-            inputs, targets = default_collate([self.split[row] for row in rows.tolist()])
-        return inputs, torch.where(marked < len(self.split), targets, -100), rows
+        inputs, targets = fetch_rows(self.split, rows)
+        counted = (marked < len(self.split)).view(-1, *[1] * (targets.ndim - 1))  # of label sets (m, 1)
+        return inputs, torch.where(counted, targets, -100), rows
 
     def __getitem__(self, number: int) -> Batch:
         return self.__getitems__([number])

@@ -13,12 +13,12 @@ from shortlist.datasets.idx import fashion_mnist
 from shortlist.datasets.imagenet import imagenet, imagenet_lt
 from shortlist.datasets.inaturalist import inaturalist2018
 from shortlist.datasets.label_set_lists import label_set_list
-from shortlist.datasets.label_sets import LabelSetSplits, several_glyphs
+from shortlist.datasets.label_sets import several_glyphs
 from shortlist.datasets.lists import image_list, image_lists
 from shortlist.datasets.plantnet import plantnet300k
 from shortlist.datasets.splits import Splits
 
-__all__ = ["DATASETS", "LABEL_SET_DATASETS", "DatasetInfo"]
+__all__ = ["DATASETS", "DatasetInfo"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class DatasetInfo:
         tells_progress: Whether ``build`` takes ``progress``, since it may be slow.
         rows_by_options: Whether the test rows depend on the options; those of a published set depend only on
             its name.
+        several_labels: Whether a photo can have several labels; its parts are ``LabelPairs``.
         needs: Option, other than ``root``, that must be given; ``None`` if there is none.
     """
 
@@ -42,6 +43,7 @@ class DatasetInfo:
     has_posterior: bool = False
     tells_progress: bool = False
     rows_by_options: bool = False
+    several_labels: bool = False
     needs: str | None = None
 
 
@@ -66,11 +68,7 @@ DATASETS: dict[str, DatasetInfo] = {
     "image_folder": _made(image_folder, on_disk=True, reads_files=True),
     "image_list": _made(image_list, reads_files=True, needs="path"),
     "image_lists": _made(image_lists, reads_files=True, needs="train"),
+    "several_glyphs": _made(several_glyphs, tells_progress=True, several_labels=True),
+    "label_set_list": _made(label_set_list, reads_files=True, needs="path", several_labels=True),
 }
 """What each data set can do, by the name that recipes use."""
-
-LABEL_SET_DATASETS: dict[str, Callable[..., LabelSetSplits]] = {
-    "several_glyphs": several_glyphs,
-    "label_set_list": label_set_list,
-}
-"""The function that makes each data set whose rows have several labels, by the name that suites use."""

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, default_collate
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit", "have_same_rows"]
+__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit", "fetch_rows", "have_same_rows"]
 
 
 @runtime_checkable
@@ -120,13 +120,14 @@ class ChangedSplit(Dataset):
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows with these indices and their classes."""
-        rows = self.rows[indices]
-        fetch = getattr(self.split, "batch", None)
-        if fetch is None:
-            inputs, targets = default_collate([self.split[row] for row in rows.tolist()])
-        else:
-            inputs, targets = fetch(rows)
+        inputs, targets = fetch_rows(self.split, self.rows[indices])
         return inputs, torch.where(targets == -100, targets, self.targets[indices])
+
+
+def fetch_rows(split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the inputs and classes of some rows of a part, in one piece if it can."""
+    fetch = getattr(split, "batch", None)
+    return default_collate([split[row] for row in rows.tolist()]) if fetch is None else fetch(rows)
 
 
 def have_same_rows(first: Split, second: Split) -> bool:

@@ -22,6 +22,7 @@ from shortlist.losses.expected_positive import ExpectedPositiveLoss, expected_po
 from shortlist.losses.focal import FocalLoss, focal_loss
 from shortlist.losses.imbalanced_noised_topk import ImbalancedNoisedTopKLoss, imbalanced_noised_topk_loss
 from shortlist.losses.label_estimates import LabelEstimates, RowSGD
+from shortlist.losses.label_sets import LABEL_SET_LOSSES, set_size_loss
 from shortlist.losses.ldam import LDAMLoss, ldam_loss
 from shortlist.losses.logit_adjusted import LogitAdjustedLoss, logit_adjusted_loss
 from shortlist.losses.logit_adjusted_adaptive import LogitAdjustedAdaptiveLoss, logit_adjusted_adaptive_loss
@@ -36,6 +37,7 @@ from shortlist.losses.two_parameter_margin import TwoParameterMarginLoss, two_pa
 from shortlist.priors import Counts
 
 __all__ = [
+    "LABEL_SET_LOSSES",
     "LOSSES",
     "AssumeNegativeLoss",
     "AverageKLoss",
@@ -143,9 +145,18 @@ def create(
     return loss(**options)
 
 
-def call_loss(loss: nn.Module, output: Any, target: Tensor, rows: Tensor) -> Tensor:
-    """Compute the loss of a batch from a network's output, targets (n,) and row numbers (n,)."""
+def call_loss(
+    loss: nn.Module, output: Any, target: Tensor, rows: Tensor, *, size_weight: float = 1.0
+) -> Tensor:
+    """Compute the loss of a batch from a network's output, targets (n,) and row numbers (n,).
+
+    A loss of label sets takes labels (n, c). If the network has a size head, the loss of their number is
+    added, times its weight.
+    """
     needs = getattr(loss, "needs", frozenset())
+    if "label_sets" in needs and not isinstance(output, Tensor):
+        scores, size_logits = output
+        return loss(scores, target) + size_weight * set_size_loss(size_logits, target)
     if "sample_ids" in needs:
         return loss(output, target, rows)
     of_classes = isinstance(output, Tensor) and not target.is_floating_point()

@@ -231,10 +231,10 @@ class ClassLoss(nn.Module):
     the others are plain attributes.
 
     ``needs`` names what a loss wants beyond scores and target, for a trainer to provide: ``"class_counts"``
-    at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` with each batch.
-    ``"label_sets"`` and ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what the scores are
-    that a network learns with it. ``check`` refuses bad values of the options that are its parameters. All of
-    these are facts of the class: nobody has to build a loss to ask for them.
+    at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` or
+    ``"label_sets"`` with each batch. A ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what
+    the scores are that a network learns with it. ``check`` refuses bad values of the options that are its
+    parameters. All of these are facts of the class: nobody has to build a loss to ask for them.
 
     Args:
         options: All options of the function, by name.

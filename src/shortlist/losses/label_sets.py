@@ -1,6 +1,6 @@
 """Losses for rows with several labels: two common ones beside ``sparse_top``, and one of their number."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
 
 from shortlist._checks import check_label_sets, check_scores, promote
-from shortlist.losses._contract import Reduction, check_reduction, reduce_rows
+from shortlist.losses._contract import Reduction, ScoreMeaning, check_reduction, reduce_rows
 from shortlist.losses.sparse_top import SparseTopLoss
 
 __all__ = [
@@ -126,6 +126,8 @@ class _LabelSetLoss(nn.Module):
     """A loss of label sets with its reduction."""
 
     function: Callable[..., Tensor]
+    needs = frozenset({"label_sets"})
+    takes_weight = False
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
@@ -146,6 +148,11 @@ class BinaryCELoss(_LabelSetLoss):
 
     function = staticmethod(binary_ce_loss)
 
+    @staticmethod
+    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+        """Return what the scores mean: a sigmoid for each class."""
+        return ScoreMeaning(sigmoid=True)
+
 
 class SharedCELoss(_LabelSetLoss):
     """Module of :func:`shared_ce_loss`."""
@@ -158,4 +165,4 @@ LABEL_SET_LOSSES: dict[str, type[nn.Module]] = {
     "shared_ce": SharedCELoss,
     "sparse_top": SparseTopLoss,
 }
-"""The module of each loss for rows with several labels, by the name that suites of label sets use."""
+"""The module of each loss for photos with several labels, by the name that recipes use."""

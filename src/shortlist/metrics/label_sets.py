@@ -6,7 +6,10 @@ from torch import Tensor
 
 from shortlist._checks import check_label_sets, check_scores
 
-__all__ = ["label_set_metrics", "measure_label_sets", "top_sets"]
+__all__ = ["LABEL_SET_METRICS", "label_set_metrics", "measure_label_sets", "top_sets"]
+
+LABEL_SET_METRICS = ("precision", "recall", "f1", "exact", "macro_f1")
+"""The names of what :func:`label_set_metrics` computes."""
 
 
 def top_sets(scores: Float[Tensor, "n c"], sizes: Int[Tensor, " n"]) -> Bool[Tensor, "n c"]:

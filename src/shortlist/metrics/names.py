@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 
+from shortlist.metrics.label_sets import LABEL_SET_METRICS
 from shortlist.metrics.results import BELOW_PROMISE, PLAIN, Estimate
 
 __all__ = [
@@ -26,6 +27,14 @@ _BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bound
 _OF_SETS = ("worst_class", "empty_share", "singleton_hits", *BELOW_PROMISE, "mean_level")
 _BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
 _CONFUSED = r"confused_within\.[^.]+"
+_LABEL_SETS = (
+    *(
+        f"{how}.{what}"
+        for how in ("at_true", "at_predicted", "above_threshold")
+        for what in LABEL_SET_METRICS
+    ),
+    *("size.exact", "size.error"),
+)
 
 
 def default_metrics() -> list[str]:
@@ -35,7 +44,8 @@ def default_metrics() -> list[str]:
 
 def check_metric(name: str, predictors: Collection[str]) -> None:
     """Require the name of a metric that results with these predictors can have."""
-    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES] + [*PLAIN]
+    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES]
+    known += [*PLAIN, *_LABEL_SETS]
     for predictor in predictors:
         known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
         known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
@@ -58,7 +68,7 @@ def larger_is_better(name: str) -> bool:
         >>> larger_is_better("top5.macro"), larger_is_better("nll")
         (True, False)
     """
-    small = {*PLAIN, *_OF_SETS} - {"topk_area", "worst_class", "singleton_hits"}
+    small = {*PLAIN, *_OF_SETS, "error"} - {"topk_area", "worst_class", "singleton_hits"}
     return name.rpartition(".")[2] not in small and size_of(name) != name
 
 
@@ -115,7 +125,7 @@ def metric_words(name: str) -> str:
 def is_share(name: str) -> bool:
     """Return whether a metric is a share in [0, 1], written in percent."""
     is_count = re.fullmatch(r"sets\..+\.(mean_level|nodes\.[^.]+)", name)
-    return name not in ("nll", "brier") and size_of(name) != name and not is_count
+    return name not in ("nll", "brier", "size.error") and size_of(name) != name and not is_count
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

@@ -168,6 +168,8 @@ class Results:
         class_rows: Number of rows of each class.
         scores: Metrics of the scores.
         sets: Metrics of each predictor's sets.
+        label_sets: Where photos have several labels, the numbers of :func:`measure_label_sets`; all others
+            are about pairs of a photo and one of its labels.
     """
 
     rows: int
@@ -183,6 +185,7 @@ class Results:
     class_rows: tuple[int, ...]
     scores: ScoreResults
     sets: Mapping[str, SetResults]
+    label_sets: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Show the accuracies, and the coverage and size of each predictor's sets, in percent."""
@@ -212,7 +215,7 @@ class Results:
             if sets.nodes is not None:
                 named[f"{start}.mean_level"] = Estimate(sets.mean_level)
                 named |= {f"{start}.nodes.{level}": Estimate(mean) for level, mean in sets.nodes.items()}
-        return named
+        return named | {name: Estimate(value) for name, value in self.label_sets.items()}
 
     def without_measured(self) -> "Results":
         """Return the results of rows that calibrated: what came of promises on them proves nothing."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
+from shortlist.models.label_set_head import LabelSetHead
 
 __all__ = [
     "class_norms",
@@ -126,7 +127,7 @@ def freeze_features(model: Model, *, name: str | None = None, reset: bool = Fals
 
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_LINEAR = (nn.Linear, LinearHead, CosineHead, TwoHead, ScaledHead)
+_LINEAR = (nn.Linear, LinearHead, CosineHead, TwoHead, LabelSetHead, ScaledHead)
 _USUAL_NAMES = ("fc", "classifier", "head", "heads.head")
 
 
@@ -224,7 +225,9 @@ def num_outputs(model: nn.Module) -> int | None:
             return None
     if isinstance(last, nn.Linear):
         return last.out_features
-    return int(last.num_classes) if isinstance(last, CosineHead | LinearHead | TwoHead) else None
+    return (
+        int(last.num_classes) if isinstance(last, CosineHead | LinearHead | TwoHead | LabelSetHead) else None
+    )
 
 
 def class_norms(model: nn.Module, name: str | None = None) -> dict[str, tuple[Tensor, Tensor] | None]:
@@ -232,7 +235,7 @@ def class_norms(model: nn.Module, name: str | None = None) -> dict[str, tuple[Te
     head = model.get_submodule(classifier_name(model, name))
     if isinstance(head, TwoHead):
         return {"set": _norms(head.set_head), "proposal": _norms(head.proposal_head)}
-    return {"set": _norms(head)}
+    return {"set": _norms(head.class_head if isinstance(head, LabelSetHead) else head)}
 
 
 def _norms(head: nn.Module) -> tuple[Tensor, Tensor] | None:

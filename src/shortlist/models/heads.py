@@ -12,6 +12,7 @@ from shortlist._checks import check_count, check_number, promote
 
 __all__ = [
     "CosineHead",
+    "LabelSetScores",
     "LinearHead",
     "ScaledHead",
     "TwoHead",
@@ -188,8 +189,17 @@ class TwoHead(nn.Module):
         return TwoHeadScores(self.set_head(features), self.proposal_head(features))
 
 
+class LabelSetScores(NamedTuple):
+    """The pair that a head of label sets returns: scores (n, c), and the output of the size head (n,)."""
+
+    scores: Tensor
+    size_logits: Tensor
+
+
 def head_outputs(output: Any) -> dict[str, Tensor]:
-    """Return a network's output by head: ``"set"`` and ``"proposal"`` of two heads, ``"set"`` of one."""
+    """Return a network's output by head: ``"set"``, with ``"proposal"`` of two heads, ``"size"`` of sizes."""
+    if isinstance(output, LabelSetScores):
+        return {"set": output.scores, "size": output.size_logits[:, None]}
     if isinstance(output, TwoHeadScores):
         return {"set": output.set_logits, "proposal": output.proposal_logits}
     if not isinstance(output, Tensor):

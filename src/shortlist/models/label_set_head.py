@@ -1,21 +1,14 @@
 """The head for rows with several labels: scores of the classes, and how many of them there are."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from shortlist.models.heads import LinearHead
+from shortlist.models.heads import LabelSetScores, LinearHead
 
-__all__ = ["LabelSetHead", "LabelSetScores", "predicted_sizes"]
-
-
-class LabelSetScores(NamedTuple):
-    """The pair that :class:`LabelSetHead` returns: scores (n, c), and the output of the size head (n,)."""
-
-    scores: Tensor
-    size_logits: Tensor
+__all__ = ["LabelSetHead", "predicted_sizes"]
 
 
 class LabelSetHead(nn.Module):

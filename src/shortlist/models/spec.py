@@ -5,7 +5,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,11 @@ from shortlist._named_code import code_error, find_code
 from shortlist.models import MODELS, OF_FIXED_SIZE
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
+from shortlist.models.label_set_head import LabelSetHead
 
 __all__ = ["HeadName", "NetworkSpec", "build_network", "code_in_network", "in_channels_last", "own_network"]
 
-HeadName = Literal["linear", "cosine", "two_head"]
+HeadName = Literal["linear", "cosine", "two_head", "label_set"]
 
 # options that read weights from somewhere
 _WEIGHTS = ("pretrained", "pretrained_backbone", "weights", "weights_backbone", "checkpoint_path")
@@ -34,7 +35,8 @@ class NetworkSpec:
         name: A key of ``MODELS``, ``"timm:NAME"``, ``"torchvision:NAME"`` or ``"package.module:function"``.
         options: Further arguments of the function that makes the network.
         small_stem: Whether the first convolution is replaced by one of 3 x 3 with stride 1.
-        head: Head that replaces the classifier: ``"linear"``, ``"cosine"`` or ``"two_head"``.
+        head: Head that replaces the classifier: ``"linear"``, ``"cosine"``, ``"two_head"`` or
+            ``"label_set"``.
         bias: Whether linear heads have offsets.
         scale: Factor of a cosine head, > 0.
         learn_scale: Whether the scale of a cosine head is learned.
@@ -83,7 +85,7 @@ class NetworkSpec:
         check_count("num_classes", self.num_classes)
         if self.features is not None:
             check_count("features", self.features)
-        check_choice("head", self.head, ("linear", "cosine", "two_head"))
+        check_choice("head", self.head, get_args(HeadName))
         check_number("scale", self.scale, above=0.0)
         for length in self.input_shape:
             check_count("input_shape", length)
@@ -194,6 +196,8 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 def _make_head(spec: NetworkSpec, length: int) -> nn.Module:
     if spec.head == "two_head":
         return TwoHead(length, spec.num_classes, bias=spec.bias)
+    if spec.head == "label_set":
+        return LabelSetHead(length, spec.num_classes, bias=spec.bias)
     if spec.head == "cosine":
         return CosineHead(length, spec.num_classes, scale=spec.scale, learn_scale=spec.learn_scale)
     return LinearHead(length, spec.num_classes, bias=spec.bias)

@@ -189,8 +189,8 @@ def _head_name(recipe: Recipe) -> str:
         return needed or "linear"
     if needed is not None and chosen != needed:
         raise ValueError(f"head.name must be {needed} for the loss {recipe.loss.name}, got {chosen!r}")
-    if needed is None and chosen == "two_head":
-        raise ValueError(f"head.name must not be two_head for the loss {recipe.loss.name}: it takes one")
+    if needed is None and chosen in ("two_head", "label_set"):
+        raise ValueError(f"head.name must not be {chosen} for the loss {recipe.loss.name}: it takes one")
     return chosen
 
 

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from shortlist import losses
 from shortlist.class_table import ClassTable
-from shortlist.losses import LOSSES, LabelEstimates, ScoreMeaning, declared_meaning, distribution_by_class
+from shortlist.losses import (
+    LABEL_SET_LOSSES,
+    LOSSES,
+    LabelEstimates,
+    ScoreMeaning,
+    declared_meaning,
+    distribution_by_class,
+)
 
 __all__ = [
     "NOT_FROM_A_RECIPE",
@@ -25,7 +32,6 @@ __all__ = [
 
 # what a recipe cannot give: it is refused when it is read
 NOT_FROM_A_RECIPE = {
-    "label_sets": "its target is a set of labels for each row",
     "margin_table": "it takes a table of margins for all pairs of classes",
 }
 
@@ -36,7 +42,11 @@ def _cross_entropy(
     return nn.CrossEntropyLoss(label_smoothing=label_smoothing, weight=weight)
 
 
-TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {"cross_entropy": _cross_entropy, **LOSSES}
+TRAINABLE_LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "cross_entropy": _cross_entropy,
+    **LOSSES,
+    **LABEL_SET_LOSSES,
+}
 
 
 def needs_of(name: str) -> frozenset[str]:
@@ -52,7 +62,8 @@ def takes_class_weights(name: str) -> bool:
 def needed_head(name: str) -> str | None:
     """Return the head that the loss of this name needs; ``None`` if any head with one output is fine."""
     needs = needs_of(name)
-    return "two_head" if "two_heads" in needs else "cosine" if "cosine_scores" in needs else None
+    heads = {"two_heads": "two_head", "cosine_scores": "cosine", "label_sets": "label_set"}
+    return next((head for need, head in heads.items() if need in needs), None)
 
 
 def check_loss_options(name: str, options: Mapping[str, Any]) -> None:
@@ -66,7 +77,7 @@ def check_loss_options(name: str, options: Mapping[str, Any]) -> None:
 
 def score_meaning(name: str, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
     """Return what the loss of this name declares about the scores of a head, with these options."""
-    kind = nn.CrossEntropyLoss if name == "cross_entropy" else LOSSES[name]
+    kind: Any = nn.CrossEntropyLoss if name == "cross_entropy" else TRAINABLE_LOSSES[name]
     return declared_meaning(kind, options, head)
 
 
@@ -90,7 +101,7 @@ def make_loss(
         generator = torch.Generator().manual_seed(seed)
         given["estimates"] = LabelEstimates(targets, num_classes=len(class_counts), generator=generator)
     if name not in LOSSES:
-        return TRAINABLE_LOSSES[name](**given, weight=weight)
+        return TRAINABLE_LOSSES[name](**given, **({"weight": weight} if takes_class_weights(name) else {}))
     return losses.create(name, class_counts=class_counts, weight=weight, **given)
 
 

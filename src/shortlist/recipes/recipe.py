@@ -19,7 +19,7 @@ from shortlist.predictors import PREDICTORS
 from shortlist.recipes import sections as s
 from shortlist.recipes.annealing import check_annealing
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, needs_of
-from shortlist.recipes.score_rules import check_score_rules
+from shortlist.recipes.score_rules import check_labels, check_score_rules
 
 __all__ = [
     "Recipe",
@@ -44,6 +44,7 @@ class Recipe(s.Section):
 
     name: str = Field("run", pattern=_FILE_NAME, description="of the run folder")
     about: str = ""
+    labels: Literal["one", "several"] = Field("one", description="of each photo")
     data: s.DataSection = s.DataSection()
     model: s.ModelSection = s.ModelSection()
     head: s.HeadSection = s.HeadSection()
@@ -163,6 +164,7 @@ class Recipe(s.Section):
 
     @model_validator(mode="after")
     def _check_scores(self) -> "Recipe":
+        check_labels(self)
         try:
             check_score_rules(self)
         except TypeError as error:  # a loss whose options do not go together

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from shortlist.datasets import DATASETS
 from shortlist.losses import ScoreMeaning
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes.loss_use import check_loss_options, needed_head, score_meaning
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "also_used_for",
+    "check_labels",
     "check_score_rules",
     "declared_maps",
     "fits_class_shifts",
     "is_fitted",
+    "loss_meaning",
     "scales_weights",
     "trains_balanced",
     "validation_is_test",
@@ -54,7 +57,7 @@ def declared_maps(
     shares = torch.full((len(class_counts),), 1 / len(class_counts)) if trains_balanced(recipe) else None
     maps = {}
     for head in HEADS if needed_head(recipe.loss.name) == "two_head" else HEADS[:1]:
-        meaning = _meaning(recipe, head)
+        meaning = loss_meaning(recipe, head)
         if scales_weights(recipe):  # a scale for each class may not reach what the loss asks for
             meaning = replace(meaning, without_priors=None)
         maps[head] = map_of_meaning(meaning, class_counts, class_shares=shares, weight=weight)
@@ -63,7 +66,7 @@ def declared_maps(
 
 def _declares_posteriors(recipe: "Recipe", head: str | None = None) -> bool:
     """Return whether the loss declares which priors the scores contain, and nothing changes them after it."""
-    posterior = _meaning(recipe, head).without_priors is not None and not scales_weights(recipe)
+    posterior = loss_meaning(recipe, head).without_priors is not None and not scales_weights(recipe)
     return posterior and recipe.adjust.weight_normalization is None
 
 
@@ -79,7 +82,7 @@ def fits_class_shifts(recipe: "Recipe") -> bool:
     """Return whether a shift for each class is fitted too, if temperature and prior exponent are."""
     if recipe.adjust.class_shifts is not None:
         return recipe.adjust.class_shifts
-    return _meaning(recipe, "set").free_levels
+    return loss_meaning(recipe, "set").free_levels
 
 
 def also_used_for(recipe: "Recipe", head: str) -> str:
@@ -97,6 +100,29 @@ def also_used_for(recipe: "Recipe", head: str) -> str:
     }
     named = [words for words, used in uses.items() if used]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def check_labels(recipe: "Recipe") -> None:
+    """Require data and a loss of as many labels, and nothing that needs one label for each photo."""
+    for name, several in (
+        (f"data {recipe.data.name}", DATASETS[recipe.data.name].several_labels),
+        (f"loss {recipe.loss.name}", needed_head(recipe.loss.name) == "label_set"),
+    ):
+        wanted = "several" if several else "one"
+        if wanted != recipe.labels:
+            raise ValueError(f"labels must be {wanted} for the {name}, got {recipe.labels}")
+    of_one_label = {
+        "data.label_noise": recipe.data.label_noise > 0,
+        "data.max_per_class": recipe.data.max_per_class is not None,
+        "sampler": recipe.sampler.name != "shuffle",
+        "second_stage": recipe.second_stage is not None,
+        "calibration.rows: separate": recipe.calibration.rows == "separate",
+        "adjust.tau: cross_fit": recipe.adjust.tau == "cross_fit",
+        "novelty.strangeness: distance": recipe.novelty and recipe.novelty.strangeness == "distance",
+    }
+    for key, used in of_one_label.items():
+        if used and recipe.labels == "several":
+            raise ValueError(f"{key} must be left out for labels: several: it is for one label a photo")
 
 
 def check_score_rules(recipe: "Recipe") -> None:
@@ -124,7 +150,7 @@ def _loss_options(recipe: "Recipe") -> dict[str, Any]:
     return recipe.loss.model_dump(exclude={"name", "class_balanced"})
 
 
-def _meaning(recipe: "Recipe", head: str | None = None) -> ScoreMeaning:
+def loss_meaning(recipe: "Recipe", head: str | None = None) -> ScoreMeaning:
     """Return what the loss declares about the scores of a head, by default of the head to predict from."""
     if head is None:
         head = "proposal" if recipe.adjust.predict_from == "proposal" else "set"
@@ -136,7 +162,7 @@ def _contained_power(recipe: "Recipe", *, reweighted: bool = False) -> float | N
 
     ``reweighted``: with the class weights that the training ends with, not those that it starts with.
     """
-    meaning = _meaning(recipe)
+    meaning = loss_meaning(recipe)
     beta = getattr(recipe.loss, "class_balanced", None)
     if reweighted and recipe.reweighting is not None:
         beta = recipe.reweighting.beta
@@ -153,7 +179,7 @@ def _twice_faults(recipe: "Recipe") -> Iterator[str]:
     weighted = getattr(recipe.loss, "class_balanced", None) is not None or (
         recipe.reweighting is not None and recipe.second_stage is None
     )
-    if weighted or _meaning(recipe, "set").without_priors:
+    if weighted or loss_meaning(recipe, "set").without_priors:
         what = "class weights" if weighted else f"the loss {recipe.loss.name}"
         yield (
             f"{where} and {what} must not come together: class-balanced batches leave the class priors out "
@@ -264,7 +290,7 @@ def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
 
 def _predictor_faults(recipe: "Recipe", *, known: bool, fitted: bool) -> Iterator[str]:
     heads = HEADS if recipe.adjust.predict_from == "choose" else (recipe.adjust.predict_from,)
-    sigmoid = all(_meaning(recipe, head).sigmoid for head in heads)
+    sigmoid = all(loss_meaning(recipe, head).sigmoid for head in heads)
     as_training = (known and _contained_power(recipe) == 1.0) or fitted
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0

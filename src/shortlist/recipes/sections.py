@@ -131,11 +131,12 @@ class ModelSection(NamedSection):
 class HeadSection(Section):
     """The head that replaces the classifier; ``auto`` takes the one that the loss needs."""
 
-    name: Literal["auto", "linear", "cosine", "two_head"] = "auto"
+    name: Literal["auto", "linear", "cosine", "two_head", "label_set"] = "auto"
     classifier: str | None = None  # dotted name of the layer to replace; found if left out
     bias: bool = True
     scale: Positive = 1.0
     learn_scale: bool = False
+    size_weight: Annotated[float, Field(ge=0)] = 1.0  # of the loss of the number of labels, if several
 
 
 class OptimizerSection(Section):

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.datasets import Split, Splits
+from shortlist.datasets.label_sets import LabelPairs
 from shortlist.datasets.loaders import evaluation_loader
 from shortlist.metrics import Results, evaluate
+from shortlist.metrics.label_sets import measure_label_sets
 from shortlist.model.files import write_calibration, write_network
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models.classifiers import class_norms
 from shortlist.models.heads import head_outputs
+from shortlist.models.label_set_head import predicted_sizes
 from shortlist.models.spec import in_channels_last
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.recipes.build import build_predictor
 from shortlist.recipes.default_sets import complete_recipe
 from shortlist.recipes.recipe import Recipe, save_recipe
-from shortlist.recipes.score_rules import also_used_for, declared_maps, validation_is_test
+from shortlist.recipes.score_rules import also_used_for, declared_maps, loss_meaning, validation_is_test
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.features import means_and_features
 from shortlist.runs.folder import RunFolder
@@ -40,6 +43,7 @@ __all__ = [
     "make_model",
     "score_run",
     "scored_parts",
+    "with_label_sets",
 ]
 
 _CHOSE = "chose the options"  # what rows do if a suite tunes by them
@@ -107,10 +111,12 @@ def _score_batches(
     network.eval()
     size = max(recipe.batch_size, 256)
     loader = evaluation_loader(split, batch_size=size, workers=recipe.workers, shared=False)
-    for number, (inputs, target, _) in enumerate(loader, start=1):
+    for number, (inputs, target, rows) in enumerate(loader, start=1):
         kept = target != -100
-        outputs = head_outputs(network(in_channels_last(inputs.to(device)))).items()
-        yield {head: output.float().cpu()[kept] for head, output in outputs}, target[kept]
+        outputs = head_outputs(network(in_channels_last(inputs.to(device))))
+        if isinstance(split, LabelPairs):  # which pairs are of one photo
+            outputs["photo"] = split.rows[rows, None]
+        yield {head: output.float().cpu()[kept] for head, output in outputs.items()}, target[kept]
         if tell is not None:
             tell(number, len(loader))
     network.train(training)
@@ -270,8 +276,24 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     shown = run.shown(calibration.score_map)
     options = recipe.evaluation.model_dump()
     results = evaluate(scores, target, predictors, run.class_table, shown=shown, **options)
+    results = with_label_sets(run, recipe, part, results)
     held_out = part == "test" and not validation_is_test(recipe)
     return results if held_out else results.without_measured()
+
+
+def with_label_sets(run: Run, recipe: Recipe, part: str, results: Results) -> Results:
+    """Add the metrics of label sets, where photos have several labels."""
+    if recipe.labels == "one":
+        return results
+    scores, target = run.load_scores(part, "set")
+    photos, of_photo = run.load_scores(part, "photo")[0][:, 0].unique_consecutive(return_inverse=True)
+    labels = torch.zeros(len(photos), scores.shape[1], dtype=torch.bool)
+    labels[of_photo, target] = True
+    first = torch.searchsorted(of_photo, torch.arange(len(photos)))  # pairs of a photo follow each other
+    sizes = predicted_sizes(run.load_scores(part, "size")[0][first, 0], num_classes=scores.shape[1])
+    threshold = 0.0 if loss_meaning(recipe).sigmoid else None
+    measured = measure_label_sets(scores[first], labels, sizes=sizes, threshold=threshold)
+    return replace(results, label_sets=measured)
 
 
 def _promises(results: Results | None) -> dict[str, Promise]:

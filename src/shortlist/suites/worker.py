@@ -26,7 +26,7 @@ from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import describe_model, load_network
 from shortlist.runs.run import Run
-from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts
+from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts, with_label_sets
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.suites.plan import Task
 from shortlist.suites.suite import SuiteError
@@ -192,7 +192,7 @@ def validation_results(path: Path) -> Results:
         # nobody looks at intervals here
         options = run.recipe.evaluation.model_dump()
         results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
-        results = results.without_measured()
+        results = with_label_sets(run, run.recipe, "val", results).without_measured()
         folder.save_results(results, "val")
         return results
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shortlist.datasets.label_sets import training_rows
 from shortlist.datasets.sampling import DeferredReweighting
 from shortlist.losses import call_loss
 from shortlist.metrics import average_rows
@@ -37,7 +38,7 @@ class SetClassifier(pl.LightningModule):
         self._head, self.score_map = parts.head, parts.score_map
         class_counts = data.class_table.class_counts
         self._val_rows = max(1, len(data.val))
-        self.steps_per_epoch = max(1, len(data.train) // recipe.batch_size)
+        self.steps_per_epoch = max(1, len(training_rows(data.train)) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
         metric = recipe.selection.metric
         chosen = re.search(r"(top|average)([\d.]+)", metric)
@@ -65,7 +66,7 @@ class SetClassifier(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
         """Return the loss of a batch."""
         inputs, target, rows = batch
-        loss = call_loss(self.loss, self(inputs), target, rows)
+        loss = call_loss(self.loss, self(inputs), target, rows, size_weight=self.recipe.head.size_weight)
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
         return loss
 

@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 
 from shortlist._named_code import find_code
 from shortlist.datasets import Splits
+from shortlist.datasets.label_sets import training_rows
 from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.recipes.recipe import Recipe
 from shortlist.runs.folder import RunFolder
@@ -87,7 +88,11 @@ def run_stage(
     settings: dict[str, Any] = {"batch_size": recipe.batch_size, "workers": recipe.workers}
     loaders = _Loaders(
         lambda: training_loader(
-            data.train, seed=recipe.seed, class_balanced=stage.balanced, first_epoch=first_epoch, **settings
+            training_rows(data.train),
+            seed=recipe.seed,
+            class_balanced=stage.balanced,
+            first_epoch=first_epoch,
+            **settings,
         ),
         lambda: evaluation_loader(data.val, **settings),
     )
