@@ -16,7 +16,17 @@ import pytest
 from tests.test_own_photos import CORNERS, ENVIRONMENT, draw_photo
 
 PAGE = Path(__file__).parents[1] / "docs/loop.md"
-VERBS = ["data build", "init", "train", "release", "serve", "feedback export", "data votes", "data build"]
+VERBS = [
+    "data build",
+    "init",
+    "train",
+    "index",
+    "release",
+    "serve",
+    "feedback export",
+    "data votes",
+    "data build",
+]
 
 
 def commands() -> list[list[str]]:
@@ -74,7 +84,7 @@ def serve_and_answer(folder: Path, words: list[str]) -> None:
 def test_the_commands_of_the_page_make_two_releases(tmp_path):
     words = commands()
     verbs = [" ".join(one[: 2 if one[0] in ("data", "feedback") else 1]) for one in words]
-    assert verbs == [*VERBS, "train", "release"]
+    assert verbs == [*VERBS, "train", "index", "release"]
     chance = random.Random(0)
     for name, corners in CORNERS.items():
         (tmp_path / "my_photos" / name).mkdir(parents=True)
@@ -97,4 +107,5 @@ def test_the_commands_of_the_page_make_two_releases(tmp_path):
     assert judged.returncode == 0 and "top1.micro" in judged.stdout, judged.stdout + judged.stderr
     releases = json.loads(shortlist(tmp_path, ["releases", "releases", "--json"]))
     assert releases["current"] == 2 and [one["data"] for one in releases["releases"]] == ["data-1", "data-2"]
+    assert [Path(one["index"]).parent.name for one in releases["releases"]] == ["first", "second"]
     assert releases["releases"][1]["against"] == releases["releases"][0]["version"]

@@ -5,12 +5,14 @@ for readers too.
 """
 
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
+import shortlist
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.index import build_index, source_of_images
 from shortlist.models.spec import NetworkSpec, build_network
@@ -72,6 +74,16 @@ def test_python_of_the_pages_runs(page, tmp_path, monkeypatch):
         NEEDS[page]()
     for code in CODE.findall((ROOT / page).read_text()):
         exec(compile(code, page, "exec"), {})
+
+
+def test_calls_in_sentences_can_be_written_as_they_are():
+    """`shortlist.a.b(...)` after `import shortlist`; a function can hide the module of the same name."""
+    calls = set()
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        calls |= set(re.findall(r"\bshortlist((?:\.\w+)+)\(", path.read_text()))
+    assert {".Model.load", ".datasets.embeddings"} <= calls
+    for call in calls:
+        assert callable(attrgetter(call[1:])(shortlist)), call
 
 
 def test_blocks_that_are_not_run_say_what_they_need():

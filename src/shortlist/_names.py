@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-__all__ = ["split_author"]
+__all__ = ["is_latin", "split_author"]
 
 _HYBRID = ("×", "x", "X", "+")
 _RANKS = frozenset(
@@ -103,7 +103,12 @@ def _is_author(words: Sequence[str], genus: str, epithets: Sequence[str]) -> boo
         return "." in words[0] or bool(signs.intersection(words[1:2]))
     if "." in author or signs.intersection(words) or _YEAR.search(author) or re.match(r"\(.+\) \S", author):
         return True
-    return len(words) <= 3 and bool(_LATIN_GENUS.search(genus) or any(map(_LATIN.search, epithets)))
+    return len(words) <= 3 and is_latin(genus, epithets)
+
+
+def is_latin(genus: str, epithets: Sequence[str]) -> bool:
+    """Whether a genus or one of its epithets has a Latin ending, which few English words have."""
+    return bool(_LATIN_GENUS.search(genus) or any(map(_LATIN.search, epithets)))
 
 
 def _is_author_word(word: str) -> bool:

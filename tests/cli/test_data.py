@@ -47,6 +47,15 @@ def test_build_shows_first_and_writes_only_when_told(source, tmp_path):
     assert len(list(dest.rglob("*.jpg"))) == 45
 
 
+def test_build_of_classes_without_a_genus_does_not_speak_of_genera(tmp_path):
+    for name in ("no entry", "stop"):
+        (tmp_path / "source" / name).mkdir(parents=True)
+        for i in range(5):
+            (tmp_path / "source" / name / f"{i}.jpg").write_bytes(b"x")
+    output = run("build", tmp_path / "source", tmp_path / "made")
+    assert "gen" not in output and "left out: images" in output
+
+
 def test_an_error_is_one_line_and_code_2(source, tmp_path):
     """In a real shell: no traceback, the path, nothing on stdout."""
     (tmp_path / "made").mkdir()

@@ -156,7 +156,7 @@ def test_release_list_and_roll_back_by_command(frozen, tmp_path):
     assert code == 1 and "FAILED  top1.micro" in out and "Not released" in out
     assert [one.number for one in Releases(place).all()] == [1]
     code, out, _ = run("release", tmp_path / "worse", *words, "--tolerance", "0.5")
-    assert code == 0 and "Released as number 2" in out
+    assert code == 0 and "Released as number 2" in out and f"shortlist index {tmp_path / 'worse'}" in out
     first, second = Releases(place).all()
     assert second.against == first.version and (first.who, first.data) == ("ann", "round 1")
     assert Releases(place).current() == second

@@ -112,13 +112,17 @@ def test_two_levels_and_lists_name_the_genus(tmp_path):
     assert sorted(p.name for p in (tmp_path / "made" / "train").iterdir()) == ["a_b", "c", "d"]
 
 
+def photos_of(root: Path, names: list[str]) -> Path:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        for n in range(5):
+            (root / name / f"{n}.jpg").write_bytes(f"{name} {n}".encode())
+    return root
+
+
 def test_folders_without_scientific_names_have_no_genus(tmp_path):
     """A common first word is no genus: each class is drawn for itself, and the table has no such level."""
-    for i in range(20):
-        folder = tmp_path / "source" / f"species {i:02}"
-        folder.mkdir(parents=True)
-        for n in range(5):
-            (folder / f"{n}.jpg").write_bytes(f"{i} {n}".encode())
+    photos_of(tmp_path / "source", [f"species {i:02}" for i in range(20)])
     plan = build_benchmark(tmp_path / "source", tmp_path / "made")
     assert len(plan.class_table) == 20 and plan.class_table.parents == {}
     assert image_folder(tmp_path / "made").class_table == plan.class_table
@@ -129,14 +133,30 @@ def test_folders_without_scientific_names_have_no_genus(tmp_path):
 
 
 def test_scientific_names_beside_others(tmp_path):
-    for name in ("Quercus robur", "Quercus alba", "unknown oak", "unknown tree"):
-        folder = tmp_path / "source" / name
-        folder.mkdir(parents=True)
-        for n in range(5):
-            (folder / f"{n}.jpg").write_bytes(f"{name} {n}".encode())
-    plan = plan_benchmark(tmp_path / "source")
+    names = ["Quercus robur", "Quercus alba", "unknown oak", "unknown tree"]
+    plan = plan_benchmark(photos_of(tmp_path / "source", names))
     assert plan.class_table.parents == {"genus": ("Quercus", "Quercus", "", "")}
     assert describe(plan.class_table).parents == {"genus": 1}
+
+
+def test_english_names_with_the_form_of_scientific_ones_have_no_genus(tmp_path):
+    """A capital and small letters make no genus: "Great tit" and "Great spotted woodpecker" share none."""
+    english = [
+        "Great tit",
+        "Great spotted woodpecker",
+        "Speed limit 50",
+        "Speed limit 80",
+        "No entry",
+        "Sea gull",
+    ]
+    folders = photos_of(tmp_path / "english", english)
+    rows = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in folders.rglob("*.jpg")]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    assert plan_benchmark(folders).class_table.parents == {}
+    assert plan_benchmark(tmp_path / "list.csv").class_table.parents == {}
+    latin = ["Buteo buteo", "Papaver rhoeas", "Parus major", "Pica pica", "Quercus robur", "Turdus merula"]
+    plan = plan_benchmark(photos_of(tmp_path / "latin", latin))
+    assert plan.class_table.parents == {"genus": tuple(name.split()[0] for name in latin)}
 
 
 @pytest.mark.errors

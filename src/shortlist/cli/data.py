@@ -155,9 +155,9 @@ def build(
         content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
         _print_json(content | ({"taken_over": plan.taken_over} if plan.taken_over else {}))
         return
-    rows = {"genera": genera, "classes": len(plan.class_table)}
+    rows = ({"genera": genera} if genera else {}) | {"classes": len(plan.class_table)}
     rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
-    rows |= {f"left out: {what}": number for what, number in plan.left_out.items()}
+    rows |= {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
     _print_table(f"{'Made' if apply else 'Plan for'} {dest}", rows)
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")

@@ -111,7 +111,7 @@ def review(
     if as_json:
         typer.echo(strict_json({"waiting": len(queue), "first": [one._asdict() for one in queue[:limit]]}))
         return
-    typer.echo(f"{len(queue):,} observations wait; the most informative first:")
+    typer.echo(f"{len(queue):,} observations wait{'; the most informative first:' if queue else '.'}")
     for one in queue[:limit]:
         shares = ", ".join(f"{label} {share:.2f}" for label, share in one.candidates[:4])
         typer.echo(f"{one.item}  {one.information:.3f} nats  {one.votes} votes  {shares}")

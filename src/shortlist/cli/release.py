@@ -94,12 +94,12 @@ def release(
         number = None if released is None else released.number
         print_json({"released": number, "rows": verdict.rows, "checks": checks})
     else:
-        _print_verdict(verdict, released, to)
+        _print_verdict(verdict, released, new, to)
     if released is None:
         raise typer.Exit(1)
 
 
-def _print_verdict(verdict: Any, released: Any, to: Path) -> None:
+def _print_verdict(verdict: Any, released: Any, new: Path, to: Path) -> None:
     from shortlist._messages import one_line
 
     for check in verdict.checks:  # whose words may name classes of a stranger's model
@@ -109,6 +109,8 @@ def _print_verdict(verdict: Any, released: Any, to: Path) -> None:
         typer.echo(f"Not released, by {verdict.rows:,} frozen test images: {failed}.")
     else:
         typer.echo(f"Released as number {released.number} ({released.version}) in {to}.")
+        if not released.index:
+            typer.echo(f"Its page shows no known photos: shortlist index {new} before the release adds them.")
 
 
 def releases(

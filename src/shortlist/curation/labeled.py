@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
-from shortlist.datasets.plantnet import genus_of
+from shortlist.datasets.plantnet import genera_of
 from shortlist.inputs.folders import class_folders, images_below
 from shortlist.inputs.lists import about_columns
 from shortlist.inputs.rows import COLUMNS, Row
@@ -74,7 +74,7 @@ def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Lab
 
 def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
     """Give the images of class folders, or of those in folders of genera, with their genera."""
-    for outer in class_folders(root):
+    for outer, genus_by_name in genera_of(class_folders(root)).items():
         folders = {root / outer / name: (name, outer) for name in class_folders(root / outer)}
         if folders and (
             flat := [one for one in images_below(root / outer) if Path(one).parent == root / outer]
@@ -83,7 +83,7 @@ def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
                 f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "
                 f"genus. {LAYOUT}"
             )
-        for folder, (label, genus) in (folders or {root / outer: (outer, genus_of(outer))}).items():
+        for folder, (label, genus) in (folders or {root / outer: (outer, genus_by_name)}).items():
             for image in images_below(folder):
                 row = Row(image, composed(label), observation=os.path.relpath(image, root))
                 yield row, composed(genus)
@@ -96,6 +96,7 @@ def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) ->
     said = {name: column.to_pylist() for name, column in about_columns(table).items()}
     if empty := sum(genus is None for genus in columns.get("genus", ())):
         raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
+    genera = {} if "genus" in columns else genera_of(str(label) for label in columns["label"])
     photos = None if images is None else _photos(Path(images), left_out)
     for row, (name, label) in enumerate(zip(columns[key], columns["label"], strict=True)):
         if name is None or label is None:
@@ -107,7 +108,7 @@ def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) ->
         if str(label).startswith("!"):
             left_out["items that people rejected"] += 1
             continue
-        genus = composed(str(columns["genus"][row]) if "genus" in columns else genus_of(str(label)))
+        genus = composed(str(columns["genus"][row]) if "genus" in columns else genera[str(label)])
         about = {"observation": name} | _about_row(said, row)
         of_item = (
             [(os.path.join(path.parent, str(name)), {})] if photos is None else photos.get(str(name), [])

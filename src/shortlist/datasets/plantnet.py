@@ -1,16 +1,18 @@
 """Pl@ntNet-300K: plant species, long-tailed and hard to tell apart."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from shortlist._json import read_json
 from shortlist._messages import examples, missing
+from shortlist._names import is_latin
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, files_of_classes
 from shortlist.datasets.splits import Splits
 from shortlist.inputs.folders import SPLITS, classes_of_folders
 
-__all__ = ["genus_of", "plantnet300k", "plantnet_metadata"]
+__all__ = ["genera_of", "genus_of", "plantnet300k", "plantnet_metadata"]
 
 NAMES_FILE = "plantnet300K_species_id_2_name.json"
 METADATA_FILE = "plantnet300K_metadata.json"
@@ -36,6 +38,22 @@ def genus_of(name: str) -> str:
     is_genus = genus.isalpha() and genus[0].isupper() and genus[1:].islower()
     letters = epithet.removesuffix(".").replace("-", "")
     return genus if is_genus and len(letters) > 1 and letters.isalpha() and letters.islower() else ""
+
+
+def genera_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the genus of each name, as :func:`genus_of`; "" for all if the names are not Latin.
+
+    English names can have the same form. Names are Latin if half of those of this form have a Latin ending.
+
+    Example:
+        >>> genera_of(["Parus major", "Buteo buteo", "no bird"])
+        {'Parus major': 'Parus', 'Buteo buteo': 'Buteo', 'no bird': ''}
+        >>> genera_of(["Great tit", "Barn owl"])
+        {'Great tit': '', 'Barn owl': ''}
+    """
+    genera = {name: genus_of(name) for name in names}
+    latin = [is_latin(genus, name.replace("_", " ").split()[1:]) for name, genus in genera.items() if genus]
+    return genera if 2 * sum(latin) >= len(latin) else dict.fromkeys(genera, "")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
