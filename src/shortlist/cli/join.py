@@ -31,12 +31,15 @@ def join(
     """
     from shortlist.cli._console import warnings_as_lines
     from shortlist.passes.join import join_head
+    from shortlist.runs.run import Run
 
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
     with warnings_as_lines():
+        opened = Run.open(run)
+        results = opened.results if opened.has_results() else None
         model = join_head(run, data=data, network=network, allow_code=allow_code)
-        model.save(out)
+        model.save(out, results=results)
     typer.echo(f"{out}: {model!r}")
     own = f" --network {model.spec.name}" if model.spec is not None and model.spec.runs_code else ""
     typer.echo(f"It takes photos. Next: shortlist predict {out} photo.jpg{own}")

@@ -13,7 +13,10 @@ __all__ = ["report"]
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
+        list[Path],
+        typer.Argument(
+            help="Run folders, suite folders, any folders that contain runs, or models of shortlist join."
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Page to write (.html). An existing page is replaced.")

@@ -3,7 +3,8 @@
 ``model.json`` (format, network, preprocessing, names and promises of the predictors),
 ``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
 ``novelty.json`` with its state if there is a detector of strangers, ``summary.safetensors`` if something is
-kept of the calibration rows, and ``MODEL_CARD.md`` for people. ``model.json`` is the manifest too: it is
+kept of the calibration rows, ``results.json`` if its maker gave the results of test rows, and
+``MODEL_CARD.md`` for people. ``model.json`` is the manifest too: it is
 written last, with size and hash of each file, and what is read is checked against it.
 """
 
@@ -27,6 +28,7 @@ from shortlist._manifest import (
     sealed_text,
 )
 from shortlist.class_table import ClassTable
+from shortlist.metrics import Results
 from shortlist.model.card import card_text
 from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
@@ -39,6 +41,7 @@ from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
 
 __all__ = [
+    "RESULTS",
     "SUMMARY",
     "ModelError",
     "check_predictor_names",
@@ -59,8 +62,9 @@ FORMAT = "shortlist model 5"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 SUMMARY = "summary.safetensors"
+RESULTS = "results.json"
 _CARD = "MODEL_CARD.md"
-_PARTS = (*_TRAINED, "score_map.json", SUMMARY, _CARD)
+_PARTS = (*_TRAINED, "score_map.json", SUMMARY, RESULTS, _CARD)
 
 
 class ModelError(ValueError):
@@ -207,6 +211,7 @@ def write_calibration(
     summary: CalibrationSummary | None = None,
     description: Mapping[str, Any] | None = None,
     promises: Mapping[str, Promise] | None = None,
+    results: Results | None = None,
 ) -> None:
     """Write the score map and the predictors in place of those that were there, then ``model.json``.
 
@@ -220,6 +225,7 @@ def write_calibration(
         description: What else ``model.json`` says; what it says now if ``None``.
         promises: By name of a predictor, its promise with what was measured. Of others it is what the
             predictor tells.
+        results: Results of the new predictors on test rows; the model has none if ``None``.
     """
     check_predictor_names(predictors)
     folder, known = Path(folder), {}
@@ -232,6 +238,9 @@ def write_calibration(
     if novelty is not None:
         save(novelty, folder / "novelty.json")
     _write_summary(folder, summary)
+    (folder / RESULTS).unlink(missing_ok=True)
+    if results is not None:
+        results.save(folder / RESULTS)
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises({**own, **(promises or {})})
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}

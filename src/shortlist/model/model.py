@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import shortlist.model.files as files
 from shortlist._checks import check_choice, check_count, promote
 from shortlist.class_table import ClassTable
+from shortlist.metrics import Results
 from shortlist.model.checks import all_promises, check_outputs, check_parts, plain_values, unknown_meaning
 from shortlist.model.choice import Choice
 from shortlist.model.files import ModelError
@@ -316,8 +317,8 @@ class Model:
         """
         return self._lister.resolve(_choice(choice))
 
-    def save(self, folder: str | Path) -> None:
-        """Save the model to a new folder, which appears only when it is complete.
+    def save(self, folder: str | Path, *, results: Results | None = None) -> None:
+        """Save the model, and results of its lists, to a new folder, which appears when it is complete.
 
         Raises:
             ModelError: If it exists.
@@ -326,7 +327,7 @@ class Model:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
             parts = (self.head, self.score_map, self.predictors, self.novelty, self.summary)
-            files.write_calibration(new, *parts, self._description(), self.promises)
+            files.write_calibration(new, *parts, self._description(), self.promises, results)
 
     @staticmethod
     def load(
@@ -357,9 +358,8 @@ class Model:
         """Write the model from prepared inputs on as one ONNX file, for any number of rows.
 
         Input ``inputs`` (n, ...); outputs ``scores`` (n, c), ``probabilities`` (n, c) and, with a predictor,
-        ``sets`` (n, c). Other runtimes round otherwise: a class whose score is that of the threshold but for
-        the last digits may be in or out. The preprocessing of pictures is not part of it. Needs
-        ``pip install 'shortlist[export]'``.
+        ``sets`` (n, c). Other runtimes round otherwise: a class whose score is at the threshold may be in or
+        out. The preprocessing of pictures is not part of it. Needs ``pip install 'shortlist[export]'``.
 
         Args:
             path: Path of the file, which appears only when it is complete.

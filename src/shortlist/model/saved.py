@@ -12,7 +12,8 @@ from shortlist._json import read_json
 from shortlist._manifest import check_file
 from shortlist._messages import one_line
 from shortlist.class_table import ClassTable
-from shortlist.model.files import SUMMARY, ModelError, predictor_path, read_description, reading
+from shortlist.metrics import Results
+from shortlist.model.files import RESULTS, SUMMARY, ModelError, predictor_path, read_description, reading
 from shortlist.model.misfit import misfit
 from shortlist.model.network import network_by_name, network_of
 from shortlist.model.summary import CalibrationSummary
@@ -107,6 +108,14 @@ class SavedModel:
             return None
         with self._checked(path):
             return CalibrationSummary.from_tensors(load_file(path))
+
+    @cached_property
+    def results(self) -> Results | None:
+        """The results of its run on test rows; ``None`` if the model has none."""
+        if RESULTS not in self.manifest:
+            return None
+        with self._checked(self.folder / RESULTS) as path:
+            return Results.load(path)
 
     @property
     def spec(self) -> NetworkSpec | None:

@@ -29,6 +29,7 @@ from shortlist.compare.comparison import compare_groups
 from shortlist.compare.rows import RowReader
 from shortlist.palette import DARK, LIGHT
 from shortlist.report.columns import group_columns, score_columns, set_names
+from shortlist.report.models import read_models
 from shortlist.report.pictures import BUDGET, Pictures, open_pictures
 from shortlist.report.render import page_style, render
 from shortlist.report.rows import measure_method
@@ -131,7 +132,7 @@ def make_page(
     that is unfinished, damaged or from another version is named on the page and left out.
 
     Args:
-        folders: Run folders.
+        folders: Run folders, or folders of saved models that carry the results of their runs.
         title: Title of the page.
         pictures: Whether to open the data sets for pictures of rows.
         data: Place where the data of the runs lie now, if they were moved.
@@ -143,14 +144,17 @@ def make_page(
     Raises:
         ValueError: If no run can be used; the message says why for each.
     """
-    runs, left_out = read_runs(folders)
-    if not runs:
+    models, folders, left_out = read_models(folders)
+    runs, others = read_runs(folders)
+    left_out |= others
+    if not runs and not models:
         reasons = "; ".join(left_out.values()) or "none was given"
         raise ValueError(f"there is no run to report: {reasons}")
     groups, others = group_runs(runs)
-    experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups)
-    work = _Work(BUDGET // len(experiments) if pictures else None, progress, experiments, data)
+    experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups) + len(models)
+    work = _Work(BUDGET // max(1, len(experiments)) if pictures else None, progress, experiments, data)
     parts = [_measure_experiment(number, one, work) for number, one in enumerate(experiments, start=1)]
+    parts += [_measure_model(number, one, work) for number, one in enumerate(models, start=len(parts) + 1)]
     report = PageReport(number, left_out | others, work.remarks)
     return _render_page(title or f"Short lists: {count(number, 'run')}", parts, report), report
 
@@ -200,6 +204,17 @@ def _measure_experiment(number: int, experiment: Experiment, work: _Work) -> Exp
     leaders = compare_groups(methods, measured, read=read).best
     view = ExperimentView(number, experiment, leaders, _measure_methods(number, experiment, work, read))
     return ExperimentPart(experiment.title, _measure_sections(SECTIONS, view))
+
+
+def _measure_model(number: int, experiment: Experiment, work: _Work) -> ExperimentPart:
+    """Measure the sections of a model, which need no rows."""
+    (method,) = experiment.methods
+    no_rows: Any = None
+    classes = measure_classes(MethodView(f"{number}-1", method, no_rows, None))
+    view = ExperimentView(number, experiment, {}, [MethodPart(method.label, 1, {"classes": classes})])
+    sections = {name: SECTIONS[name] for name in ("summary", "accuracy", "sets", "methods")}
+    work.remarks.append(f"{method.runs[0].path} is a model: the page has the results of its run, and no rows")
+    return ExperimentPart(experiment.title, _measure_sections(sections, view))
 
 
 def _measure_methods(number: int, experiment: Experiment, work: _Work, read: RowReader) -> list[MethodPart]:

@@ -53,8 +53,13 @@ class Group:
 
 
 def find_runs(path: str | Path) -> list[Path]:
-    """Find the runs of a folder: the run itself, the chosen runs of a suite, or all runs in subfolders."""
+    """Find the runs of a folder: the run itself, the chosen runs of a suite, or all runs in subfolders.
+
+    The folder of the model in a run is that run.
+    """
     path = Path(path)
+    if path.name == "model" and (path.parent / "run.json").exists():
+        return [path.parent]
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
     if (path / "results.csv").is_file() and (path / "suite.yaml").is_file():
