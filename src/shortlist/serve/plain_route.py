@@ -20,8 +20,8 @@ def plain_route(described: APIRoute) -> Route:
     """Return a route of Starlette for one of FastAPI, to be put before it: FastAPI then only describes it.
 
     The function takes the request and ``options``, a model of pydantic, from the address. At 64 clients a
-    list takes 1.09 times as much of the processor as without any routing (``benchmarks/serve.py``), and 1.5
-    times if FastAPI calls the function.
+    list takes 1.09 times as much of the processor as without any routing (the load of
+    ``benchmarks/serve_load.py``), and 1.5 times if FastAPI calls the function.
     """
     endpoint, form = described.endpoint, get_type_hints(described.endpoint)["options"]
 
