@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
-from shortlist.cli._console import metrics_table, progress_report, promise_lines
+from shortlist.cli._console import progress_report
+from shortlist.cli._results import metrics_table, promise_lines
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
 from shortlist.recipes.recipe import make_recipe

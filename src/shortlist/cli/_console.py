@@ -3,29 +3,25 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from shortlist._json import strict_json
 from shortlist._messages import one_line
-from shortlist.metrics import Averages, Estimate, Results
-from shortlist.metrics.names import format_metric, format_percent
-from shortlist.predictors import Promise
-from shortlist.sentences import promise_brief, promise_words
 
 __all__ = [
-    "metrics_table",
-    "node_lines",
+    "print_facts",
     "print_json",
+    "print_line",
+    "print_table",
+    "printable",
     "progress_report",
-    "promise_lines",
     "replacing_words",
     "use_one_thread",
     "warnings_as_lines",
@@ -35,8 +31,12 @@ _FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
 
 
 @contextmanager
-def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[str, float]], None]]:
-    """Show one progress bar for each task, or a plain line now and then if stderr is not a terminal."""
+def progress_report(*, only_bars: bool = False) -> Iterator[Callable[..., None]]:
+    """Show one progress bar for each task, or a plain line now and then if stderr is not a terminal.
+
+    What it gives is called with the task, how much is done and in all, and perhaps metrics. With
+    ``only_bars`` there are no such lines: stderr stays empty for scripts.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -50,18 +50,21 @@ def progress_report(title: str = "") -> Iterator[Callable[[str, int, int, dict[s
     tasks: dict[str, TaskID] = {}
     lines = _ProgressLines()
 
-    def report(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
-        label = f"{title} {what}".strip()
-        text = _words_for_metrics(metrics)
+    def report(label: str, done: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        text = _words_for_metrics(metrics or {})
         if not console.is_terminal:
-            lines.tell(label, done, total, text)
+            if not only_bars:
+                lines.tell(label, done, total, text)
             return
+        bars.start()  # at the first call: its thread starts after the workers' processes
         if label not in tasks:
             tasks[label] = bars.add_task(label, total=total, metrics="")
         bars.update(tasks[label], completed=done, total=total, metrics=text)
 
-    with bars:
+    try:
         yield report
+    finally:
+        bars.stop()
 
 
 class _ProgressLines:
@@ -110,7 +113,7 @@ def _words_for_metrics(metrics: Mapping[str, float]) -> str:
     if "train_loss" in metrics:
         words.append(f"loss {metrics['train_loss']:.4g}{if_earlier('in', 'loss_epoch')}")
     measured = {name: value for name, value in metrics.items() if name.startswith("val_")}
-    shown = ", ".join(f"{name.removeprefix('val_')} {format_percent(v)}" for name, v in measured.items())
+    shown = ", ".join(f"{name.removeprefix('val_')} {100 * v:.1f}" for name, v in measured.items())
     parts = (
         ", ".join(words),
         f"on validation rows{if_earlier('after', 'measured_epoch')}: {shown}" if shown else "",
@@ -169,86 +172,32 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _values(averages: Averages) -> list[str]:
-    """Format the averages: micro and macro with intervals, groups without them so that the table fits."""
-    groups = [Estimate(metric.value) for metric in averages.groups.values()]
-    known = (averages.micro, averages.macro, *groups)
-    return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
+def print_line(line: str) -> None:
+    """Print a line as it is: a window wraps it, and nothing in it is colored or taken for markup."""
+    Console(highlight=False, soft_wrap=True, markup=False).print(line)
 
 
-def metrics_table(
-    results: Results, title: str, *, group_words: str = "few: below 20, many: above 100"
-) -> Table:
-    """Return a table of accuracies and coverages: over rows, over classes and by group of classes.
-
-    Args:
-        results: The results.
-        title: Title of the table.
-        group_words: What the groups of classes are by training rows.
-    """
-    groups = list(results.groups)
-    caption = _caption(results, group_words)
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", caption=caption, caption_justify="left")
-    table.add_column("accuracy, coverage", overflow="fold")  # in a narrow window names wrap, numbers never
-    for name in ("micro", "macro", *groups, "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for k, averages in results.scores.topk.items():
-        table.add_row(f"top-{k}", *_values(averages), f"{k}")
-    table.add_section()
-    for name, sets in results.sets.items():
-        brief = (
-            "" if sets.promise is None or sets.promise.asked is None else f", {promise_brief(sets.promise)}"
-        )
-        table.add_row(name + brief, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
-    return table
+def print_table(table: Table, notes: Iterable[str]) -> None:
+    """Print a table as wide as the terminal, or without limit if the output is a file, and notes below."""
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(highlight=False, width=240)).print(table)
+    for note in notes:
+        print(note)
 
 
-def promise_lines(results: Results) -> list[str]:
-    """Say what each predictor with a coverage promises, from how many rows, and what was measured."""
-    lines = []
-    for name, sets in results.sets.items():
-        if sets.promise is not None and sets.promise.asked is not None:
-            lines += [f"{name}: {promise_words(sets.promise)}", *_low_promise(name, sets.promise, results)]
-    return lines
+def print_facts(content: Mapping[str, Any], *, title: str = "") -> None:
+    """Print names and values below each other, whole numbers with commas."""
+    width = max(map(len, content))
+    values = [f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else v for v in content.values()]
+    lines = [f"{name:{width}}  {value}" for name, value in zip(content, values, strict=True)]
+    print(printable("\n".join([title, *lines] if title else lines)))
 
 
-def _low_promise(name: str, promise: Promise, results: Results) -> list[str]:
-    """Say so if less is promised than the first guess alone gives, and what to do."""
-    topk = results.scores.topk.get(1)
-    kinds = {} if topk is None else {"rows": topk.micro.value, "average class": topk.macro.value}
-    first = kinds.get(promise.about)
-    if first is None or promise.level is None or promise.level >= first:
-        return []
-    better = next((share for share in (0.95, 0.97, 0.98, 0.99, 0.995) if share >= (1 + first) / 2), 0.999)
-    return [
-        f"{name}: It promises {format_percent(promise.level)} %, but the first guess alone is right for "
-        f"{format_percent(first)} %: some lists are empty. Ask for more in the recipe, such as coverage: "
-        f"{better}. (shortlist calibrate --set does it without a new training.)"
-    ]
+def printable(text: str) -> str:
+    r"""Write bytes of file names that are not UTF-8 as ``\udcff``, which JSON can read back."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
-def node_lines(results: Results) -> list[str]:
-    """Say on which levels of a taxonomy the answers are, for each predictor of nodes."""
-    return [
-        f"{name}: nodes in an answer: "
-        + ", ".join(f"{mean:.2f} {level}" for level, mean in sets.nodes.items())
-        + "."
-        for name, sets in results.sets.items()
-        if sets.nodes is not None
-    ]
-
-
-def _caption(results: Results, group_words: str) -> str:
-    parts = [f"Percent of {results.rows} rows, ± half the {100 * results.level:g} % interval over rows"]
-    parts.append("micro: over rows (exact interval), macro: over classes (interval by resampling)")
-    parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
-    if results.groups:
-        parts.append(f"groups by training rows ({group_words})")
-    if results.absent_classes:
-        parts.append(f"{results.absent_classes} classes have no rows and no part in macro metrics")
-    return "; ".join(parts) + "."
-
-
-def print_json(content: Mapping[str, Any]) -> None:
+def print_json(content: Mapping[str, Any], *, indent: int | None = None) -> None:
     """Print JSON on stdout, for scripts."""
-    print(strict_json(content))
+    print(printable(strict_json(content, indent=indent)))

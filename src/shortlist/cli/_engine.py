@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from shortlist.cli._console import print_json, progress_report, warnings_as_lines
+
 if TYPE_CHECKING:
     from shortlist.passes.local import Engine
 
@@ -36,20 +38,17 @@ Device = Annotated[str, typer.Option(help="Device of the network, such as cpu or
 
 def run_pass(function: Callable[[Show], T]) -> T:
     """Call a function with one that shows its progress."""
-    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.passes.local import keep_memory
 
     keep_memory()
     with progress_report() as report, warnings_as_lines():
-        return function(lambda task, done, total: report(task, done, total, {}))
+        return function(report)
 
 
 def print_counts(
     name: str, out: Path, counts: Mapping[str, Any], words: Sequence[str], as_json: bool
 ) -> None:
     """Print what a pass gave: its counts in JSON, or some words about them."""
-    from shortlist.cli._console import print_json
-
     if as_json:
         print_json({name: str(out), **counts})
     else:

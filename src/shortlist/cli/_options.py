@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AllowCode", "AsJson", "DataPlace", "OwnNetwork", "published_file"]
+__all__ = ["AllowCode", "AsJson", "DataPlace", "ModelPlace", "OwnNetwork", "published_file"]
 
 
 def _look_here_for_code(value: Any) -> Any:
@@ -46,6 +46,9 @@ OwnNetwork = Annotated[
         callback=_look_here_for_code,
         show_default=False,
     ),
+]
+ModelPlace = Annotated[
+    Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
 ]
 DataPlace = Annotated[
     Path | None,

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from shortlist._json import strict_json
+from shortlist.cli._console import print_json, print_table, use_one_thread
+from shortlist.cli._options import AsJson
 
 __all__ = ["compare"]
 
@@ -51,7 +52,7 @@ def compare(
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV: each metric with the ends of its interval.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.
 
@@ -60,9 +61,9 @@ def compare(
     test over seeds; otherwise it is McNemar's test or a bootstrap over the test rows. Runs that cannot be
     read are named and left out.
     """
-    from shortlist.cli._console import use_one_thread
-    from shortlist.compare import tables as compare_tables
+    from shortlist.compare import person_tables, tables
     from shortlist.compare.comparison import compare_runs
+    from shortlist.compare.person import compare_with_person
 
     if markdown + latex + as_csv + as_json > 1:
         raise ValueError("only one of --markdown, --latex, --csv and --json can be given")
@@ -74,39 +75,23 @@ def compare(
         if metrics is not None or baseline is not None or over or as_csv:
             others = "--metrics, --baseline, --over and --csv"
             raise ValueError(f"--person has a table of its own: leave out {others}")
-        _compare_with_person(runs, person, data, "json" if as_json else _form(markdown, latex))
+        beside = compare_with_person(runs, person, data=data)
+        if as_json:
+            print_json(person_tables.person_to_json(beside), indent=2)
+        elif markdown or latex:
+            write = person_tables.person_to_markdown if markdown else person_tables.person_to_latex
+            typer.echo(write(beside))
+        else:
+            print_table(person_tables.person_to_rich(beside), person_tables.person_footnotes(beside))
         return
     if data is not None:
         raise ValueError(f"--data goes with --person, got {data} without it")
-    found = compare_runs(runs, names, baseline=baseline, over=over or ())
+    comparison = compare_runs(runs, names, baseline=baseline, over=over or ())
     if as_json:
-        typer.echo(strict_json(compare_tables.to_json(found), indent=2))
+        print_json(tables.to_json(comparison), indent=2)
     elif as_csv:
-        typer.echo(compare_tables.to_csv(found), nl=False)
+        typer.echo(tables.to_csv(comparison), nl=False)
     elif markdown or latex:
-        typer.echo(compare_tables.to_markdown(found) if markdown else compare_tables.to_latex(found))
+        typer.echo(tables.to_markdown(comparison) if markdown else tables.to_latex(comparison))
     else:
-        compare_tables.wide_console().print(compare_tables.to_rich(found))
-        for note in compare_tables.footnotes(found):
-            typer.echo(note)
-
-
-def _form(markdown: bool, latex: bool) -> str:
-    return "markdown" if markdown else "latex" if latex else "text"
-
-
-def _compare_with_person(runs: list[Path], answers: Path, data: Path | None, form: str) -> None:
-    from shortlist.compare import person_tables
-    from shortlist.compare.person import compare_with_person
-    from shortlist.compare.tables import wide_console
-
-    found = compare_with_person(runs, answers, data=data)
-    if form == "json":
-        typer.echo(strict_json(person_tables.person_to_json(found), indent=2))
-    elif form != "text":
-        write = person_tables.person_to_markdown if form == "markdown" else person_tables.person_to_latex
-        typer.echo(write(found))
-    else:
-        wide_console().print(person_tables.person_to_rich(found))
-        for note in person_tables.person_footnotes(found):
-            typer.echo(note)
+        print_table(tables.to_rich(comparison), tables.footnotes(comparison))

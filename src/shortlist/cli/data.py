@@ -1,18 +1,24 @@
 """``shortlist data``: build, check and describe data sets, and find labels by vote."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from shortlist.cli._console import (
+    print_facts,
+    print_json,
+    printable,
+    progress_report,
+    replacing_words,
+    warnings_as_lines,
+)
 from shortlist.cli._options import AsJson
 
 __all__ = ["app"]
@@ -35,48 +41,11 @@ class Splitting(str, Enum):
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-    task = progress.add_task(what, total=None)
-
-    def update(done: int, total: int) -> None:
-        progress.start()  # at the first call: its thread starts after the workers' processes
-        progress.update(task, completed=done, total=total)
-
-    try:
-        yield update
-    finally:
-        progress.stop()
-
-
-@contextmanager
 def _waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
-    from shortlist.cli._console import warnings_as_lines
-
     console = Console(stderr=True)
     with warnings_as_lines(), console.status(what) if console.is_terminal else nullcontext():
         yield
-
-
-def _print_table(title: str, rows: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", show_header=False, box=None)
-    for name, value in rows.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    # names and paths may hold square brackets
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
-
-
-def _printable(text: str) -> str:
-    r"""Write bytes of file names that are not UTF-8 as ``\udcff``, which JSON can read back."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _print_json(content: Any) -> None:
-    typer.echo(_printable(json.dumps(content, ensure_ascii=False, indent=2)))
 
 
 @app.command()
@@ -153,12 +122,12 @@ def build(
     if as_json:
         content = {"dest": str(dest), "applied": apply, "classes": len(plan.class_table), "genera": genera}
         content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
-        _print_json(content | ({"taken_over": plan.taken_over} if plan.taken_over else {}))
+        print_json(content | ({"taken_over": plan.taken_over} if plan.taken_over else {}), indent=2)
         return
     rows = ({"genera": genera} if genera else {}) | {"classes": len(plan.class_table)}
     rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
     rows |= {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
-    _print_table(f"{'Made' if apply else 'Plan for'} {dest}", rows)
+    print_facts(rows, title=f"{'Made' if apply else 'Plan for'} {dest}")
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")
 
@@ -235,7 +204,6 @@ def votes(
 
     The label !none_of_these is a vote against all others: it counts in the agreement, and never wins.
     """
-    from shortlist.cli._console import replacing_words
     from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
 
     for option, path in (("--out", out), ("--users", users)):
@@ -273,10 +241,10 @@ def _print_votes(title: str, number: int, found: Any, as_json: bool) -> None:
     if found.empty_votes:
         rows["rows without item, user or label, left out"] = found.empty_votes
     if as_json:
-        _print_json(rows)
+        print_json(rows, indent=2)
     else:
         rows["converged"] = "yes" if found.converged else "no: the last state is given"
-        _print_table(title, rows)
+        print_facts(rows, title=title)
 
 
 @app.command()
@@ -304,10 +272,11 @@ def check(
     """
     from shortlist.curation.check import check_images
 
-    with _progress("reading") as progress:
-        report = check_images(path, near=near, max_distance=max_distance, workers=workers, progress=progress)
+    with progress_report(only_bars=True) as tell:
+        options: Any = {"near": near, "max_distance": max_distance, "workers": workers}
+        report = check_images(path, **options, progress=partial(tell, "reading"))
     if as_json:
-        _print_json(asdict(report))
+        print_json(asdict(report), indent=2)
     else:
         _print_findings(path, report)
     raise typer.Exit(0 if report.clean() else 1)
@@ -322,10 +291,12 @@ def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
         "in two splits": [", ".join(group) for group in report.across_parts],
         "in two classes": [", ".join(group) for group in report.across_classes],
     }
-    _print_table(f"{path}: {report.num_images:,} images", {name: len(rows) for name, rows in lists.items()})
+    print_facts(
+        {name: len(rows) for name, rows in lists.items()}, title=f"{path}: {report.num_images:,} images"
+    )
     for name, rows in lists.items():
         for row in rows[:limit]:
-            typer.echo(_printable(f"{name}: {row}"))
+            typer.echo(printable(f"{name}: {row}"))
         if len(rows) > limit:
             typer.echo(f"{name}: and {len(rows) - limit} more (--json lists all)")
 
@@ -374,7 +345,8 @@ def describe(
             _draw_sheet(splits, sheet)
     if as_json:
         shares, images = tools.lorenz_curve(table.class_counts)
-        _print_json(asdict(found) | {"lorenz": {"classes": shares.tolist(), "images": images.tolist()}})
+        curve = {"lorenz": {"classes": shares.tolist(), "images": images.tolist()}}
+        print_json(asdict(found) | curve, indent=2)
         return
     rows: dict[str, Any] = {"classes": found.num_classes}
     rows |= {f"{level} groups": number for level, number in found.parents.items()}
@@ -383,7 +355,7 @@ def describe(
     rows |= {"largest class": found.largest, "smallest class": found.smallest}
     rows |= {"classes without images": found.empty_classes, "imbalance": f"{found.imbalance:.1f}"}
     rows |= {"Gini index": f"{found.gini:.3f}", "classes with half the images": found.half_of_images}
-    _print_table(name_or_path, rows)
+    print_facts(rows, title=name_or_path)
 
 
 def _draw_sheet(splits: Any, path: Path) -> None:

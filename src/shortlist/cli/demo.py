@@ -9,6 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from shortlist.cli._console import progress_report, warnings_as_lines
+
 __all__ = ["demo"]
 
 
@@ -34,7 +36,6 @@ def demo(
     if serve:
         _serve(out, seed, port)
         return
-    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.demo.figure import draw_demo
     from shortlist.demo.run import METHODS, demo_words, run_demo
 
@@ -70,7 +71,6 @@ def demo(
 
 def _serve(out: Path, seed: int, port: int) -> None:
     """Train the first model if needed, keep its training images in an index, and serve the page."""
-    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.cli.index import index
     from shortlist.cli.serve import serve
     from shortlist.demo.run import METHODS, run_demo

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shortlist.cli._console import print_json
+from shortlist.cli._options import AsJson
+
 if TYPE_CHECKING:
     from shortlist._doctor import Finding
 
@@ -15,7 +18,7 @@ def doctor(
     folders: Annotated[
         list[Path], typer.Argument(help="Run folders, saved models, indexes, stores of feedback, releases.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check every file of runs, models, indexes and stores of feedback, and say what can be restored.
 
@@ -24,7 +27,6 @@ def doctor(
     from dataclasses import asdict
 
     from shortlist._messages import one_line
-    from shortlist.cli._console import print_json
 
     findings_of = {str(folder): _examine(folder) for folder in folders}
     if as_json:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from shortlist._json import strict_json
+from shortlist.cli._console import print_facts, print_json
+from shortlist.cli._options import AsJson
 
 __all__ = ["feedback_app"]
 
@@ -16,7 +18,6 @@ feedback_app = typer.Typer(
 )
 
 Store = Annotated[Path, typer.Argument(help="Folder of the store, as given to shortlist serve --feedback.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 class Form(str, Enum):
@@ -179,9 +180,5 @@ def delete(
 
 
 def _print(content: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(strict_json(content))
-        return
-    width = max(map(len, content))
-    for name, value in content.items():
-        typer.echo(f"{name:{width}}  {value:,}" if isinstance(value, int) else f"{name:{width}}  {value}")
+
+    (print_json if as_json else print_facts)(content)

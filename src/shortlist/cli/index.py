@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli._engine import Address, EngineName, Show, Workers, engine_of, print_counts, run_pass
-from shortlist.cli._options import AsJson, DataPlace, OwnNetwork
+from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork
 
 if TYPE_CHECKING:
     from shortlist.index import BuildCounts
@@ -18,9 +18,7 @@ __all__ = ["index"]
 
 
 def index(
-    model: Annotated[
-        Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
-    ],
+    model: ModelPlace,
     images: Annotated[
         str | None,
         typer.Option(

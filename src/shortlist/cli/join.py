@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shortlist.cli._console import warnings_as_lines
 from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork
 
 __all__ = ["join"]
@@ -29,7 +30,6 @@ def join(
     The model has the classes, predictors and promises of the run. It is a folder for shortlist predict, index
     and serve. The run must have a linear model (model: {name: linear}).
     """
-    from shortlist.cli._console import warnings_as_lines
     from shortlist.passes.join import join_head
     from shortlist.runs.run import Run
 

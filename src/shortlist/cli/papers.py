@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist.cli._console import progress_report
+
 __all__ = ["papers_app"]
 
 papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
@@ -134,11 +136,10 @@ def _shown(value: Any) -> str:
 def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from shortlist.cli._console import progress_report
     from shortlist.runs.groups import find_runs
 
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
     if runs:
         options = options | {"runs": [folder for run in runs for folder in find_runs(run)]}
     with progress_report() as progress:
-        return figure.measure(**options, progress=lambda what, done, total: progress(what, done, total, {}))
+        return figure.measure(**options, progress=progress)

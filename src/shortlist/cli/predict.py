@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shortlist.cli._console import progress_report, replacing_words, warnings_as_lines
 from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
@@ -83,7 +85,6 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.cli._console import progress_report, replacing_words, warnings_as_lines
     from shortlist.model import Model
 
     piped = out == Path("-")
@@ -103,7 +104,7 @@ def predict(
             top=top,
             batch_size=batch_size,
             path_column=path_column,
-            progress=None if report is None else lambda done, total: report("predicting", done, total, {}),
+            progress=None if report is None else partial(report, "predicting"),
         )
     for_people = not piped and not as_json
     if to_file is None and for_people:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist.cli._console import print_json, warnings_as_lines
 from shortlist.cli._options import AsJson, OwnNetwork
 
 __all__ = ["release", "releases"]
@@ -63,7 +64,6 @@ def release(
     """
     from dataclasses import asdict
 
-    from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.compare.gate import judge_release
     from shortlist.model import Model, model_version, needs_code
     from shortlist.releases import Judged, Releases
@@ -125,7 +125,6 @@ def releases(
     from dataclasses import asdict
 
     from shortlist._messages import one_line
-    from shortlist.cli._console import print_json
     from shortlist.releases import Releases, is_releases
 
     if not is_releases(folder):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from shortlist._files import check_place
+from shortlist.cli._console import replacing_words, use_one_thread
 from shortlist.cli._options import DataPlace
 
 __all__ = ["report"]
@@ -35,7 +36,6 @@ def report(
     """
     from rich.console import Console
 
-    from shortlist.cli._console import replacing_words, use_one_thread
     from shortlist.report.page import write_page
 
     if out.suffix.lower() not in (".html", ".htm"):

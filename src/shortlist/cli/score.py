@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
 from shortlist.cli._engine import (
     Address,
     Device,
@@ -18,7 +18,7 @@ from shortlist.cli._engine import (
     print_counts,
     run_pass,
 )
-from shortlist.cli._options import AsJson, OwnNetwork
+from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ __all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
 
 
 def score(
-    model: Annotated[
-        Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
-    ],
+    model: ModelPlace,
     rows: Annotated[
         str,
         typer.Argument(
@@ -87,7 +85,6 @@ def calibrate_on_scores(
     folder: Path, scores: Path, out: Path | None, changes: Sequence[str], network: str | None, as_json: bool
 ) -> None:
     """Calibrate the predictors of a model on scored rows, and save the model to a new folder."""
-    from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.model import Model
     from shortlist.passes.reading import recalibrated
 
@@ -104,7 +101,7 @@ def calibrate_on_scores(
         print_json({"model": str(out), "predictors": reports})
         return
     print_calibration(predictors)
-    Console().print(f"Model: {out}", soft_wrap=True)
+    print_line(f"Model: {out}")
 
 
 def _changes(changes: Sequence[str]) -> dict[str, Any]:
@@ -131,7 +128,7 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
 
 def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:
     """Print the metrics of scored rows under the predictors of a model."""
-    from shortlist.cli._console import metrics_table, promise_lines, use_one_thread, warnings_as_lines
+    from shortlist.cli._results import print_results
     from shortlist.model import Model
     from shortlist.passes.reading import evaluate_scores, read_scores, rows_key
     from shortlist.passes.score import model_key
@@ -145,10 +142,5 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     if as_json:
         print(results.to_json())
         return
-    Console().print(metrics_table(results, f"Rows of {scores}"))
-    if calibrated_here:
-        Console().print(
-            "These rows calibrated the predictors: they cannot check a promise. Score other rows."
-        )
-    for line in promise_lines(results):
-        Console().print(line, soft_wrap=True, highlight=False)
+    used = "These rows calibrated the predictors: they cannot check a promise. Score other rows."
+    print_results(results, f"Rows of {scores}", notes=[used] if calibrated_here else ())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shortlist.cli._console import warnings_as_lines
 from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
@@ -151,7 +152,6 @@ def serve(
 
 def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) -> None:
     """Serve on this machine: a model, or the current one of some releases."""
-    from shortlist.cli._console import warnings_as_lines
     from shortlist.releases import is_releases
     from shortlist.serve.desk import FeedbackDesk
     from shortlist.serve.processes import serve_by_processes
@@ -177,7 +177,6 @@ def _address(host: str, port: int, **_: Any) -> str:
 
 def _serve_on_ray(source: "ServiceSource", where: dict[str, Any]) -> None:
     """Serve one model by replicas on Ray Serve."""
-    from shortlist.cli._console import warnings_as_lines
     from shortlist.releases import is_releases
     from shortlist.serve.on_ray import serve_on_ray
 

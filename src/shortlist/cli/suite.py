@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._json import strict_json
+from shortlist.cli._console import print_table
 from shortlist.cli._options import AllowCode, AsJson, published_file
 
 __all__ = ["suite_app"]
@@ -159,6 +160,4 @@ def _print_table(comparison: Any, title: str, markdown: bool) -> None:
     if markdown:
         typer.echo((f"\n## {title}" if title else "") + "\n\n" + compare_tables.to_markdown(comparison))
         return
-    compare_tables.wide_console().print(compare_tables.to_rich(comparison, title=title or None))
-    for note in compare_tables.footnotes(comparison):
-        typer.echo(note)
+    print_table(compare_tables.to_rich(comparison, title=title or None), compare_tables.footnotes(comparison))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from shortlist.cli._console import print_json, print_line, progress_report, use_one_thread, warnings_as_lines
 from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, published_file
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.cli._console import progress_report, warnings_as_lines
     from shortlist.recipes.places import moved
     from shortlist.recipes.recipe import load_recipe, make_recipe
     from shortlist.training.fit import resume as resume_run
@@ -115,7 +114,7 @@ def _silent(*_: object) -> None:
 
 
 def _print_results(run: "Run", *, as_json: bool) -> None:
-    from shortlist.cli._console import metrics_table, node_lines, print_json, promise_lines
+    from shortlist.cli._results import print_results
     from shortlist.runs.kept_epoch import kept_epoch_of
 
     results, words, kept = run.results, run.score_map.words(), kept_epoch_of(run.info)
@@ -124,13 +123,9 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
         print_json(content | {"scores": words, "results": json.loads(results.to_json())})
         return
     groups = run.recipe.evaluation.group_words
-    Console().print(metrics_table(results, f"Test rows of {run.path}", group_words=groups))
-    for line in [*promise_lines(results), *node_lines(results)]:
-        Console().print(line, soft_wrap=True, highlight=False)
-    if kept is not None:
-        Console().print(kept.words(), soft_wrap=True, highlight=False)
-    Console().print(words, soft_wrap=True)
-    Console().print(f"Run folder: {run.path}", soft_wrap=True)
+    print_results(results, f"Test rows of {run.path}", group_words=groups)
+    for line in [*([] if kept is None else [kept.words()]), words, f"Run folder: {run.path}"]:
+        print_line(line)
 
 
 _DEFAULT = {
@@ -186,7 +181,6 @@ def calibrate(
         return
     if out is not None:
         raise ValueError("--out is for --scores: without it, a run is calibrated in its own folder")
-    from shortlist.cli._console import print_json, warnings_as_lines
     from shortlist.model import network_by_name
     from shortlist.recipes.content import CALIBRATED_KEYS
     from shortlist.recipes.places import moved
@@ -210,18 +204,16 @@ def calibrate(
     if as_json:
         print_json({"run": str(run.path), "scores": run.score_map.words(), "predictors": reports})
         return
-    console = Console()
-    console.print(run.score_map.words(), soft_wrap=True)
+    print_line(run.score_map.words())
     print_calibration(run.predictors)
     if (detector := run.saved.novelty) is not None:
-        console.print(f"novelty: {novelty_words(detector)}", soft_wrap=True)
+        print_line(f"novelty: {novelty_words(detector)}")
 
 
 def print_calibration(predictors: "Mapping[str, SetPredictor]") -> None:
     """Print a line about the calibration of each predictor."""
-    console = Console()
     for name, predictor in predictors.items():
-        console.print(f"{name}: {_calibration_words(predictor)}", soft_wrap=True)
+        print_line(f"{name}: {_calibration_words(predictor)}")
 
 
 def _calibration_words(predictor: "SetPredictor") -> str:
@@ -263,13 +255,7 @@ def evaluate(
 
         evaluate_on_scores(run_folder, scores, network, as_json)
         return
-    from shortlist.cli._console import (
-        metrics_table,
-        node_lines,
-        promise_lines,
-        use_one_thread,
-        warnings_as_lines,
-    )
+    from shortlist.cli._results import print_results
     from shortlist.runs.folder import RunFolder
     from shortlist.runs.run import Run
     from shortlist.runs.scoring import evaluate_run
@@ -285,6 +271,4 @@ def evaluate(
         print(results.to_json())
     else:
         groups = run.recipe.evaluation.group_words
-        Console().print(metrics_table(results, f"{split} rows of {run_folder}", group_words=groups))
-        for line in [*promise_lines(results), *node_lines(results)]:
-            Console().print(line, soft_wrap=True, highlight=False)
+        print_results(results, f"{split} rows of {run_folder}", group_words=groups)

@@ -25,7 +25,6 @@ __all__ = [
     "to_latex",
     "to_markdown",
     "to_rich",
-    "wide_console",
 ]
 
 Row = tuple[str, list[tuple[str, bool]]]
@@ -135,14 +134,6 @@ def rich_table(heads: Sequence[str], *parts: Sequence[Row], title: str | None = 
             table.add_row(escape(label), *texts)
         table.add_section()
     return table
-
-
-def wide_console() -> Any:
-    """Return a console as wide as the terminal, or without limit if the output is a file."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=240)
 
 
 def to_markdown(comparison: Comparison) -> str:

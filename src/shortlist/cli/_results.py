@@ -1,0 +1,104 @@
+"""Printing of results: a table of metrics, and what became of promises."""
+
+from collections.abc import Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from shortlist.cli._console import print_line
+from shortlist.metrics import Averages, Estimate, Results
+from shortlist.metrics.names import format_metric, format_percent
+from shortlist.predictors import Promise
+from shortlist.sentences import promise_brief, promise_words
+
+__all__ = ["metrics_table", "print_results", "promise_lines"]
+
+_GROUPS = "few: below 20, many: above 100"
+
+
+def print_results(
+    results: Results, title: str, *, group_words: str = _GROUPS, notes: Iterable[str] = ()
+) -> None:
+    """Print the table of the metrics, notes, what was promised, and the levels of a taxonomy."""
+    Console().print(metrics_table(results, title, group_words=group_words))
+    for line in [*notes, *promise_lines(results), *_node_lines(results)]:
+        print_line(line)
+
+
+def _values(averages: Averages) -> list[str]:
+    """Format the averages: micro and macro with intervals, groups without them so that the table fits."""
+    groups = [Estimate(metric.value) for metric in averages.groups.values()]
+    known = (averages.micro, averages.macro, *groups)
+    return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
+
+
+def metrics_table(results: Results, title: str, *, group_words: str = _GROUPS) -> Table:
+    """Return a table of accuracies and coverages: over rows, over classes and by group of classes.
+
+    Args:
+        results: The results.
+        title: Title of the table.
+        group_words: What the groups of classes are by training rows.
+    """
+    groups = list(results.groups)
+    caption = _caption(results, group_words)
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("accuracy, coverage", overflow="fold")  # in a narrow window names wrap, numbers never
+    for name in ("micro", "macro", *groups, "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for k, averages in results.scores.topk.items():
+        table.add_row(f"top-{k}", *_values(averages), f"{k}")
+    table.add_section()
+    for name, sets in results.sets.items():
+        brief = (
+            "" if sets.promise is None or sets.promise.asked is None else f", {promise_brief(sets.promise)}"
+        )
+        table.add_row(name + brief, *_values(sets.coverage), f"{sets.size.micro.value:.2f}")
+    return table
+
+
+def _caption(results: Results, group_words: str) -> str:
+    parts = [f"Percent of {results.rows} rows, ± half the {100 * results.level:g} % interval over rows"]
+    parts.append("micro: over rows (exact interval), macro: over classes (interval by resampling)")
+    parts += [f"{name}: {group.present} classes, {group.rows} rows" for name, group in results.groups.items()]
+    if results.groups:
+        parts.append(f"groups by training rows ({group_words})")
+    if results.absent_classes:
+        parts.append(f"{results.absent_classes} classes have no rows and no part in macro metrics")
+    return "; ".join(parts) + "."
+
+
+def promise_lines(results: Results) -> list[str]:
+    """Say what each predictor with a coverage promises, from how many rows, and what was measured."""
+    lines = []
+    for name, sets in results.sets.items():
+        if sets.promise is not None and sets.promise.asked is not None:
+            lines += [f"{name}: {promise_words(sets.promise)}", *_low_promise(name, sets.promise, results)]
+    return lines
+
+
+def _low_promise(name: str, promise: Promise, results: Results) -> list[str]:
+    """Say so if less is promised than the first guess alone gives, and what to do."""
+    topk = results.scores.topk.get(1)
+    kinds = {} if topk is None else {"rows": topk.micro.value, "average class": topk.macro.value}
+    first = kinds.get(promise.about)
+    if first is None or promise.level is None or promise.level >= first:
+        return []
+    better = next((share for share in (0.95, 0.97, 0.98, 0.99, 0.995) if share >= (1 + first) / 2), 0.999)
+    return [
+        f"{name}: It promises {format_percent(promise.level)} %, but the first guess alone is right for "
+        f"{format_percent(first)} %: some lists are empty. Ask for more in the recipe, such as coverage: "
+        f"{better}. (shortlist calibrate --set does it without a new training.)"
+    ]
+
+
+def _node_lines(results: Results) -> list[str]:
+    """Say on which levels of a taxonomy the answers are, for each predictor of nodes."""
+    return [
+        f"{name}: nodes in an answer: "
+        + ", ".join(f"{mean:.2f} {level}" for level, mean in sets.nodes.items())
+        + "."
+        for name, sets in results.sets.items()
+        if sets.nodes is not None
+    ]
