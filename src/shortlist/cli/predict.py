@@ -14,7 +14,7 @@ from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
     from shortlist.model import Model, ShortList
-    from shortlist.runs.list_writers import Counts, Form, Item
+    from shortlist.model.list_writers import Counts, Form, Item
 
 __all__ = ["predict", "predict_files"]
 
@@ -168,7 +168,7 @@ def predict_files(
     Without ``out`` they are written to stdout, in the given form.
     """
     from shortlist._checks import check_count
-    from shortlist.runs.list_writers import (
+    from shortlist.model.list_writers import (
         COLUMNS,
         NODE_COLUMNS,
         NOVEL,
@@ -239,7 +239,7 @@ def _listed(
 
 
 def _item(name: str, listed: "ShortList | None", reason: str | None) -> "Item":
-    from shortlist.runs.list_writers import Item
+    from shortlist.model.list_writers import Item
 
     if listed is None:
         return Item(name, reason or _NO_NUMBERS)
