@@ -1,6 +1,7 @@
 """Sizes of a method's sets, by group of the true class."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shortlist.class_table import GROUPS
 from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins
@@ -8,7 +9,7 @@ from shortlist.report.drawings import Plot, Series, bar_plot
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView
 
-__all__ = ["measure_sizes"]
+__all__ = ["measure_sizes", "size_panel"]
 
 Histograms = Mapping[str, Sequence[int]]
 """By group, the number of sets of each size."""
@@ -20,10 +21,14 @@ def measure_sizes(view: MethodView) -> Drawing | None:
     fixed = [
         key for key, by_group in histograms.items() if sum(number > 0 for number in _totals(by_group)) < 2
     ]
-    drawn = [_panel(key, by_group) for key, by_group in histograms.items() if key not in fixed]
+    groups = list(dict.fromkeys(group for by_group in histograms.values() for group in by_group))
+    styles = {group: GROUPS.index(group) if group in GROUPS else 0 for group in groups}
+    how: Any = {"by": "group", "y_label": "percent of group's rows"}
+    drawn = [
+        size_panel(key, by_group, styles, **how) for key, by_group in histograms.items() if key not in fixed
+    ]
     if not drawn:
         return None
-    groups = list(dict.fromkeys(group for by_group in histograms.values() for group in by_group))
     note = "By training rows of the true class. " if groups != ["all"] else ""
     same = ", ".join(f"{key} ({len(_totals(histograms[key])) - 1})" for key in fixed)
     note += f"Always the same size, not drawn: {same}." if same else ""
@@ -32,36 +37,32 @@ def measure_sizes(view: MethodView) -> Drawing | None:
         "Set sizes",
         note,
         [panel for panel, _ in drawn],
-        signs=[Sign(group, _style(group), is_bar=True) for group in groups],
+        signs=[Sign(group, style, is_bar=True) for group, style in styles.items()],
         tables=[table for _, table in drawn],
     )
 
 
-def _panel(key: str, by_group: Histograms) -> tuple[Plot, Table]:
-    bins = size_bins(len(_totals(by_group)) - 1)
+def size_panel(
+    key: str, histograms: Histograms, styles: Mapping[str, int], *, by: str, y_label: str
+) -> tuple[Plot, Table]:
+    """Draw the sizes of a predictor's sets as bars, of each group or method, with the table of numbers."""
+    bins = size_bins(max(map(len, histograms.values())) - 1)
     labels = bin_labels(bins)
-    binned = {group: bin_histogram(histogram, bins) for group, histogram in by_group.items()}
-    bars = [Series(group, [], share_of(binned[group]), _style(group)) for group in binned]
-    largest = "; ".join(f"{bar.label}: most often {labels[_place_of_largest(bar.ys)]}" for bar in bars)
+    binned = {name: bin_histogram(histogram, bins) for name, histogram in histograms.items()}
+    bars = [Series(name, [], share_of(numbers), styles[name]) for name, numbers in binned.items()]
+    means = {name: sum(i * n for i, n in enumerate(h)) / (sum(h) or 1) for name, h in histograms.items()}
+    words = "; ".join(f"{name}: {mean:.2f} classes on average" for name, mean in means.items())
     panel = bar_plot(
         labels,
         bars,
         title=key,
         x_label="classes in the set",
-        y_label="percent of group's rows",
-        description=f"Set sizes of {key} by group. {largest}",
+        y_label=y_label,
+        description=f"Set sizes of {key} by {by}. {words}",
     )
-    rows = [[label, *(binned[group][i] for group in binned)] for i, label in enumerate(labels)]
+    rows = [[label, *(numbers[i] for numbers in binned.values())] for i, label in enumerate(labels)]
     return panel, Table(f"{key}: number of sets", ["size", *binned], rows)
 
 
 def _totals(by_group: Histograms) -> list[int]:
     return [sum(column) for column in zip(*by_group.values(), strict=True)]
-
-
-def _style(group: str) -> int:
-    return GROUPS.index(group) if group in GROUPS else 0
-
-
-def _place_of_largest(values: Sequence[float | None]) -> int:
-    return max(range(len(values)), key=lambda i: values[i] or 0.0)
