@@ -14,6 +14,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 # the module of a package, where the names differ
 MODULES = {
+    "prometheus-client": "prometheus_client",
     "fonttools": "fontTools",
     "pillow": "PIL",
     "python-multipart": "python_multipart",
