@@ -100,6 +100,7 @@ def test_it_goes_through_json(resize):
 BAD = [
     ({"height": 0}, "height must be an integer >= 1, got 0"),
     ({"width": 2.5}, "width must be an integer >= 1, got 2.5"),
+    ({"height": 60000, "width": 60000}, "height times width must be <= 16,777,216, got 60000 and 60000"),
     ({"resize": 0}, "resize must be an integer >= 1, got 0"),
     ({"resize": 3}, "resize must be >= height and width (4, 4), got 3"),
     ({"width": 8, "resize": 6}, "resize must be >= height and width (4, 8), got 6"),

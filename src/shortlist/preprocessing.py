@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _CHANNELS = {"RGB": 3, "L": 1}
+_MOST_PIXELS = 1 << 24  # of a result: a stranger's model must not take all memory
 
 
 def read_image(path: str | Path) -> "Image.Image":
@@ -127,7 +128,7 @@ class Preprocessing:
 
     Args:
         height: Height of the result.
-        width: Width of the result.
+        width: Width of the result; at most 16,777,216 pixels with the height.
         resize: Length to which the shorter side of the image is resized before the center is cropped, at
             least ``height`` and ``width``; one resampling does both. With ``None``, the whole image is
             stretched to ``width`` x ``height``.
@@ -161,6 +162,9 @@ class Preprocessing:
     def __post_init__(self) -> None:
         check_count("height", self.height)
         check_count("width", self.width)
+        if self.height * self.width > _MOST_PIXELS:
+            sizes = f"{self.height} and {self.width}"
+            raise ValueError(f"height times width must be <= {_MOST_PIXELS:,}, got {sizes}")
         check_choice("color", self.color, tuple(_CHANNELS))
         check_choice("pixels", self.pixels, ("unit", "levels", "bytes"))
         if self.interpolation is not None:

@@ -46,7 +46,28 @@ def test_small_files_that_hold_much_are_no_work_for_the_thread_of_http(model):
     decoder = Decoder(model, Limits())
     for content in (endless, text_bomb(), png_of_size(7000, 7000)):
         used = time.thread_time()
-        found = decoder._small([content])
+        found = decoder._small([content], f"{len(content)}")
         assert time.thread_time() - used < 0.1  # to unpack 100 MB takes 0.2 s or more
         assert found == [None] or isinstance(found[0], BadImage | torch.Tensor)
+    decoder.close()
+
+
+def test_who_sent_small_files_that_take_long_waits_his_turn_afterwards(model, monkeypatch):
+    clock = iter(range(1000))  # every look at the clock is a second later: all is slow
+    decoder, inline = Decoder(model, Limits()), []
+    monkeypatch.setattr(decoding.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(decoding, "_SLOW_REQUESTS", 2)
+    monkeypatch.setattr(decoding, "_SLOW_CLIENTS", 2)
+
+    def small(client: str) -> None:
+        inline.append((client, [result is not None for result in decoder._small([png(), png()], client)]))
+
+    for client in "aaabaa":
+        small(client)
+    decoded, threads = [True, False], [False, False]  # the rest of a slow request is for the threads too
+    wanted = [("a", decoded), ("a", threads), ("a", threads), ("b", decoded), ("a", decoded), ("a", threads)]
+    assert inline == wanted
+    for client in "cdef":
+        small(client)
+    assert len(decoder._slow) <= 3
     decoder.close()

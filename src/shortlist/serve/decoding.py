@@ -3,6 +3,7 @@
 import asyncio
 import io
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 _SOME, _SOME_PIXELS = 8, 1 << 20  # decoded in one go: to change threads costs as much as a small image
 _LARGE = 4  # an image is large if it has more than this part of the pixels that are allowed
 _SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded at once, in 3 ms or so
+_SLOW_SECONDS = 0.02  # of the processor, for a small request: a few kB can be inflated to many MB
+_SLOW_REQUESTS, _SLOW_CLIENTS = 1000, 1024  # of a client with a slow one, that wait their turn; clients kept
 
 
 class _Timed(io.BytesIO):
@@ -120,6 +123,7 @@ class Decoder:
         self._threads = ThreadPoolExecutor(limits.decoders, thread_name_prefix="decode")
         self._waiting: Turns[_Job] = Turns()
         self._running = self._large = 0  # jobs in threads, and large ones among them
+        self._slow: OrderedDict[str, int] = OrderedDict()  # requests of a client that are not decoded at once
 
     async def each(self, contents: Sequence[bytes], held: Held) -> list[Tensor | BadImage]:
         """Decode images, some at a time; for a bad one, what is wrong with it and its number.
@@ -127,7 +131,7 @@ class Decoder:
         Raises:
             Refusal: With 413 or 503, if all images of the request, or of the client, have too many pixels.
         """
-        results: list[Tensor | BadImage | None] = self._small(contents)
+        results: list[Tensor | BadImage | None] = self._small(contents, held.client)
         rest = [number for number, result in enumerate(results) if result is None]
         parts = [rest[i : i + _SOME] for i in range(0, len(rest), _SOME)]
         sizes: dict[int, int] = {}
@@ -200,12 +204,15 @@ class Decoder:
             job.result.set_result(done.result())
         self._start()
 
-    def _small(self, contents: Sequence[bytes]) -> list[Tensor | BadImage | None]:
-        """Decode a request that is small in all, where it is: another thread costs more than that."""
+    def _small(self, contents: Sequence[bytes], client: str) -> list[Tensor | BadImage | None]:
+        """Decode a request that is small in all, where it is: another thread costs more than that.
+
+        Everybody waits meanwhile. A client whose request took long has its next ones in the threads.
+        """
         results: list[Tensor | BadImage | None] = [None] * len(contents)
-        if sum(map(len, contents)) > _SMALL_BYTES:
+        if sum(map(len, contents)) > _SMALL_BYTES or self._is_slow(client):
             return results
-        left = _SMALL_PIXELS
+        left, stop = _SMALL_PIXELS, time.thread_time() + _SLOW_SECONDS
         for number, content in enumerate(contents):
             try:
                 with refusing(self.limits), opened(content, self.limits) as image:
@@ -216,7 +223,19 @@ class Decoder:
             except BadImage as bad:
                 bad.image = number
                 results[number] = bad
+            if time.thread_time() > stop:
+                self._slow[client] = _SLOW_REQUESTS
+                break
         return results
+
+    def _is_slow(self, client: str) -> bool:
+        """Whether a request of a client must wait its turn since an earlier one took long."""
+        left = self._slow.pop(client, 0)
+        if left > 1:
+            self._slow[client] = left - 1
+        if len(self._slow) > _SLOW_CLIENTS:
+            self._slow.popitem(last=False)
+        return left > 0
 
     async def object(self, contents: Sequence[bytes], held: Held) -> Tensor:
         """Decode all images of one object (n, ...), or raise what is wrong with the first bad one."""
