@@ -8,12 +8,13 @@ import torch
 from PIL import Image
 
 from shortlist import ClassTable, Model, Preprocessing
+from shortlist._manifest import write_sealed
 from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import build_benchmark
 from shortlist.inputs.rows import Rows
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import Conformal
+from shortlist.predictors import Conformal, TopK
 from shortlist.releases import Releases, ReleasesError
 from shortlist.scores import PriorRecord, ScoreMap
 from tests.test_damage import run
@@ -63,6 +64,37 @@ def frozen(tmp_path_factory) -> Path:
 
 def checks(verdict) -> dict:
     return {check.name: check for check in verdict.checks}
+
+
+def with_predictors(model: Model, **predictors) -> Model:
+    """The same model with other predictors."""
+    parts = {"preprocessing": PREPARE, "score_map": model.score_map, "spec": model.spec}
+    return Model.from_parts(model.network, model.classes, predictors=predictors, **parts)
+
+
+def test_a_promise_of_the_old_model_cannot_be_dropped(frozen):
+    old = make_model()
+    c90 = old.predictors["c90"]
+    assert judge_release(with_predictors(old, renamed=c90), old, frozen).passed
+    for fewer in (with_predictors(old, top=TopK(3)), with_predictors(old)):
+        verdict = judge_release(fewer, old, frozen)
+        assert [check.name for check in verdict.failed] == ["promise of c90 of the old model"]
+        assert "90" in verdict.failed[0].words
+    assert judge_release(old, with_predictors(old, top=TopK(3)), frozen).passed  # more may be promised
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("change", [{"current": 1.0}, {"current": True}, {"current": "1"}, {"current": None}])
+def test_a_list_with_an_odd_number_is_refused(change, tmp_path):
+    place = Releases(tmp_path / "releases")
+    make_model().save(tmp_path / "model")
+    place.add(tmp_path / "model")
+    path = place.folder / "releases.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    write_sealed(path, content | change)
+    with pytest.raises(ReleasesError, match=r"releases\.json"):
+        place.current()
 
 
 def test_the_same_model_passes_and_a_worse_one_is_named(frozen):

@@ -78,8 +78,9 @@ def judge_release(
     A metric fails if it is worse beyond its interval: if the 95 % interval of the difference, by resampling
     rows with both models' answers, lies below ``-tolerance`` as a whole. The mean size of sets fails if that
     interval lies above a share ``size_tolerance`` of the old size. A promise fails if chance among
-    calibration and test rows does not explain that fewer sets hold the true class. A predictor whose sets
-    all hold every class fails.
+    calibration and test rows does not explain that fewer sets hold the true class. A promise of the old
+    model fails if no predictor of the new one promises as much. A predictor whose sets all hold every class
+    fails.
 
     Args:
         new: New model.
@@ -109,7 +110,7 @@ def judge_release(
             Check("images of known classes", old is None or rows.unknown <= _unknown(old, images), words)
         )
     if old is not None:
-        checks.append(_same_classes(new, old))
+        checks += [_same_classes(new, old), *_kept_promises(new, old)]
         compared = _compare(rows, look_at(old, images), old, images, metrics)
         checks += [_check(*one, tolerance=tolerance, size_tolerance=size_tolerance) for one in compared]
     return Verdict(tuple(check for check in checks if check is not None), len(images))
@@ -126,6 +127,17 @@ def _same_classes(new: Model, old: Model) -> Check:
     some = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
     words = f"{len(lost)} of the old model are missing: {some}" if lost else "all of the old model are known"
     return Check("classes", not lost, words)
+
+
+def _kept_promises(new: Model, old: Model) -> Iterator[Check]:
+    """Check that some predictor of the new model promises what each one of the old model does."""
+    levels: dict[str, float] = {}
+    for promise in new.promises.values():
+        levels[promise.about] = max(levels.get(promise.about, 0.0), promise.level or 0.0)
+    for name, promise in old.promises.items():
+        if promise.level is not None and levels.get(promise.about, 0.0) < promise.level:
+            words = f"the new model has no promise of {format_percent(promise.level)} % like it"
+            yield Check(f"promise of {name} of the old model", False, words)
 
 
 def _promise(name: str, promise: object) -> Check | None:

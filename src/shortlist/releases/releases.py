@@ -7,7 +7,7 @@ import getpass
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
@@ -236,7 +236,7 @@ def _is_list_of_releases(content: Mapping[str, Any]) -> bool:
         return False
     names = {one.name for one in fields(Release)}
     for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict) or entry.keys() != names or entry["number"] != number:
+        if not isinstance(entry, dict) or entry.keys() != names or not _is_number(entry["number"], [number]):
             return False
         words = names - {"number", "checks"}
         if not all(isinstance(entry[name], str) for name in words) or not isinstance(entry["checks"], dict):
@@ -245,9 +245,17 @@ def _is_list_of_releases(content: Mapping[str, Any]) -> bool:
             return False
     numbers = range(1, len(entries) + 1)
     for step in history:
-        if not isinstance(step, dict) or step.get("number") not in numbers or step.get("what") not in _STEPS:
+        if not isinstance(step, dict) or step.get("what") not in _STEPS:
             return False
-    return content.get("current") == next(reversed(_standing(history)), None)
+        if not _is_number(step.get("number"), numbers):
+            return False
+    standing = _standing(history)[-1:]
+    return _is_number(content.get("current"), standing) if standing else content.get("current") is None
+
+
+def _is_number(value: Any, allowed: Sequence[int]) -> bool:
+    """Whether a value is one of some whole numbers; 1.0 and true are not 1."""
+    return type(value) is int and value in allowed
 
 
 def _standing(history: list[dict[str, Any]]) -> list[int]:
