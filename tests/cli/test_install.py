@@ -89,6 +89,6 @@ def test_every_extra_is_named_for_the_modules_that_it_brings():
         brought = {
             re.split(r"[\s<>=\[;]", line)[0].lower() for line in required if f"extra == '{extra}'" in line
         }
-        dists = {name.lower() for name in names.get(module, [])}
+        dists = {name.lower().replace("_", "-") for name in names.get(module, [])}
         if dists:  # else it is not installed here
             assert dists & brought, f"{module} is not brought by shortlist[{extra}]: {sorted(brought)}"
