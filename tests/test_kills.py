@@ -103,53 +103,53 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock"}
 
 
-def numbers_of(run: Run) -> dict[str, bytes]:
+def numbers_of(run: Path) -> dict[str, bytes]:
     names = ("results.json", "epochs.csv", "scores/val.safetensors", "scores/test.safetensors")
-    return {name: (run.path / name).read_bytes() for name in names}
+    return {name: (run / name).read_bytes() for name in names}
 
 
 def test_train(tmp_path):
     recipe = make_recipe(TINY)
-    whole = Run.open(tmp_path / "whole" / "run")
-    steps = in_a_child(lambda: train(recipe, whole.path, progress=silent), whole.path.parent)
+    whole = tmp_path / "whole" / "run"
+    steps = in_a_child(lambda: train(recipe, whole, progress=silent), whole.parent)
     assert steps > 50
     for step in range(steps):
         folder = tmp_path / f"killed-{step}"
         folder.mkdir()
-        run = Run.open(folder / "run")
-        assert in_a_child(lambda run=run: train(recipe, run.path, progress=silent), folder, step) == -1
+        run = folder / "run"
+        assert in_a_child(lambda run=run: train(recipe, run, progress=silent), folder, step) == -1
 
-        def go_on(run: Run = run) -> None:
-            if run.path.exists():
-                resume(run.path, progress=silent)
+        def go_on(run: Path = run) -> None:
+            if run.exists():
+                resume(run, progress=silent)
             else:  # it had not even begun
-                train(recipe, run.path, progress=silent)
+                train(recipe, run, progress=silent)
 
         in_a_child(go_on, folder)
         assert numbers_of(run) == numbers_of(whole), step
-        assert files_of(folder) == files_of(whole.path.parent), step
-        assert examine_run(run.path) == [], step
+        assert files_of(folder) == files_of(whole.parent), step
+        assert examine_run(run) == [], step
 
 
 def test_calibrate(tmp_path):
     recipe = make_recipe(TINY, ["novelty=null"])
     changed = make_recipe(TINY, ["predictors.average3={name: average_k, k: 3}", "adjust.tau=0.5"])
-    trained = train(recipe, tmp_path / "trained", progress=silent)
-    whole = Run.open(shutil.copytree(trained.path, tmp_path / "whole"))
-    steps = in_a_child(lambda: calibrate_again(whole, changed), whole.path)
+    trained = train(recipe, tmp_path / "trained", progress=silent).path
+    whole = shutil.copytree(trained, tmp_path / "whole")
+    steps = in_a_child(lambda: calibrate_again(Run.open(whole), changed), whole)
     assert numbers_of(whole) != numbers_of(trained) and steps > 15
     for step in range(steps):
-        run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
-        assert in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path, step) == -1
-        rest = [found for found in examine_run(run.path) if ".tmp-" not in found.file]
+        run = shutil.copytree(trained, tmp_path / f"killed-{step}")
+        assert in_a_child(lambda run=run: calibrate_again(Run.open(run), changed), run, step) == -1
+        rest = [found for found in examine_run(run) if ".tmp-" not in found.file]
         new = [
             found for found in rest if "features_val" in found.file and "not in the manifest" in found.what
         ]
-        assert run.state == "calibrating" or rest == new, step
-        in_a_child(lambda run=run: calibrate_again(Run.open(run.path), changed), run.path)
+        assert Run.open(run).state == "calibrating" or rest == new, step
+        in_a_child(lambda run=run: calibrate_again(Run.open(run), changed), run)
         assert numbers_of(run) == numbers_of(whole), step
-        assert files_of(run.path) == files_of(whole.path), step
-        assert examine_run(run.path) == [], step
+        assert files_of(run) == files_of(whole), step
+        assert examine_run(run) == [], step
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -175,22 +175,22 @@ def test_predict(suffix, tmp_path):
 
 def test_the_first_evaluation_of_test_rows(tmp_path):
     """Of a finished run, as suites do: the results, and in the model what came of its promises."""
-    trained = train(make_recipe(TINY), tmp_path / "trained", progress=silent, test=False)
-    whole = Run.open(shutil.copytree(trained.path, tmp_path / "whole"))
-    steps = in_a_child(lambda: final_results(whole), whole.path)
-    written = (whole.model_path / "model.json").read_bytes()
-    assert written != (trained.model_path / "model.json").read_bytes() and steps > 15
+    trained = train(make_recipe(TINY), tmp_path / "trained", progress=silent, test=False).path
+    whole = shutil.copytree(trained, tmp_path / "whole")
+    steps = in_a_child(lambda: final_results(whole), whole)
+    written = (whole / "model" / "model.json").read_bytes()
+    assert written != (trained / "model" / "model.json").read_bytes() and steps > 15
     for step in range(steps):
-        run = Run.open(shutil.copytree(trained.path, tmp_path / f"killed-{step}"))
-        assert in_a_child(lambda run=run: final_results(run.path), run.path, step) == -1
-        left = [found for found in examine_run(run.path) if ".tmp-" not in found.file]
+        run = shutil.copytree(trained, tmp_path / f"killed-{step}")
+        assert in_a_child(lambda run=run: final_results(run), run, step) == -1
+        left = [found for found in examine_run(run) if ".tmp-" not in found.file]
         assert all(found.file == "results.json" and "not in the manifest" in found.what for found in left)
-        Model.load(run.path)
-        in_a_child(lambda run=run: final_results(run.path), run.path)
+        Model.load(run)
+        in_a_child(lambda run=run: final_results(run), run)
         assert numbers_of(run) == numbers_of(whole), step
-        assert (run.model_path / "model.json").read_bytes() == written, step
-        assert run.info["files"] == whole.info["files"], step
-        assert files_of(run.path) == files_of(whole.path) and examine_run(run.path) == [], step
+        assert (run / "model" / "model.json").read_bytes() == written, step
+        assert Run.open(run).info["files"] == Run.open(whole).info["files"], step
+        assert files_of(run) == files_of(whole) and examine_run(run) == [], step
 
 
 def test_suite(tmp_path):
