@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from shortlist import _yaml
-from shortlist._files import read_text
-from shortlist._json import MAX_DEPTH, parse_json, read_json
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
-from shortlist._yaml import read_mapping
+from shortlist._store import yaml as _yaml
+from shortlist._store.files import read_text
+from shortlist._store.json import MAX_DEPTH, parse_json, read_json
+from shortlist._store.yaml import read_mapping
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.predictors import load
@@ -127,7 +127,7 @@ def test_yaml_is_the_same_with_and_without_the_compiled_parser(compiled, monkeyp
     if compiled and not yaml.__with_libyaml__:
         pytest.skip("libyaml is not here")
     monkeypatch.setattr(yaml, "__with_libyaml__", compiled)
-    spec = importlib.util.find_spec("shortlist._yaml")
+    spec = importlib.util.find_spec("shortlist._store.yaml")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert issubclass(module._Loader, yaml.SafeLoader) != compiled

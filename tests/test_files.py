@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shortlist._files import lock_folder, replacing, write_text
+from shortlist._store.files import lock_folder, replacing, write_text
 
 
 def test_files_have_the_mode_of_new_files(tmp_path):
@@ -50,7 +50,7 @@ def test_a_lock_can_be_waited_for(tmp_path, monkeypatch):
     holder.enter_context(lock_folder(tmp_path, ValueError("in use")))
     with pytest.raises(ValueError, match="in use"), lock_folder(tmp_path, ValueError("in use")):
         pass
-    monkeypatch.setattr("shortlist._files.time.sleep", lambda seconds: holder.close())
+    monkeypatch.setattr("shortlist._store.files.time.sleep", lambda seconds: holder.close())
     with lock_folder(tmp_path, ValueError("in use"), wait=60):
         with pytest.raises(ValueError, match="in use"), lock_folder(tmp_path, ValueError("in use")):
             pass

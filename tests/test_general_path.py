@@ -16,6 +16,7 @@ from tests import test_losses_common
 from tests.losses import test_average_k, test_noised_topk, test_ranked_topk, test_smooth_topk, test_sparse_top
 from tests.ops import test_selection
 from tests.predictors import test_conformal, test_interface, test_plug_in
+from tests.test_package import public_names
 
 LEFT_OUT_MARKS = {"errors", "compiled", "slow"}
 LEFT_OUT = {
@@ -65,7 +66,7 @@ def door_closed(monkeypatch):
         raise AssertionError("what is for the CPU alone was called behind the closed door")
 
     for module in (draws, selection, workspaces):
-        for name in module.__all__:
+        for name in public_names(module):
             monkeypatch.setattr(module, name, refuse)
     with values_hidden():
         yield

@@ -39,8 +39,7 @@ from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
 from tests.index.small import CLASSES, SMALL, jpeg, make_model, make_rows, name_of, start
-from tests.passes.scoring import make_embeddings
-from tests.passes.scoring import make_model as make_linear
+from tests.passes.scoring import make_embeddings, make_model as make_linear
 from tests.serve.parts import png
 from tests.training.small import RECIPE
 from tests.training.test_epochs import silent

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shortlist import ClassTable, Model
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.index import ImageIndex, ImageIndexError
 from shortlist.recipes.recipe import make_recipe
 from shortlist.releases import Releases, ReleasesError

@@ -1,8 +1,7 @@
 """Scientific names and their authors: a table that was written by hand, from botany and not from the code."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist._names import split_author
 

@@ -8,8 +8,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    *("_beta", "_bounds", "_checks", "_doctor", "_files", "_json", "_manifest", "_messages", "_named_code"),
-    *("_names", "_precision", "_tables", "_text", "_yaml"),
+    *("_beta", "_bounds", "_checks", "_messages", "_named_code"),
+    *("_names", "_precision", "_store", "_tables", "_text"),
     *("class_table", "palette", "priors", "preprocessing", "taxonomy"),
 )
 # each room may import those before it, never those after it
@@ -58,6 +58,25 @@ ONLY_IN = {
     "ray": ("passes", "serve"),
     "python_multipart": ("serve",),
 }
+# metrics alone need no torchmetrics: its modules are a door of their own
+NEEDS_TORCHMETRICS = "shortlist.metrics.modules"
+
+
+def _is_exported(path: list[str], name: str) -> bool:
+    """Whether a room hands out a name: its ``__init__`` has it, or the stub beside it."""
+    room, *inner = path
+    door = SOURCE / room / "__init__.pyi"
+    door = door if door.exists() else door.with_suffix(".py")
+    names = {(SOURCE / room / f"{name}.py").exists() and name}
+    for node in ast.parse(door.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return not inner and name in names
 
 
 def imports_of(code: str, module: str = "") -> list[tuple[str, str]]:
@@ -89,6 +108,14 @@ def faults_of(module: str, code: str) -> list[str]:
             faults.append(f"{module} imports {imported}, a later room")
         elif any(part.startswith("_") for part in (*path, name)):
             faults.append(f"{module} imports {imported}.{name}, which is private there")
+        elif (
+            path != [name]
+            and name
+            and room != "__init__"
+            and imported != NEEDS_TORCHMETRICS
+            and not _is_exported(path, name)
+        ):
+            faults.append(f"{module} imports {imported}.{name}, which the room {other} does not export")
     return faults
 
 
@@ -132,6 +159,8 @@ def test_rooms_import_only_public_names_of_earlier_rooms(room):
         ("predictors.topk", "import shortlist.model", "a later room"),
         ("scores.tau", "from shortlist import metrics", "a later room"),
         ("priors", "from shortlist.losses import LOSSES", "a later room"),
+        ("report.page", "from shortlist.metrics.rows import block_rows", "does not export"),
+        ("report.page", "from shortlist.metrics import nobody", "does not export"),
         ("runs.run", "import lightning.pytorch as pl", "which only training may"),
     ],
 )
@@ -143,19 +172,17 @@ def test_a_wrong_import_is_found(module, code, fault):
 def test_right_imports_are_no_faults():
     code = "import torch\nfrom shortlist._checks import check_k\nfrom shortlist.ops import log_esp\n"
     assert faults_of("losses.smooth_topk", code) == []
-    assert (
-        faults_of("training.fit", "import lightning.pytorch as pl\nfrom shortlist.runs.run import Run") == []
-    )
+    assert faults_of("training.fit", "import lightning.pytorch as pl\nfrom shortlist.runs import Run") == []
 
 
 def test_each_manifest_is_read_in_one_place():
-    """Of a run in ``_manifest``, of a model in ``model.files``, of an index in its own: others ask these.
+    """Of a run in ``_store.manifest``, of a model in ``model.files``, of an index in its own.
 
     Thresholds that learn from replies are sealed files too, and the lists of embeddings and of scored rows.
     """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
     assert readers == {
-        "_manifest",
+        "_store.manifest",
         "model.files",
         "index.manifest",
         "predictors._sealed_rule",
@@ -165,7 +192,7 @@ def test_each_manifest_is_read_in_one_place():
         "releases.releases",
     }
     assert {name for name, code in modules().items() if "read_run_manifest(" in code} == {
-        *("_manifest", "model.files", "runs.run"),
+        *("_store.manifest", "model.files", "runs.run"),
     }
 
 

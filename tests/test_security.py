@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from shortlist import _json, _messages, _yaml
+from shortlist import _messages
+from shortlist._store import json as _json, yaml as _yaml
 from shortlist.feedback.store import MAX_BYTES
 from shortlist.serve import forms, limits
 from shortlist.serve.decoding import FORMATS

@@ -11,8 +11,7 @@ import torch
 from scipy import integrate, stats
 from torch.nn.functional import cross_entropy
 
-from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
-from shortlist.datasets.gaussians import draw_two_gaussians
+from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES, draw_two_gaussians
 from shortlist.losses import (
     LogitAdjustedLoss,
     balanced_ce_loss,

@@ -73,7 +73,7 @@ def test_every_package_that_is_installed_is_used():
             used = re.compile(rf"(?:import|from) {module}\b|[\"']{module}[\"']")
             assert any(used.search(text) for text in sources), f"{name} of [{extra}]"
     for line in project()["dependencies"]:
-        name = re.match(r"[\w-]+", line)[0]
+        name = re.match(r"[\w-]+", line)[0].replace("-", "_")
         assert any(re.search(rf"(?:import|from) {name}\b", text) for text in sources), name
 
 

@@ -32,9 +32,10 @@ def code_lines(text: str) -> int:
 def by_room(folder: Path) -> Counter[str]:
     """Return the lines of code of each room of a package."""
     rooms: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.pyi")]):
         parts = path.relative_to(folder).parts
-        rooms[parts[0] if len(parts) > 1 else "(ground floor)"] += code_lines(path.read_text("utf-8"))
+        is_room = len(parts) > 1 and not parts[0].startswith("_")
+        rooms[parts[0] if is_room else "(ground floor)"] += code_lines(path.read_text("utf-8"))
     return rooms
 
 

@@ -24,7 +24,7 @@ def room_of(frame: FrameType) -> str | None:
     if not file.startswith(FOLDER) or frame.f_code.co_name == "<module>":
         return None
     path = file[len(FOLDER) + 1 :].split("/")
-    return path[0] if len(path) > 1 else None
+    return path[0] if len(path) > 1 and not path[0].startswith("_") else None
 
 
 class Walk:

@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 
-__all__ = ["beta_binomial_cdf", "beta_cdf", "beta_quantile", "binomial_tail", "rank_with_tail"]
-
 _TINY = 1e-300  # in place of 0 in a denominator
 
 

@@ -3,8 +3,6 @@
 import math
 import numbers
 
-__all__ = ["check_choice", "require_count", "require_number"]
-
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Require one of the given words."""

@@ -14,35 +14,7 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.jit._trace import is_tracing
 
-from shortlist._bounds import check_choice, require_count, require_number
-
-__all__ = [
-    "can_read_values",
-    "check_average_size",
-    "check_choice",
-    "check_class_vector",
-    "check_count",
-    "check_k",
-    "check_keys",
-    "check_label_sets",
-    "check_number",
-    "check_priors",
-    "check_probabilities",
-    "check_scores",
-    "check_target",
-    "check_votes",
-    "classes_of",
-    "is_transformed",
-    "promote",
-    "refuse_logits",
-    "refuse_second_derivative",
-    "refuse_transforms",
-    "refuse_vmap",
-    "rows_are_probabilities",
-    "tensor_of",
-    "values_hidden",
-    "warn_of_probabilities",
-]
+from shortlist._bounds import require_count, require_number
 
 _LOOK_AT = 256  # rows that tell probabilities from logits
 _ROUNDED = 1e-3

@@ -4,8 +4,6 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["MAX_MESSAGE", "examples", "missing", "one_line", "shortened"]
-
 MAX_MESSAGE = 2000
 """Characters of the longest message."""
 

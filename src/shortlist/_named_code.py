@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["code_error", "find_code", "is_trusted", "settings_file", "trusted_packages"]
-
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -28,7 +26,7 @@ def trusted_packages() -> tuple[str, ...]:
     path = settings_file()
     if not path.exists():
         return ()
-    from shortlist._yaml import read_mapping  # which models are opened without
+    from shortlist._store.yaml import read_mapping  # which models are opened without
 
     content = read_mapping(path)
     if unknown := [key for key in content if key != "trusted_code"]:

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-__all__ = ["is_latin", "split_author"]
-
 _HYBRID = ("×", "x", "X", "+")
 _RANKS = frozenset(
     "subsp. subsp ssp. ssp var. var subvar. f. fo. forma subf. convar. subg. sect. subsect. ser. "

@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["KeepsPrecision", "wide_type"]
-
 
 def wide_type(values: Tensor) -> torch.dtype:
     """Return the type in which sums of values hardly depend on their order: float64, if the device has it."""

@@ -5,9 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import replacing
-
-__all__ = ["plain_cell", "read_columns", "safe_cell", "tidy_column", "write_columns", "write_parts"]
+from shortlist._store.files import replacing
 
 _FORMULA = "=+-@\t\r\n"  # with which a formula of a spreadsheet begins
 NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers

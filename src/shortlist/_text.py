@@ -2,8 +2,6 @@
 
 import unicodedata
 
-__all__ = ["composed"]
-
 
 def composed(text: str) -> str:
     r"""Return text with each accented letter as one character (Unicode's form NFC).

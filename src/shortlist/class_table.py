@@ -10,11 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist._files import write_text
-from shortlist._json import read_json
+from shortlist._store.files import write_text
+from shortlist._store.json import read_json
 from shortlist._text import composed
-
-__all__ = ["GROUPS", "ClassTable", "group_names"]
 
 GROUPS = ("few", "medium", "many")
 """Groups of classes by their number of training examples."""

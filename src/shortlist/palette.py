@@ -4,8 +4,6 @@ Use them in this order. The page of a report writes ``LIGHT`` and ``DARK`` into 
 drawings follow the reader's theme; every drawing by matplotlib takes ``PRINT``.
 """
 
-__all__ = ["BAD", "DARK", "GOOD", "LIGHT", "PRINT"]
-
 # Okabe and Ito without yellow and black, and two of Tol: the color-blind tell them apart
 PRINT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#999933")
 GOOD, BAD = "#1A7A3C", "#B2182B"  # for marks of what was found and what was lost

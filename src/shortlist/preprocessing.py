@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_keys, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_keys, check_number
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "Preprocessing",
-    "as_rgb",
-    "normalize",
-    "pixels_of",
-    "read_image",
-    "reason_of",
-    "refuse_special_files",
-    "to_pixels",
-    "with_8_bits",
-]
 
 _CHANNELS = {"RGB": 3, "L": 1}
 _MOST_PIXELS = 1 << 24  # of a result: a stranger's model must not take all memory

@@ -7,17 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_class_vector, check_number, tensor_of
-
-__all__ = [
-    "Counts",
-    "ZeroCounts",
-    "as_counts",
-    "class_balanced_weights",
-    "class_priors",
-    "margins_from_counts",
-    "usable_counts",
-]
+from shortlist._bounds import check_choice
+from shortlist._checks import check_class_vector, check_number, tensor_of
 
 ZeroCounts = Literal["error", "floor"]
 """What a class without examples is: an error, or counted as one example (``floor``)."""

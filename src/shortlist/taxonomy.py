@@ -12,8 +12,6 @@ from torch import Tensor
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["Taxonomy"]
-
 
 @dataclass(frozen=True)
 class Taxonomy:

@@ -173,7 +173,7 @@ def test_sheet_shows_the_smallest_groups(tmp_path, monkeypatch):
     part = TensorSplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4))
     drawn = []
     monkeypatch.setattr(
-        "shortlist.curation.contact_sheet.contact_sheet",
+        "shortlist.curation.contact_sheet",
         lambda split, table, *, level: drawn.append(level) or contact_sheet(split, table, level=level),
     )
     monkeypatch.setitem(DATASETS, "letters", DatasetInfo(lambda: Splits(part, part, part, table)))

@@ -155,7 +155,7 @@ def test_the_verb_says_what_it_needs_and_then_works(here, verb):
 
 def test_serve_opens_it_too(here, monkeypatch):
     services = []
-    monkeypatch.setattr("shortlist.serve.server.serve", lambda service, **_: services.append(service.make()))
+    monkeypatch.setattr("shortlist.serve.serve", lambda service, **_: services.append(service.make()))
     code, _, err = run("serve", "model-make", "--port", 0)
     assert code == 2 and "--network MODULE:FUNCTION" in err, err
     code, _, err = run("serve", "model-make", "--port", 0, *OWN)

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist._manifest import write_sealed
+from shortlist._store.manifest import write_sealed
 from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import build_benchmark

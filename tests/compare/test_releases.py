@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.releases import Judged, Releases, ReleasesError
 from tests.compare.test_gate import make_model
 from tests.test_damage import run

@@ -6,10 +6,10 @@ import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from shortlist.curation.votes import AGAINST, aggregate_votes, read_votes, save_consensus, save_users
+from shortlist.curation._ballot import AGAINST
+from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
 
 
 def slow_consensus(rows, *, theta, b0, rounds=100):

@@ -14,7 +14,8 @@ from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt,
 from shortlist.datasets.embeddings import embeddings, save_embeddings
 from shortlist.datasets.idx import fashion_mnist, read_idx
 from shortlist.datasets.splits import TensorSplit
-from shortlist.datasets.transforms import BatchTransform, normalize, random_crop_and_flip
+from shortlist.datasets.transforms import BatchTransform, random_crop_and_flip
+from shortlist.preprocessing import normalize
 from tests.datasets import trees
 
 

@@ -10,9 +10,13 @@ from torch.utils.data import DataLoader
 
 from shortlist.class_table import ClassTable
 from shortlist.curation.contact_sheet import contact_sheet
-from shortlist.datasets.glyphs import faces as _glyph_faces
-from shortlist.datasets.glyphs import folders as _glyph_folders
-from shortlist.datasets.glyphs import glyphs, glyphs_full, standardize
+from shortlist.datasets.glyphs import (
+    faces as _glyph_faces,
+    folders as _glyph_folders,
+    glyphs,
+    glyphs_full,
+    standardize,
+)
 from shortlist.datasets.glyphs.counts import long_tail_counts
 from shortlist.datasets.glyphs.faces import lineage, matplotlib_faces, wanted
 from shortlist.datasets.glyphs.folders import deal_lineages, faces_in, is_open_license

@@ -11,8 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from shortlist._tables import plain_cell, read_columns, safe_cell, write_columns

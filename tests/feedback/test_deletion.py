@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.feedback import Event, FeedbackError, FeedbackStore
-from shortlist.feedback import _writer as writer
+from shortlist.feedback import Event, FeedbackError, FeedbackStore, _writer as writer
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import answers_by_item, last_answers, photos_of, read_events
 from tests.serve.parts import png

@@ -14,11 +14,12 @@ from shortlist._tables import read_columns
 from shortlist.curation.votes import MACHINE, aggregate_votes, read_votes, save_consensus
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
 from shortlist.feedback._copies import Copies
+from shortlist.feedback._writer import FullError, SameRequestError
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.event import observation_of
 from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.review import review_queue
-from shortlist.feedback.store import FullError, SameRequestError, answers_by_item, read_events, stats_of
+from shortlist.feedback.store import answers_by_item, read_events, stats_of
 from shortlist.feedback.votes import Vote, collect_votes
 from tests.serve.parts import png
 

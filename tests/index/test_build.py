@@ -126,8 +126,7 @@ def test_what_lists_say_about_images(tmp_path, suffix):
     with (tmp_path / "list.csv").open("w", newline="") as file:
         csv.writer(file).writerows(lines)
     if suffix == ".parquet":
-        from pyarrow import csv as arrow_csv
-        from pyarrow import parquet
+        from pyarrow import csv as arrow_csv, parquet
 
         parquet.write_table(arrow_csv.read_csv(tmp_path / "list.csv"), tmp_path / "list.parquet")
     source = source_of_images(tmp_path / f"list{suffix}", model)

@@ -25,8 +25,7 @@ from shortlist.inputs.rows import Rows
 from shortlist.passes.local import run_local
 from shortlist.passes.score import ModelSource
 from tests.datasets.trees import class_folders, truncate
-from tests.index.small import jpeg
-from tests.index.small import make_model as make_small
+from tests.index.small import jpeg, make_model as make_small
 from tests.passes.scoring import Disturbed
 from tests.test_damage import run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.index import ImageIndex, ImageIndexError, IndexWriter
 from shortlist.index.doctor import examine_index
 from tests.index.small import make_rows, name_of, start

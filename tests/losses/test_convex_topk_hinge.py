@@ -1,5 +1,4 @@
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist.losses import convex_topk_hinge_loss
 from tests import references

@@ -2,8 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.nn.functional import cross_entropy
 
 from shortlist.losses import SmoothTopKLoss, smooth_topk_loss, topk_hinge_loss

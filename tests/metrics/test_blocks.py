@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from shortlist.class_table import ClassTable
-from shortlist.metrics import evaluate
-from shortlist.metrics import rows as row_numbers
+from shortlist.metrics import evaluate, rows as row_numbers
 from shortlist.metrics.rows import measure_rows
 from shortlist.predictors import AverageK, Conformal, TopK
 

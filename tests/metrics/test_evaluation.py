@@ -23,6 +23,7 @@ from shortlist.metrics import (
     coverage_shortfall,
     evaluate,
     rank_histogram,
+    rows as row_numbers,
     set_coverage,
     set_size,
     set_sums,
@@ -33,7 +34,6 @@ from shortlist.metrics import (
     under_covered_share,
     worst_classes,
 )
-from shortlist.metrics import rows as row_numbers
 from shortlist.metrics.aggregation import student_t_quantile
 from shortlist.sentences import promise_words
 

@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist.metrics.label_sets import label_set_metrics, measure_label_sets, top_sets
 

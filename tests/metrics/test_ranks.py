@@ -6,8 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 
 from shortlist.class_table import ClassTable

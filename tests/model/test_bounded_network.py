@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shortlist import ClassTable, Model
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.model import ModelError
 from shortlist.models.bounds import FREE_BYTES, TIMES_WEIGHTS, build_within
 from shortlist.models.spec import NetworkSpec, build_network

@@ -1,8 +1,7 @@
 import mpmath
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.autograd import gradcheck
 
 from shortlist.ops import log_esp, log_esp_ratio

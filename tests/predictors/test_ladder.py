@@ -3,11 +3,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from shortlist.predictors import AverageK, CalibrationWarning, Conformal, Ladder
-from shortlist.predictors import ladder as ladder_module
+from shortlist.predictors import AverageK, CalibrationWarning, Conformal, Ladder, ladder as ladder_module
 
 LEVELS = (0.05, 0.29, 0.5, 0.8, 0.9, 0.95, 0.99)
 SIZES = (1, 1.5, 2, 3)

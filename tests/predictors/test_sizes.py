@@ -3,8 +3,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist import ClassTable
 from shortlist.predictors import (

@@ -7,7 +7,7 @@ import re
 import pytest
 from PIL import Image
 
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
 from shortlist.recipes.build import build_data

@@ -13,7 +13,7 @@ COUNTING = """
 import json, os, sys
 from collections import Counter
 from pathlib import Path
-from shortlist._files import is_temporary
+from shortlist._store.files import is_temporary
 
 reads, parsed = Counter(), Counter()
 

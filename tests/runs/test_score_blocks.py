@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
-from shortlist.metrics import evaluate
-from shortlist.metrics import rows as row_numbers
+from shortlist.metrics import evaluate, rows as row_numbers
 from shortlist.recipes.recipe import make_recipe
 from shortlist.report.rows import NUM_LISTS
 from shortlist.runs.run import Run, RunError

@@ -3,8 +3,7 @@ import math
 import numpy
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import optimize
 from scipy.special import log_softmax
 

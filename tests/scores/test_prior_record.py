@@ -4,8 +4,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist.scores import PriorRecord
 from tests.scores.rows import HALF, random_priors

@@ -8,8 +8,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import nn
 
 from shortlist.losses import LogitAdjustedLoss, logit_adjusted_loss

@@ -2,8 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist.scores import TauFit, fit_tau
 from tests.scores.rows import HALF, calibrated_rows, random_priors

@@ -4,8 +4,7 @@ import asyncio
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shortlist.serve.forms import in_time, parse_form
 from shortlist.serve.limits import Limits

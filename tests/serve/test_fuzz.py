@@ -4,8 +4,12 @@ import pytest
 
 schemathesis = pytest.importorskip("schemathesis")
 
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import (  # noqa: E402
+    HealthCheck,
+    given,
+    settings,
+    strategies as st,
+)
 from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
 from shortlist.serve.app import make_app  # noqa: E402

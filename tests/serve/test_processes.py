@@ -20,8 +20,7 @@ from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import read_events
 from shortlist.releases import Releases
 from tests.serve.parts import files, png, receipt_of
-from tests.serve.test_process import Server, begun
-from tests.serve.test_process import folder as folder
+from tests.serve.test_process import Server, begun, folder as folder
 
 pytestmark = pytest.mark.slow
 TWO = ("--processes", "2")

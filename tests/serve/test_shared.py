@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from shortlist.feedback import Event, FeedbackError
-from shortlist.feedback.store import SameRequestError, read_events
+from shortlist.feedback._writer import SameRequestError
+from shortlist.feedback.store import read_events
 from shortlist.serve.keys import Keys
 from shortlist.serve.metrics import Metrics, forget_process
 from shortlist.serve.shared import Shared, SharedStore

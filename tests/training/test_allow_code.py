@@ -11,7 +11,7 @@ from torch import nn
 
 import shortlist.cli
 from shortlist import Model
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.recipes import code
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.folder import RunFolder

@@ -8,8 +8,7 @@ import torch
 import yaml
 
 from shortlist import Model
-from shortlist.model import ModelError
-from shortlist.model import files as model_files
+from shortlist.model import ModelError, files as model_files
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.doctor import examine_run
 from shortlist.runs.folder import RunFolder

@@ -12,20 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from shortlist._json import strict_json
 from shortlist._messages import one_line
-
-__all__ = [
-    "print_facts",
-    "print_json",
-    "print_line",
-    "print_table",
-    "printable",
-    "progress_report",
-    "replacing_words",
-    "use_one_thread",
-    "warnings_as_lines",
-]
+from shortlist._store.json import strict_json
 
 _FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
 

@@ -10,9 +10,8 @@ import typer
 from shortlist.cli._console import print_json, progress_report, warnings_as_lines
 
 if TYPE_CHECKING:
-    from shortlist.passes.local import Engine
+    from shortlist.passes import Engine
 
-__all__ = ["Address", "Device", "EngineName", "Show", "Workers", "engine_of", "print_counts", "run_pass"]
 
 T = TypeVar("T")
 Show = Callable[[str, int, int], None]
@@ -38,7 +37,7 @@ Device = Annotated[str, typer.Option(help="Device of the network, such as cpu or
 
 def run_pass(function: Callable[[Show], T]) -> T:
     """Call a function with one that shows its progress."""
-    from shortlist.passes.local import keep_memory
+    from shortlist.passes import keep_memory
 
     keep_memory()
     with progress_report() as report, warnings_as_lines():
@@ -57,14 +56,14 @@ def print_counts(
 
 def engine_of(name: str, address: str | None, device: str) -> "Engine":
     """Return the engine of this name; the actors of Ray have an accelerator each, if the device is one."""
-    from shortlist._checks import check_choice
-    from shortlist.passes.local import run_local
+    from shortlist._bounds import check_choice
+    from shortlist.passes import run_local
 
     check_choice("--engine", name, ("local", "ray"))
     if name == "local":
         if address is not None:
             raise ValueError("--address is for --engine ray")
         return run_local
-    from shortlist.passes.on_ray import run_on_ray
+    from shortlist.passes import run_on_ray
 
     return partial(run_on_ray, address=address, gpus=0 if device == "cpu" else 1)

@@ -1,7 +1,5 @@
 """Which extra of the package brings a module that is not installed."""
 
-__all__ = ["EXTRA_OF", "words_for_missing", "words_for_unfit"]
-
 EXTRA_OF = {
     "PIL": "data",
     "fontTools": "data",

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AllowCode", "AsJson", "DataPlace", "ModelPlace", "OwnNetwork", "published_file"]
-
 
 def _look_here_for_code(value: Any) -> Any:
     """Have the user's own modules looked for in the current folder first: only where they asked for code."""

@@ -7,12 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist.cli._console import print_line
-from shortlist.metrics import Averages, Estimate, Results
-from shortlist.metrics.names import format_metric, format_percent
+from shortlist.metrics import Averages, Estimate, Results, format_metric, format_percent
 from shortlist.predictors import Promise
 from shortlist.sentences import promise_brief, promise_words
-
-__all__ = ["metrics_table", "print_results", "promise_lines"]
 
 _GROUPS = "few: below 20, many: above 100"
 

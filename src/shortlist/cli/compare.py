@@ -8,8 +8,6 @@ import typer
 from shortlist.cli._console import print_json, print_table, use_one_thread
 from shortlist.cli._options import AsJson
 
-__all__ = ["compare"]
-
 
 def compare(
     runs: Annotated[
@@ -61,9 +59,7 @@ def compare(
     test over seeds; otherwise it is McNemar's test or a bootstrap over the test rows. Runs that cannot be
     read are named and left out.
     """
-    from shortlist.compare import person_tables, tables
-    from shortlist.compare.comparison import compare_runs
-    from shortlist.compare.person import compare_with_person
+    from shortlist.compare import compare_runs, compare_with_person, person_tables, tables
 
     if markdown + latex + as_csv + as_json > 1:
         raise ValueError("only one of --markdown, --latex, --csv and --json can be given")

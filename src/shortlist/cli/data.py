@@ -21,8 +21,6 @@ from shortlist.cli._console import (
 )
 from shortlist.cli._options import AsJson
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
 
 
@@ -100,7 +98,7 @@ def build(
     Images are linked, not copied, and the source is never changed. Without --apply the command only shows the
     plan and writes nothing.
     """
-    from shortlist.curation.build import apply_plan, plan_benchmark
+    from shortlist.curation import apply_plan, plan_benchmark
 
     with _waiting("looking through the source"):
         plan = plan_benchmark(
@@ -204,7 +202,7 @@ def votes(
 
     The label !none_of_these is a vote against all others: it counts in the agreement, and never wins.
     """
-    from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
+    from shortlist.curation import aggregate_votes, read_votes, save_consensus, save_users
 
     for option, path in (("--out", out), ("--users", users)):
         if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
@@ -270,7 +268,7 @@ def check(
     are not always mistakes, so look at them before you delete any. The exit code is 0 if nothing was found
     and 1 otherwise.
     """
-    from shortlist.curation.check import check_images
+    from shortlist.curation import check_images
 
     with progress_report(only_bars=True) as tell:
         options: Any = {"near": near, "max_distance": max_distance, "workers": workers}
@@ -359,8 +357,8 @@ def describe(
 
 
 def _draw_sheet(splits: Any, path: Path) -> None:
-    from shortlist._files import replacing
-    from shortlist.curation.contact_sheet import contact_sheet
+    from shortlist._store.files import replacing
+    from shortlist.curation import contact_sheet
 
     if splits is None:
         raise ValueError("--sheet needs a data set with images, got a class table")

@@ -11,8 +11,6 @@ from rich.table import Table
 
 from shortlist.cli._console import progress_report, warnings_as_lines
 
-__all__ = ["demo"]
-
 
 def demo(
     out: Annotated[
@@ -36,8 +34,7 @@ def demo(
     if serve:
         _serve(out, seed, port)
         return
-    from shortlist.demo.figure import draw_demo
-    from shortlist.demo.run import METHODS, demo_words, run_demo
+    from shortlist.demo import METHODS, demo_words, draw_demo, run_demo
 
     console = Console()
     console.print("[bold]Glyphs[/bold]: letters and digits of many scripts, rendered from real fonts.")
@@ -73,7 +70,7 @@ def _serve(out: Path, seed: int, port: int) -> None:
     """Train the first model if needed, keep its training images in an index, and serve the page."""
     from shortlist.cli.index import index
     from shortlist.cli.serve import serve
-    from shortlist.demo.run import METHODS, run_demo
+    from shortlist.demo import METHODS, run_demo
 
     with progress_report() as report, warnings_as_lines():
         run_demo(out, seed=seed, progress=lambda _: report, methods=METHODS[:1])
@@ -85,7 +82,7 @@ def _serve(out: Path, seed: int, port: int) -> None:
 
 def _table(runs: dict[str, Any]) -> Table:
     """Return the shares of test images whose set holds the right class, as a table."""
-    from shortlist.demo.run import table_rows
+    from shortlist.demo import table_rows
 
     table = Table(
         box=SIMPLE_HEAD,

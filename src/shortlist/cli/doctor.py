@@ -9,9 +9,7 @@ from shortlist.cli._console import print_json
 from shortlist.cli._options import AsJson
 
 if TYPE_CHECKING:
-    from shortlist._doctor import Finding
-
-__all__ = ["doctor"]
+    from shortlist._store.doctor import Finding
 
 
 def doctor(
@@ -43,15 +41,12 @@ def doctor(
 
 def _examine(folder: Path) -> "list[Finding]":
     """Check a folder of any kind, and an index inside of a run or a model."""
-    from shortlist._doctor import inside
-    from shortlist.feedback.doctor import examine_store
-    from shortlist.feedback.store import is_store
-    from shortlist.index.doctor import examine_index
-    from shortlist.index.manifest import NAME as INDEX
-    from shortlist.model.doctor import examine_model
-    from shortlist.releases import is_releases
-    from shortlist.releases.doctor import examine_releases
-    from shortlist.runs.doctor import examine_run
+    from shortlist._store.doctor import inside
+    from shortlist.feedback import examine_store, is_store
+    from shortlist.index import NAME as INDEX, examine_index
+    from shortlist.model import examine_model
+    from shortlist.releases import examine_releases, is_releases
+    from shortlist.runs import examine_run
 
     if is_store(folder):
         return examine_store(folder)

@@ -12,8 +12,6 @@ from shortlist.cli._options import AllowCode, AsJson, OwnNetwork
 if TYPE_CHECKING:
     from shortlist.preprocessing import Preprocessing
 
-__all__ = ["embed"]
-
 
 def embed(
     model: Annotated[
@@ -79,8 +77,7 @@ def embed(
     --size, --resize, --mean, --std, --pixels and --interpolation say how images are prepared for a function
     of your own. Saved models and networks of timm know it themselves.
     """
-    from shortlist.passes.embed import embed_images
-    from shortlist.passes.embedder import EmbedderSource
+    from shortlist.passes import EmbedderSource, embed_images
 
     prepare = None if size is None else _preprocessing(size, resize, mean, std, pixels, interpolation)
     source = EmbedderSource(model, prepare, network, device, allow_code)

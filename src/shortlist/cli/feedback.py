@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist._json import strict_json
+from shortlist._store.json import strict_json
 from shortlist.cli._console import print_facts, print_json
 from shortlist.cli._options import AsJson
-
-__all__ = ["feedback_app"]
 
 feedback_app = typer.Typer(
     help="What people said about lists: count, export, review and delete it.", no_args_is_help=True
@@ -31,7 +29,7 @@ class Form(str, Enum):
 @feedback_app.command()
 def stats(store: Store, as_json: AsJson = False) -> None:
     """Count the answers by verb, the people, the photos, and what was deleted."""
-    from shortlist.feedback.store import stats_of
+    from shortlist.feedback import stats_of
 
     found = stats_of(store)
     verbs = found.pop("verbs")
@@ -63,9 +61,16 @@ def export(
     "None of these", "the photo is bad" and "not this kind" are votes for !none_of_these, !bad_image and
     !not_this_kind. "I do not know" is no vote.
     """
-    from shortlist.feedback.export import write_photos, write_votes
-    from shortlist.feedback.store import answers_by_item, photos_of
-    from shortlist.feedback.votes import Photo, Tally, Vote, each_vote
+    from shortlist.feedback import (
+        Photo,
+        Tally,
+        Vote,
+        answers_by_item,
+        each_vote,
+        photos_of,
+        write_photos,
+        write_votes,
+    )
 
     tally, seen = Tally(), {"votes": 0, "items": 0}
     users: set[str] = set()
@@ -103,7 +108,7 @@ def review(
 ) -> None:
     """List observations that the votes could not decide. Where one more answer helps most comes first."""
     from shortlist._tables import write_columns
-    from shortlist.feedback.review import review_queue
+    from shortlist.feedback import review_queue
 
     queue = review_queue(store, first=limit, theta=theta, min_agreement=min_agreement)
     if out is not None:
@@ -139,8 +144,7 @@ def drift(
     """
     from dataclasses import asdict
 
-    from shortlist.feedback.drift import find_drift
-    from shortlist.feedback.store import last_answers
+    from shortlist.feedback import find_drift, last_answers
 
     found = find_drift(last_answers(store), promised=promised, reference=reference, recent=recent)
     if as_json:
@@ -165,8 +169,7 @@ def delete(
 
     While a server writes to the store, delete over HTTP instead (see shortlist serve --admin-keys).
     """
-    from shortlist.feedback import FeedbackStore
-    from shortlist.feedback.store import read_manifest
+    from shortlist.feedback import FeedbackStore, read_manifest
 
     if (person is None) == (image is None):
         raise ValueError("exactly one of --person and --image must be given")

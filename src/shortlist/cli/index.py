@@ -12,9 +12,7 @@ from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork
 
 if TYPE_CHECKING:
     from shortlist.index import BuildCounts
-    from shortlist.passes.local import Engine
-
-__all__ = ["index"]
+    from shortlist.passes import Engine
 
 
 def index(
@@ -101,8 +99,7 @@ def _build(
     import torch
 
     from shortlist.index import FileSource, build_index, source_of_images, source_of_run
-    from shortlist.passes.scaffold import usual_workers
-    from shortlist.passes.score import ModelSource
+    from shortlist.passes import ModelSource, usual_workers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     opened = ModelSource(str(path.absolute()), network, device)

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["init"]
-
 
 def init(
     data: Annotated[
@@ -27,8 +25,8 @@ def init(
 
     The recipe has comments. Read it, change what you like, and give it to shortlist train.
     """
-    from shortlist._files import write_text
-    from shortlist.recipes.starter import look_at, starter_recipe
+    from shortlist._store.files import write_text
+    from shortlist.recipes import look_at, starter_recipe
 
     stem = (
         Path(os.path.abspath(data)) if out is None else out

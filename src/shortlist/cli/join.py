@@ -8,8 +8,6 @@ import typer
 from shortlist.cli._console import warnings_as_lines
 from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork
 
-__all__ = ["join"]
-
 
 def join(
     run: Annotated[
@@ -30,8 +28,8 @@ def join(
     The model has the classes, predictors and promises of the run. It is a folder for shortlist predict, index
     and serve. The run must have a linear model (model: {name: linear}).
     """
-    from shortlist.passes.join import join_head
-    from shortlist.runs.run import Run
+    from shortlist.passes import join_head
+    from shortlist.runs import Run
 
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")

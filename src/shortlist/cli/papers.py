@@ -8,8 +8,6 @@ import typer
 
 from shortlist.cli._console import progress_report
 
-__all__ = ["papers_app"]
-
 papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
 
 
@@ -18,8 +16,7 @@ def papers(context: typer.Context) -> None:
     """List the published tables, the suites and recipes that make their runs, and the figures."""
     if context.invoked_subcommand is not None:
         return
-    from shortlist.papers import load_published, recipes
-    from shortlist.papers.figures import FIGURES
+    from shortlist.papers import FIGURES, load_published, recipes
 
     source = ""
     for table in load_published():
@@ -37,7 +34,7 @@ def papers(context: typer.Context) -> None:
 @papers_app.command()
 def page() -> None:
     """Print every published number as a page in Markdown, with the command that makes ours."""
-    from shortlist.papers.page import published_page
+    from shortlist.papers import published_page
 
     typer.echo(published_page(), nl=False)
 
@@ -75,10 +72,10 @@ def figure(
     For example: shortlist papers figure level_sets -o level_sets.svg; shortlist papers figure class_size
     runs/long_tail.
     """
-    from shortlist._files import check_place
-    from shortlist._json import read_json, strict_json
-    from shortlist.papers.figures import load_figure
-    from shortlist.recipes.recipe import read_setting
+    from shortlist._store.files import check_place
+    from shortlist._store.json import read_json, strict_json
+    from shortlist.papers import load_figure
+    from shortlist.recipes import read_setting
 
     if name is None:
         _list_figures()
@@ -106,7 +103,7 @@ def figure(
 
 def _write(figure: Any, name: str, measured: dict[str, Any], out: Path, numbers: Path | None) -> Path:
     """Write a drawing and its numbers, and name the runs that are not in them."""
-    from shortlist.papers.figures import write_figure
+    from shortlist.papers import write_figure
 
     try:
         beside = write_figure(figure, measured, out)
@@ -120,7 +117,7 @@ def _write(figure: Any, name: str, measured: dict[str, Any], out: Path, numbers:
 
 
 def _list_figures() -> None:
-    from shortlist.papers.figures import FIGURES, load_figure
+    from shortlist.papers import FIGURES, load_figure
 
     for name, about in FIGURES.items():
         figure = load_figure(name)
@@ -136,7 +133,7 @@ def _shown(value: Any) -> str:
 def _measure(figure: Any, runs: list[Path] | None, options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from shortlist.runs.groups import find_runs
+    from shortlist.runs import find_runs
 
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
     if runs:

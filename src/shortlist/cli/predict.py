@@ -13,10 +13,8 @@ from shortlist.cli._console import progress_report, replacing_words, warnings_as
 from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
-    from shortlist.model import Model, ShortList
-    from shortlist.model.list_writers import Counts, Form, Item
+    from shortlist.model import Counts, Form, Item, Model, ShortList
 
-__all__ = ["predict", "predict_files"]
 
 _NO_NUMBERS = "its scores are not numbers"
 
@@ -168,13 +166,7 @@ def predict_files(
     Without ``out`` they are written to stdout, in the given form.
     """
     from shortlist._checks import check_count
-    from shortlist.model.list_writers import (
-        COLUMNS,
-        NODE_COLUMNS,
-        NOVEL,
-        check_suffix,
-        open_lists,
-    )
+    from shortlist.model import COLUMNS, NODE_COLUMNS, NOVEL, check_suffix, open_lists
     from shortlist.sentences import promise_numbers
 
     if top is not None:
@@ -210,9 +202,9 @@ def _listed(
     """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
 
-    from shortlist.datasets.saved import are_arrays, saved_rows
-    from shortlist.inputs.read import image_files
-    from shortlist.model.images import inputs_or_reasons
+    from shortlist.datasets import are_arrays, saved_rows
+    from shortlist.inputs import image_files
+    from shortlist.model import inputs_or_reasons
 
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     if are_arrays(inputs):
@@ -239,7 +231,7 @@ def _listed(
 
 
 def _item(name: str, listed: "ShortList | None", reason: str | None) -> "Item":
-    from shortlist.model.list_writers import Item
+    from shortlist.model import Item
 
     if listed is None:
         return Item(name, reason or _NO_NUMBERS)

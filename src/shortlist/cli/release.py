@@ -8,8 +8,6 @@ import typer
 from shortlist.cli._console import print_json, warnings_as_lines
 from shortlist.cli._options import AsJson, OwnNetwork
 
-__all__ = ["release", "releases"]
-
 
 def release(
     new: Annotated[Path, typer.Argument(help="New model: a run folder or the folder of a saved model.")],
@@ -64,7 +62,7 @@ def release(
     """
     from dataclasses import asdict
 
-    from shortlist.compare.gate import judge_release
+    from shortlist.compare import judge_release
     from shortlist.model import Model, model_version, needs_code
     from shortlist.releases import Judged, Releases
 

@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from shortlist._files import check_place
+from shortlist._store.files import check_place
 from shortlist.cli._console import replacing_words, use_one_thread
 from shortlist.cli._options import DataPlace
-
-__all__ = ["report"]
 
 
 def report(
@@ -36,7 +34,7 @@ def report(
     """
     from rich.console import Console
 
-    from shortlist.report.page import write_page
+    from shortlist.report import write_page
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {out}")

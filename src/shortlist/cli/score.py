@@ -22,9 +22,7 @@ from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
-    from shortlist.passes.score import ScoreCounts
-
-__all__ = ["calibrate_on_scores", "evaluate_on_scores", "score"]
+    from shortlist.passes import ScoreCounts
 
 
 def score(
@@ -62,10 +60,8 @@ def score(
     where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
     --scores and evaluate --scores.
     """
-    from shortlist.model.files import model_folder
-    from shortlist.model.saved import SavedModel
-    from shortlist.passes.inputs import find_shards
-    from shortlist.passes.score import ModelSource, score_shards
+    from shortlist.model import SavedModel, model_folder
+    from shortlist.passes import ModelSource, find_shards, score_shards
 
     def run(show: Show) -> "ScoreCounts":
         classes = SavedModel(model_folder(model)).class_table
@@ -86,7 +82,7 @@ def calibrate_on_scores(
 ) -> None:
     """Calibrate the predictors of a model on scored rows, and save the model to a new folder."""
     from shortlist.model import Model
-    from shortlist.passes.reading import recalibrated
+    from shortlist.passes import recalibrated
 
     if out is None:
         raise ValueError("--scores needs --out, the folder of the new model")
@@ -130,8 +126,7 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     """Print the metrics of scored rows under the predictors of a model."""
     from shortlist.cli._results import print_results
     from shortlist.model import Model
-    from shortlist.passes.reading import evaluate_scores, read_scores, rows_key
-    from shortlist.passes.score import model_key
+    from shortlist.passes import evaluate_scores, model_key, read_scores, rows_key
 
     use_one_thread()
     model = Model.load(folder, network=network)

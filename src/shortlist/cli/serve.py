@@ -9,9 +9,7 @@ from shortlist.cli._console import warnings_as_lines
 from shortlist.cli._options import OwnNetwork
 
 if TYPE_CHECKING:
-    from shortlist.serve.source import ServiceSource
-
-__all__ = ["serve"]
+    from shortlist.serve import ServiceSource
 
 
 def serve(
@@ -117,9 +115,8 @@ def serve(
 
     Stop it with Ctrl-C or SIGTERM: requests that have already begun are answered first.
     """
-    from shortlist._checks import check_choice
-    from shortlist.serve.limits import Limits
-    from shortlist.serve.source import ServiceSource
+    from shortlist._bounds import check_choice
+    from shortlist.serve import Limits, ServiceSource
 
     check_choice("--engine", engine, ("local", "ray"))
     if engine == "local" and (replicas != 1 or address is not None):
@@ -153,9 +150,7 @@ def serve(
 def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) -> None:
     """Serve on this machine: a model, or the current one of some releases."""
     from shortlist.releases import is_releases
-    from shortlist.serve.desk import FeedbackDesk
-    from shortlist.serve.processes import serve_by_processes
-    from shortlist.serve.server import serve as run_server
+    from shortlist.serve import FeedbackDesk, serve as run_server, serve_by_processes
 
     place = _address(**where)
     with warnings_as_lines():
@@ -178,7 +173,7 @@ def _address(host: str, port: int, **_: Any) -> str:
 def _serve_on_ray(source: "ServiceSource", where: dict[str, Any]) -> None:
     """Serve one model by replicas on Ray Serve."""
     from shortlist.releases import is_releases
-    from shortlist.serve.on_ray import serve_on_ray
+    from shortlist.serve import serve_on_ray
 
     if is_releases(source.model):
         raise ValueError(f"--engine ray serves one model and follows no releases, got {source.model}")

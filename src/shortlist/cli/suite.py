@@ -9,11 +9,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from shortlist._json import strict_json
+from shortlist._store.json import strict_json
 from shortlist.cli._console import print_table
 from shortlist.cli._options import AllowCode, AsJson, published_file
-
-__all__ = ["suite_app"]
 
 suite_app = typer.Typer(
     help="Run many recipes (losses, grids, seeds), choose settings on validation rows, test once.",
@@ -54,8 +52,7 @@ def run(
     line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
     is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """
-    from shortlist.suites.run import run_suite
-    from shortlist.suites.suite import load_suite
+    from shortlist.suites import load_suite, run_suite
 
     suite = load_suite(file, override or [])
     with _watching(suite.name) as watch:
@@ -73,8 +70,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
-    from shortlist.suites.state import SuiteState, last_seen_from
-    from shortlist.suites.suite import load_suite
+    from shortlist.suites import SuiteState, last_seen_from, load_suite
 
     suite = load_suite(file, override or [])
     if markdown and as_json:
@@ -123,7 +119,7 @@ def _duration(seconds: float) -> str:
 
 def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
     from shortlist.compare import tables as compare_tables
-    from shortlist.suites.table import compare_suite, tuning_rows
+    from shortlist.suites import compare_suite, tuning_rows
 
     total, done = (sum(counts.values()) for counts in state.count())
     comparisons = compare_suite(state)

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shortlist.predictors import SetPredictor
-    from shortlist.runs.run import Run
+    from shortlist.runs import Run
 
-__all__ = ["calibrate", "evaluate", "print_calibration", "train"]
 
 Overrides = Annotated[
     list[str] | None,
@@ -75,11 +74,8 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.recipes.places import moved
-    from shortlist.recipes.recipe import load_recipe, make_recipe
-    from shortlist.training.fit import resume as resume_run
-    from shortlist.training.fit import train as train_run
-    from shortlist.training.processes import is_first_process
+    from shortlist.recipes import load_recipe, make_recipe, moved
+    from shortlist.training import is_first_process, resume as resume_run, train as train_run
 
     changes = list(override or []) + ([f"devices={devices}"] if devices is not None else [])
     if resume is not None and (recipe is not None or variant is not None or changes or out is not None):
@@ -115,7 +111,7 @@ def _silent(*_: object) -> None:
 
 def _print_results(run: "Run", *, as_json: bool) -> None:
     from shortlist.cli._results import print_results
-    from shortlist.runs.kept_epoch import kept_epoch_of
+    from shortlist.runs import kept_epoch_of
 
     results, words, kept = run.results, run.score_map.words(), kept_epoch_of(run.info)
     if as_json:
@@ -182,12 +178,8 @@ def calibrate(
     if out is not None:
         raise ValueError("--out is for --scores: without it, a run is calibrated in its own folder")
     from shortlist.model import network_by_name
-    from shortlist.recipes.content import CALIBRATED_KEYS
-    from shortlist.recipes.places import moved
-    from shortlist.recipes.recipe import make_recipe
-    from shortlist.runs.network import load_network
-    from shortlist.runs.run import Run
-    from shortlist.runs.scoring import calibrate_again
+    from shortlist.recipes import CALIBRATED_KEYS, make_recipe, moved
+    from shortlist.runs import Run, calibrate_again, load_network
 
     run = Run.open(run_folder)
     before = moved(run.recipe, data)
@@ -256,9 +248,7 @@ def evaluate(
         evaluate_on_scores(run_folder, scores, network, as_json)
         return
     from shortlist.cli._results import print_results
-    from shortlist.runs.folder import RunFolder
-    from shortlist.runs.run import Run
-    from shortlist.runs.scoring import evaluate_run
+    from shortlist.runs import Run, RunFolder, evaluate_run
 
     if split not in ("test", "val"):
         raise ValueError(f"--split must be test or val, got {split!r}")

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.inputs.labels import class_finder
-
-__all__ = ["LAYOUT", "Answers", "read_answers"]
+from shortlist.inputs import class_finder
 
 LAYOUT = (
     "a .csv file with the column row (number of the test row, from 0) or path, and the column class: an id "

@@ -9,13 +9,10 @@ from shortlist.compare.paired import LEVEL, Difference, Question, differences_to
 from shortlist.compare.promises import promises_of
 from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
-from shortlist.metrics import Estimate
-from shortlist.metrics.names import has_best, larger_is_better, predictor_of, size_of, value_of
+from shortlist.metrics import Estimate, has_best, larger_is_better, predictor_of, size_of, value_of
 from shortlist.predictors import Promise
-from shortlist.recipes.content import recipe_hash
-from shortlist.runs.groups import Group, group_runs, read_runs
-
-__all__ = ["Best", "Comparison", "Row", "compare_groups", "compare_runs"]
+from shortlist.recipes import recipe_hash
+from shortlist.runs import Group, group_runs, read_runs
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.curation.parts import read_frozen
-from shortlist.inputs.addresses import Address, content_of, is_address
-from shortlist.inputs.benchmarks import is_benchmark
-from shortlist.inputs.labels import class_finder
-from shortlist.inputs.read import read_rows
-from shortlist.inputs.rows import Rows
-from shortlist.metrics import Results, evaluate
-from shortlist.metrics.ranks import topk_hits
-from shortlist.metrics.rows import measure_rows
+from shortlist.curation import read_frozen
+from shortlist.inputs import Address, Rows, class_finder, content_of, is_address, is_benchmark, read_rows
+from shortlist.metrics import Results, evaluate, measure_rows, topk_hits
 from shortlist.model import Model
-
-__all__ = ["FrozenRows", "look_at", "read_frozen_images"]
 
 _BATCH = 64
 KS = (1, 5)

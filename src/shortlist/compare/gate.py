@@ -11,11 +11,9 @@ from shortlist._checks import check_number
 from shortlist._text import composed
 from shortlist.compare.frozen import FrozenRows, class_numbers, look_at, read_frozen_images
 from shortlist.compare.significance import Pair, mean_over, resample_differences
-from shortlist.inputs.rows import Rows
-from shortlist.metrics.names import format_percent
+from shortlist.inputs import Rows
+from shortlist.metrics import format_percent
 from shortlist.model import Model
-
-__all__ = ["Check", "Verdict", "judge_release"]
 
 METRICS = ("top1.micro", "top5.micro", "top5.macro", "top5.rare")
 _RESAMPLES = 2000

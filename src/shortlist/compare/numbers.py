@@ -10,21 +10,6 @@ from shortlist._checks import check_count
 from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics import ReliabilityBins
 
-__all__ = [
-    "ConfusedPair",
-    "FrequencyBin",
-    "bin_histogram",
-    "bin_labels",
-    "confused_pairs",
-    "coverage_by_frequency",
-    "easy_to_hard",
-    "frequency_edges",
-    "pool_reliability",
-    "share_of",
-    "size_bins",
-    "size_histograms",
-]
-
 _SIZE_STEPS = (0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 21, 31, 51, 101, 201, 501)
 _COUNT_STEPS = (0, 1, 5, 10, 20, 50, 101, 201, 501)
 

@@ -8,12 +8,8 @@ from typing import Any, NamedTuple
 from shortlist.compare.rows import RowQuestion, RowReader, compare_over_rows
 from shortlist.compare.same_rows import on_same_rows
 from shortlist.compare.significance import PairedTest, holm, paired_t_test
-from shortlist.metrics.aggregation import mean_with_interval
-from shortlist.metrics.names import size_of, value_of
-from shortlist.runs.groups import Group
-from shortlist.runs.run import Run
-
-__all__ = ["LEVEL", "Difference", "Question", "differences_to", "tell_apart"]
+from shortlist.metrics import mean_with_interval, size_of, value_of
+from shortlist.runs import Group, Run
 
 LEVEL = 0.05  # of the tests
 _Pairs = tuple[list[float], list[float]] | str | None

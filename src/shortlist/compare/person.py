@@ -10,22 +10,10 @@ from torch import Tensor
 from shortlist.compare.answers import Answers, read_answers
 from shortlist.compare.paired import LEVEL
 from shortlist.compare.significance import PairedTest, holm, mcnemar_test, paired_bootstrap_test
-from shortlist.datasets.images import ImageFiles
-from shortlist.metrics import Estimate, clopper_pearson
-from shortlist.metrics.aggregation import interval_of_rows, mean_with_interval
-from shortlist.recipes.build import build_data
-from shortlist.recipes.places import moved
-from shortlist.runs.groups import Group, group_runs, read_runs
-from shortlist.runs.run import Run
-
-__all__ = [
-    "EqualSets",
-    "PersonComparison",
-    "PersonRow",
-    "compare_with_person",
-    "sets_of_mean_size",
-    "sets_of_row_sizes",
-]
+from shortlist.datasets import ImageFiles
+from shortlist.metrics import Estimate, clopper_pearson, interval_of_rows, mean_with_interval
+from shortlist.recipes import build_data, moved
+from shortlist.runs import Group, Run, group_runs, read_runs
 
 
 @dataclass(frozen=True)

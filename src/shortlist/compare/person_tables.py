@@ -6,9 +6,7 @@ from typing import Any
 
 from shortlist.compare.person import EqualSets, PersonComparison
 from shortlist.compare.tables import Row, latex_table, markdown_notes, markdown_table, rich_table
-from shortlist.metrics.names import format_metric, format_points
-
-__all__ = ["person_footnotes", "person_to_json", "person_to_latex", "person_to_markdown", "person_to_rich"]
+from shortlist.metrics import format_metric, format_points
 
 HEADS = (
     *("method", "runs", "same mean size (%)", "sizes", "difference", "p"),

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from shortlist.predictors import Promise
-from shortlist.runs.groups import Group
+from shortlist.runs import Group
 from shortlist.sentences import promise_words
-
-__all__ = ["kept_words", "promise_notes", "promises_of", "shared_promise"]
 
 
 def promises_of(group: Group) -> dict[str, list[Promise]]:

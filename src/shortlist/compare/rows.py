@@ -11,12 +11,8 @@ from torch import Tensor
 
 from shortlist.class_table import group_names
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
-from shortlist.metrics.names import predictor_of
-from shortlist.metrics.ranks import topk_hits
-from shortlist.metrics.rows import RowNumbers, measure_rows
-from shortlist.runs.run import Run
-
-__all__ = ["RowQuestion", "RowReader", "RunClasses", "compare_over_rows"]
+from shortlist.metrics import RowNumbers, measure_rows, predictor_of, topk_hits
+from shortlist.runs import Run
 
 
 class RunClasses(NamedTuple):

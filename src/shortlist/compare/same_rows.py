@@ -4,9 +4,7 @@ import inspect
 from typing import Any
 
 from shortlist.datasets import DATASETS
-from shortlist.recipes.recipe import Recipe
-
-__all__ = ["on_same_rows"]
+from shortlist.recipes import Recipe
 
 # options that change training and validation rows only, or how images are read
 _NOT_OF_TEST_ROWS = (

@@ -10,20 +10,7 @@ from torch import Tensor
 
 from shortlist._beta import beta_cdf
 from shortlist._checks import check_count
-from shortlist.metrics import average_rows
-from shortlist.metrics.bootstrap import Columns, resample_each
-
-__all__ = [
-    "Pair",
-    "PairedTest",
-    "holm",
-    "mcnemar_test",
-    "mean_over",
-    "paired_bootstrap_test",
-    "paired_bootstrap_tests",
-    "paired_t_test",
-    "resample_differences",
-]
+from shortlist.metrics import Columns, average_rows, resample_each
 
 
 class PairedTest(NamedTuple):

@@ -10,22 +10,7 @@ from shortlist._tables import safe_cell
 from shortlist.compare.comparison import Comparison
 from shortlist.compare.paired import Difference
 from shortlist.compare.promises import promise_notes
-from shortlist.metrics import Estimate
-from shortlist.metrics.names import format_metric, is_share, metric_words, predictor_of
-
-__all__ = [
-    "footnotes",
-    "latex_table",
-    "markdown_notes",
-    "markdown_table",
-    "pipe_row",
-    "rich_table",
-    "to_csv",
-    "to_json",
-    "to_latex",
-    "to_markdown",
-    "to_rich",
-]
+from shortlist.metrics import Estimate, format_metric, is_share, metric_words, predictor_of
 
 Row = tuple[str, list[tuple[str, bool]]]
 """The label of a row, and its cells: text, and whether it is bold."""

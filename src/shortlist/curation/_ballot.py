@@ -8,8 +8,6 @@ import numpy as np
 from shortlist._tables import tidy_column
 from shortlist._text import composed
 
-__all__ = ["AGAINST", "Ballot", "count_ballot", "count_species", "find_winners"]
-
 AGAINST = "!none_of_these"
 """The vote of who looked and says that it is none of the classes of the list: it counts, and never wins."""
 DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order

@@ -10,17 +10,14 @@ from typing import Any, Literal
 
 import torch
 
-from shortlist._checks import check_choice, check_count, check_number
-from shortlist._files import replacing_folder, write_text
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_number
+from shortlist._store.files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, read_frozen, sha256_of
-from shortlist.datasets.partition import proportional_split, share_of
-from shortlist.inputs.benchmarks import BENCHMARK_FORMAT, BenchmarkImage, entry_of
-from shortlist.inputs.folders import SPLITS
-from shortlist.inputs.rows import Row
-
-__all__ = ["BenchmarkPlan", "Link", "apply_plan", "build_benchmark", "plan_benchmark"]
+from shortlist.datasets import proportional_split, share_of
+from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of
 
 Link = Literal["hard", "symbolic"]
 Splitting = Literal["share", "hash"]

@@ -15,15 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
-from shortlist._files import check_regular
 from shortlist._messages import missing
-from shortlist.datasets.images import why_unreadable
-from shortlist.inputs.folders import read_folder
-from shortlist.inputs.lists import read_list
-from shortlist.inputs.rows import Rows
+from shortlist._store.files import check_regular
+from shortlist.datasets import why_unreadable
+from shortlist.inputs import Rows, read_folder, read_list
 from shortlist.preprocessing import reason_of, with_8_bits
-
-__all__ = ["CheckReport", "check_images", "difference_hash", "near_pairs"]
 
 MAX_DISTANCE = 7  # with one band of bits per distance and one more, bands of 8 bits
 

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
-from shortlist.datasets.splits import Split, TensorSplit
+from shortlist.datasets import Split, TensorSplit
 from shortlist.preprocessing import to_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["contact_sheet"]
 
 GAP = 3  # pixels between images of a class; classes are four times as far apart
 LABEL_HEIGHT = 14

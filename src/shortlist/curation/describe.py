@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_class_vector
-from shortlist._files import replacing
+from shortlist._store.files import replacing
 from shortlist.class_table import GROUPS, ClassTable
 from shortlist.palette import PRINT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from shortlist.datasets.splits import Splits
-
-__all__ = ["Description", "describe", "draw_lorenz", "gini", "lorenz_curve", "open_dataset", "plot_lorenz"]
+    from shortlist.datasets import Splits
 
 
 def lorenz_curve(class_counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,10 +142,14 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         FileNotFoundError: There is neither such a name nor such a path.
     """
     import shortlist.datasets as sets
-    from shortlist.datasets.embeddings import embedding_files, embeddings
-    from shortlist.datasets.folders import image_folder
-    from shortlist.datasets.lists import image_list
-    from shortlist.datasets.plantnet import NAMES_FILE, plantnet300k
+    from shortlist.datasets import (
+        NAMES_FILE,
+        embedding_files,
+        embeddings,
+        image_folder,
+        image_list,
+        plantnet300k,
+    )
 
     known = getattr(sets, "DATASETS", {})
     if name_or_path in known:

@@ -9,12 +9,8 @@ from typing import Any, NamedTuple
 from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
-from shortlist.datasets.plantnet import genera_of
-from shortlist.inputs.folders import class_folders, images_below
-from shortlist.inputs.lists import about_columns
-from shortlist.inputs.rows import COLUMNS, Row
-
-__all__ = ["LAYOUT", "Labeled", "read_labeled"]
+from shortlist.datasets import genera_of
+from shortlist.inputs import COLUMNS, Row, about_columns, class_folders, images_below
 
 LAYOUT = (
     "Expected <source>/<class>/*.jpg, <source>/<genus>/<class>/*.jpg, or a .csv or .parquet list with the "

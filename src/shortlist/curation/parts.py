@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shortlist.class_table import ClassTable
-from shortlist.inputs.benchmarks import read_benchmark
-from shortlist.inputs.labels import class_finder
-from shortlist.inputs.rows import Row
-
-__all__ = ["Frozen", "hash_place", "part_by_hash", "read_frozen", "sha256_of"]
+from shortlist.inputs import Row, class_finder, read_benchmark
 
 
 def hash_place(name: str, *, seed: int, what: str = "part") -> float:

@@ -7,8 +7,6 @@ import numpy as np
 
 from shortlist.curation._ballot import Ballot, find_winners
 
-__all__ = ["SIMPLE_RULES", "Decision"]
-
 MAX_NUMBERS = 200_000_000  # that Dawid and Skene's rule may keep
 _SMALLEST = 1e-10
 _CLOSE = 1e-7  # change of all probabilities at which it ends

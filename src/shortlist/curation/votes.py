@@ -10,19 +10,8 @@ import numpy as np
 
 from shortlist._bounds import check_choice, require_count, require_number
 from shortlist._tables import read_columns, write_columns
-from shortlist.curation._ballot import AGAINST, DIGITS, Ballot, count_ballot, count_species, find_winners
+from shortlist.curation._ballot import DIGITS, Ballot, count_ballot, count_species, find_winners
 from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
-
-__all__ = [
-    "AGAINST",
-    "MACHINE",
-    "RULES",
-    "ConsensusLabels",
-    "aggregate_votes",
-    "read_votes",
-    "save_consensus",
-    "save_users",
-]
 
 MACHINE = "!machine"
 """The user whose votes are those of a model: they are left out unless ``machine_weight`` is given."""

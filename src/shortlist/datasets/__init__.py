@@ -3,18 +3,49 @@
 Needs ``pip install 'shortlist[data]'``.
 """
 
+from shortlist.datasets.about import About, about_of_data
+from shortlist.datasets.assembly import assemble
 from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt
-from shortlist.datasets.embeddings import embeddings
+from shortlist.datasets.embeddings import (
+    EMBEDDINGS_FORMAT,
+    MANIFEST,
+    SUFFIXES,
+    embedding_files,
+    embeddings,
+    read_manifest,
+    split_of_file,
+)
 from shortlist.datasets.folders import image_folder
-from shortlist.datasets.gaussians import gaussian_genera, two_gaussians
+from shortlist.datasets.gaussians import (
+    TWO_GAUSSIANS_BALANCED_ERROR,
+    draw_two_gaussians,
+    gaussian_genera,
+    two_gaussians,
+)
 from shortlist.datasets.glyphs import glyphs, glyphs_full
 from shortlist.datasets.idx import fashion_mnist
 from shortlist.datasets.imagenet import imagenet, imagenet_lt
+from shortlist.datasets.images import ImageFiles, PathList, why_unreadable
 from shortlist.datasets.inaturalist import inaturalist2018
+from shortlist.datasets.label_sets import LabelPairs, training_rows
 from shortlist.datasets.lists import image_list, image_lists
-from shortlist.datasets.plantnet import plantnet300k
+from shortlist.datasets.loaders import evaluation_loader, training_loader
+from shortlist.datasets.noise import alphabetical_blocks, redraw_within_groups
+from shortlist.datasets.partition import proportional_split, rank_within_class, share_of
+from shortlist.datasets.pictures import data_uri, row_image
+from shortlist.datasets.plantnet import NAMES_FILE, genera_of, plantnet300k
+from shortlist.datasets.preparation import preprocessing_of
 from shortlist.datasets.registry import DATASETS, DatasetInfo
-from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit
+from shortlist.datasets.sampling import ClassBalancedSampler, DeferredReweighting
+from shortlist.datasets.saved import ARRAYS, are_arrays, saved_rows
+from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit, have_same_rows
+from shortlist.datasets.transforms import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    EvalTransform,
+    TrainTransform,
+    image_to_tensor,
+)
 
 __all__ = [
     "DATASETS",

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from shortlist._checks import check_number
 
-__all__ = ["BayesAccuracy", "Estimate", "bayes_accuracy"]
-
 
 class Estimate(NamedTuple):
     """A number and the standard error with which it is known."""

@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.datasets.plantnet import METADATA_FILE, plantnet_metadata
-from shortlist.inputs.benchmarks import is_benchmark, read_benchmark
-from shortlist.inputs.lists import is_table, read_list
-from shortlist.inputs.rows import ABOUT, plain_about
-
-__all__ = ["About", "about_of_data"]
+from shortlist.inputs import ABOUT, is_benchmark, is_table, plain_about, read_benchmark, read_list
 
 About = Callable[[str], Mapping[str, str]]
 

@@ -15,10 +15,7 @@ from shortlist.datasets.images import ImageFiles, OnError, PathList, unreadable_
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform
-from shortlist.inputs.folders import read_folder
-from shortlist.inputs.labels import class_indices
-
-__all__ = ["Files", "assemble", "divide", "files_of_classes", "warn_of_missing_classes"]
+from shortlist.inputs import class_indices, read_folder
 
 
 @dataclass(frozen=True)

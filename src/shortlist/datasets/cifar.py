@@ -18,8 +18,6 @@ from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.splits import Splits, TensorSplit
 from shortlist.datasets.transforms import BatchTransform
 
-__all__ = ["cifar10", "cifar10_lt", "cifar100", "cifar100_lt", "load_pickle"]
-
 MEAN = {"cifar-10": (0.4914, 0.4822, 0.4465), "cifar-100": (0.5071, 0.4865, 0.4409)}
 STD = {"cifar-10": (0.2470, 0.2435, 0.2616), "cifar-100": (0.2673, 0.2564, 0.2762)}
 

@@ -10,27 +10,15 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist._files import replacing
-from shortlist._manifest import read_sealed
 from shortlist._messages import missing
+from shortlist._store.files import replacing
+from shortlist._store.manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import warn_of_missing_classes
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
-from shortlist.inputs.labels import UNKNOWN
-
-__all__ = [
-    "EMBEDDINGS_FORMAT",
-    "MANIFEST",
-    "EmbeddingSplit",
-    "embedding_files",
-    "embeddings",
-    "load_tensors",
-    "read_manifest",
-    "save_embeddings",
-    "split_of_file",
-]
+from shortlist.inputs import UNKNOWN
 
 EMBEDDINGS_FORMAT = "shortlist embeddings 2"
 """Format of the manifest of a folder of embeddings."""

@@ -8,9 +8,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, divide, files_of_classes
 from shortlist.datasets.images import OnError
 from shortlist.datasets.splits import Splits
-from shortlist.inputs.folders import check_splits, classes_of_folders, split_folders
-
-__all__ = ["image_folder"]
+from shortlist.inputs import check_splits, classes_of_folders, split_folders
 
 LAYOUT = (
     "Expected one folder of images per class, <root>/<class>/*.jpg, or the same in <root>/train, <root>/val "

@@ -8,18 +8,8 @@ from torch import Tensor
 
 from shortlist._checks import check_count, check_k, check_number
 from shortlist.class_table import ClassTable
-from shortlist.datasets._bayes import BayesAccuracy, Estimate, bayes_accuracy
+from shortlist.datasets._bayes import BayesAccuracy, bayes_accuracy
 from shortlist.datasets.splits import Splits, TensorSplit
-
-__all__ = [
-    "TWO_GAUSSIANS_BALANCED_ERROR",
-    "BayesAccuracy",
-    "Estimate",
-    "GaussianSplits",
-    "draw_two_gaussians",
-    "gaussian_genera",
-    "two_gaussians",
-]
 
 # both classes are sqrt(2) standard deviations away from the best separator
 TWO_GAUSSIANS_BALANCED_ERROR = 0.5 * math.erfc(1.0)

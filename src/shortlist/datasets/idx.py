@@ -14,8 +14,6 @@ from shortlist.datasets.partition import balanced_split
 from shortlist.datasets.splits import Splits, TensorSplit
 from shortlist.datasets.transforms import BatchTransform
 
-__all__ = ["fashion_mnist", "read_idx"]
-
 NAMES = (
     "T-shirt/top",
     "Trouser",

@@ -8,9 +8,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, divide, files_of_classes
 from shortlist.datasets.lists import image_lists
 from shortlist.datasets.splits import Splits
-from shortlist.inputs.folders import classes_of_folders
-
-__all__ = ["imagenet", "imagenet_lt"]
+from shortlist.inputs import classes_of_folders
 
 HELP = (
     "Get ILSVRC 2012 from image-net.org (an account is needed) and unpack it, so that there are "

@@ -23,21 +23,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
 from shortlist.datasets.transforms import EvalTransform
 from shortlist.preprocessing import read_image, reason_of, refuse_special_files, with_8_bits
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "IGNORED",
-    "ImageFiles",
-    "OnError",
-    "PathList",
-    "unreadable_files",
-    "why_unreadable",
-]
 
 IGNORED = -100
 """Target of a row that could not be read: the ``ignore_index`` of the losses."""

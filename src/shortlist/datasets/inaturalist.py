@@ -5,13 +5,11 @@ from typing import Any
 
 import torch
 
-from shortlist._json import read_json
 from shortlist._messages import examples, missing
+from shortlist._store.json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide
 from shortlist.datasets.splits import Splits
-
-__all__ = ["inaturalist2018"]
 
 HELP = (
     "Get the images (train_val2018), train2018.json, val2018.json and, for the species' names, "

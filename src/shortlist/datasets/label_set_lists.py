@@ -15,8 +15,6 @@ from shortlist.datasets.label_sets import LabelPairs
 from shortlist.datasets.splits import Splits
 from shortlist.datasets.transforms import EvalTransform, TrainTransform
 
-__all__ = ["label_set_list"]
-
 _PARTS = ("train", "val", "test")
 
 

@@ -12,8 +12,6 @@ from shortlist._checks import check_count, check_k, check_label_sets
 from shortlist.datasets.glyphs import glyphs, standardize
 from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit, fetch_rows
 
-__all__ = ["LabelPairs", "LabelSets", "several_glyphs", "training_rows"]
-
 SIDE, GLYPH = 56, 32  # pixels of a picture, and of the image of one glyph
 MOST_JITTER = 4  # pixels from a corner of the picture
 NOISE_FLOOR = 20  # gray levels: most of what an image has above its background by noise alone

@@ -12,11 +12,7 @@ from shortlist._messages import examples, missing
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide
 from shortlist.datasets.splits import Splits
-from shortlist.inputs.labels import class_indices, classes_of_labels
-from shortlist.inputs.lists import LAYOUT, check_split_names, read_list
-from shortlist.inputs.rows import Rows
-
-__all__ = ["image_list", "image_lists"]
+from shortlist.inputs import LAYOUT, Rows, check_split_names, class_indices, classes_of_labels, read_list
 
 
 def _splits(

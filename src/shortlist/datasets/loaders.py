@@ -10,18 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from shortlist.datasets import Split
 from shortlist.datasets.sampling import ClassBalancedSampler
-from shortlist.datasets.splits import fetch_rows
-
-__all__ = [
-    "EpochShuffle",
-    "EvenShards",
-    "NumberedRows",
-    "SeededLoader",
-    "evaluation_loader",
-    "training_loader",
-]
+from shortlist.datasets.splits import Split, fetch_rows
 
 Batch = tuple[Tensor, Tensor, Tensor]
 

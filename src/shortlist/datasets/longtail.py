@@ -5,10 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_class_vector, check_count, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_class_vector, check_count, check_number
 from shortlist.datasets.partition import rank_within_class
-
-__all__ = ["Profile", "long_tailed_counts", "subset_by_counts"]
 
 Profile = Literal["exp", "step"]
 """How class sizes fall: exponentially, or in one step."""

@@ -8,8 +8,6 @@ from torch import Tensor
 from shortlist._checks import check_count, check_number
 from shortlist.datasets.splits import TensorSplit
 
-__all__ = ["NoisyTensorSplit", "alphabetical_blocks", "redraw_within_groups"]
-
 
 def alphabetical_blocks(names: Sequence[str], size: int) -> Tensor:
     """Return a group for each class (c,): blocks of so many classes in alphabetical order.

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from shortlist._checks import check_number
 
-__all__ = ["balanced_split", "proportional_split", "rank_within_class", "share_of"]
-
 
 def rank_within_class(targets: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
     """Return the place of each row in a random order of the rows of its class, from 0 (n,).

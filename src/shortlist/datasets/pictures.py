@@ -13,7 +13,6 @@ from shortlist.preprocessing import read_image, to_pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["data_uri", "row_image"]
 
 _PIXELATED = 48  # pictures of up to so many pixels a side are kept as they are and shown with their pixels
 

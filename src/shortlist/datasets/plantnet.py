@@ -4,15 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shortlist._json import read_json
 from shortlist._messages import examples, missing
 from shortlist._names import is_latin
+from shortlist._store.json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, files_of_classes
 from shortlist.datasets.splits import Splits
-from shortlist.inputs.folders import SPLITS, classes_of_folders
-
-__all__ = ["genera_of", "genus_of", "plantnet300k", "plantnet_metadata"]
+from shortlist.inputs import SPLITS, classes_of_folders
 
 NAMES_FILE = "plantnet300K_species_id_2_name.json"
 METADATA_FILE = "plantnet300K_metadata.json"

@@ -10,8 +10,6 @@ from shortlist.datasets.splits import ChangedSplit, TensorSplit
 from shortlist.datasets.transforms import BatchTransform, EvalTransform
 from shortlist.preprocessing import Preprocessing
 
-__all__ = ["preprocessing_of"]
-
 _COLORS = {1: "L", 3: "RGB"}
 
 

@@ -18,8 +18,6 @@ from shortlist.datasets.lists import image_list, image_lists
 from shortlist.datasets.plantnet import plantnet300k
 from shortlist.datasets.splits import Splits
 
-__all__ = ["DATASETS", "DatasetInfo"]
-
 
 @dataclass(frozen=True)
 class DatasetInfo:

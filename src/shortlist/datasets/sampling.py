@@ -12,8 +12,6 @@ from torch.utils.data import Sampler
 
 from shortlist._checks import check_class_vector, check_count
 
-__all__ = ["ClassBalancedSampler", "DeferredReweighting", "deferred_weights"]
-
 
 class ClassBalancedSampler(Sampler[int]):
     """A sampler that draws a class uniformly, then one of its images uniformly, both with replacement.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist.datasets.embeddings import SUFFIXES, load_tensors
 
-__all__ = ["ARRAYS", "are_arrays", "saved_rows"]
-
 ARRAYS = (*SUFFIXES, ".npy")
 
 

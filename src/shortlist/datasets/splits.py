@@ -10,8 +10,6 @@ from torch.utils.data import Dataset, default_collate
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["ChangedSplit", "Split", "Splits", "TensorSplit", "fetch_rows", "have_same_rows"]
-
 
 @runtime_checkable
 class Split(Protocol):

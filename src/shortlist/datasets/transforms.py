@@ -16,15 +16,6 @@ from shortlist.preprocessing import Preprocessing, normalize, pixels_of
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "BatchTransform",
-    "EvalTransform",
-    "TrainTransform",
-    "normalize",
-    "random_crop_and_flip",
-]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue."""
@@ -89,6 +80,7 @@ class BatchTransform:
 
 
 def image_to_tensor(image: "Image.Image", mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return the normalized pixels of a Pillow image."""
     return normalize(pixels_of(image), mean=mean, std=std)
 
 

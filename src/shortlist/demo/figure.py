@@ -6,14 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing
+from shortlist._store.files import replacing
 from shortlist.class_table import ClassTable
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import format_percent
 from shortlist.palette import PRINT
-from shortlist.recipes.build import build_data
-from shortlist.runs.run import Run
-
-__all__ = ["draw_demo", "example_rows"]
+from shortlist.recipes import build_data
+from shortlist.runs import Run
 
 
 def example_rows(run: Run, predictor: str, count: int = 6) -> list[int]:

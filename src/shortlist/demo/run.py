@@ -8,15 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.metrics.names import format_percent
-from shortlist.recipes.recipe import Recipe, make_recipe
-from shortlist.runs.run import Run
+from shortlist.metrics import format_percent
+from shortlist.recipes import Recipe, make_recipe
+from shortlist.runs import Run
 from shortlist.sentences import promise_words
-from shortlist.training.fit import resume, train
-from shortlist.training.stage import Progress
-
-__all__ = ["METHODS", "Comparison", "demo_recipe", "demo_words", "run_demo", "table_rows"]
-
+from shortlist.training import Progress, resume, train
 
 K = 5
 BASE: dict[str, Any] = {

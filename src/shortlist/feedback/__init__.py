@@ -1,6 +1,21 @@
 """What people say about lists: a log of events on disk, and what is made of it."""
 
+from shortlist.feedback._database import FeedbackError
+from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, SameRequestError
+from shortlist.feedback.doctor import examine_store
+from shortlist.feedback.drift import find_drift
 from shortlist.feedback.event import VERBS, Event, Shown
-from shortlist.feedback.store import Erased, FeedbackError, FeedbackStore, Kept
+from shortlist.feedback.export import write_photos, write_votes
+from shortlist.feedback.review import review_queue
+from shortlist.feedback.store import (
+    FeedbackStore,
+    answers_by_item,
+    is_store,
+    last_answers,
+    photos_of,
+    read_manifest,
+    stats_of,
+)
+from shortlist.feedback.votes import Photo, Tally, Vote, each_vote
 
 __all__ = ["VERBS", "Erased", "Event", "FeedbackError", "FeedbackStore", "Kept", "Shown"]

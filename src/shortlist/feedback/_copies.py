@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Copies"]
-
 
 class Copies:
     """The copies of a store.

@@ -19,25 +19,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist._files import check_regular
+from shortlist._store.files import check_regular
 from shortlist.feedback.event import Event
-
-__all__ = [
-    "NAME",
-    "NAME_INDEXES",
-    "FeedbackError",
-    "Row",
-    "Said",
-    "check_state",
-    "connect",
-    "create_tables",
-    "named_errors",
-    "read_contents",
-    "read_photos",
-    "read_rows",
-    "read_rows_by_item",
-    "request_key",
-]
 
 NAME = "events.sqlite"
 _TABLES = """

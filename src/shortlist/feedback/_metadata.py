@@ -12,8 +12,6 @@ from contextlib import suppress
 
 from PIL import Image
 
-__all__ = ["without_metadata"]
-
 _ORIENTATION = 0x0112
 _MARKER = re.compile(rb"\xff([^\x00\xff])")  # of JPEG, before a segment
 _SCAN_END = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # the first marker that is no part of a scan

@@ -24,8 +24,6 @@ from shortlist.feedback._database import (
 )
 from shortlist.feedback.event import ERASED, ERASURE, Event
 
-__all__ = ["RESERVE", "Erased", "Kept", "Writer"]
-
 _TOGETHER = 1000  # events of one commit
 RESERVE = "reserve"  # a file that takes room on the disk, which a deletion may need
 _RESERVE_BYTES = 2 << 20

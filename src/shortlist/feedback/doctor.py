@@ -4,12 +4,10 @@ import hashlib
 from contextlib import closing
 from pathlib import Path
 
-from shortlist._doctor import Finding, with_leftovers
+from shortlist._store.doctor import Finding, with_leftovers
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import NAME, FeedbackError, connect, named_errors
 from shortlist.feedback.store import MANIFEST, read_events, read_manifest
-
-__all__ = ["examine_store"]
 
 _BACK = "put it back from a copy of the store"
 

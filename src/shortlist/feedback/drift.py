@@ -8,17 +8,16 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from shortlist._checks import check_count
 from shortlist.feedback._database import Said
 from shortlist.feedback.event import LABELED
-from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
-from shortlist.metrics.shares import clopper_pearson
 
-__all__ = ["Drift", "find_drift"]
+if TYPE_CHECKING:  # torch comes with it, for which those that only count answers need not wait
+    from shortlist.metrics import ExchangeabilityTest
 
 _FEWEST = 20  # lists of each side, below which nothing is compared
 
@@ -52,7 +51,7 @@ class Drift:
     low: float | None
     high: float | None
     promised: float | None
-    scores: ExchangeabilityTest | None
+    scores: "ExchangeabilityTest | None"
 
     @property
     def is_below(self) -> bool:
@@ -120,6 +119,8 @@ class _Answers:
         self._audited.append(is_reply and event.audit)
 
     def drift(self, model: str, promised: float | None, reference: int, recent: int) -> Drift:
+        from shortlist.metrics import clopper_pearson
+
         photos, tops = np.asarray(self._photos), np.asarray(self._tops)
         first = np.sort(np.unique(photos, return_index=True)[1])  # answer about each list
         trials = np.flatnonzero(self._audited)[::-1]
@@ -144,11 +145,15 @@ class _Answers:
         )
 
 
-def _compare_scores(values: list[float], reference: int, recent: int) -> ExchangeabilityTest | None:
+def _compare_scores(values: list[float], reference: int, recent: int) -> "ExchangeabilityTest | None":
     first, rest = values[:reference], values[reference:]
     if len(rest) < _FEWEST:  # then of what there is, the halves
         first, rest = values[: len(values) // 2], values[len(values) // 2 :]
     if min(len(first), len(rest)) < _FEWEST:
         return None
+    import torch
+
+    from shortlist.metrics import exchangeability_test
+
     sides = [torch.tensor(side, dtype=torch.float64) for side in (first, rest[-recent:])]
     return exchangeability_test(*sides, generator=torch.Generator().manual_seed(0))

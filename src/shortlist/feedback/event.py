@@ -11,17 +11,6 @@ from shortlist._bounds import check_choice
 from shortlist._tables import NO_NUMBER
 from shortlist._text import composed
 
-__all__ = [
-    "ERASED",
-    "ERASURE",
-    "LABELED",
-    "VERBS",
-    "Event",
-    "Shown",
-    "is_sha256",
-    "observation_of",
-]
-
 LABELED = ("confirm", "other_class")
 """Verbs that name a class."""
 VERBS = (*LABELED, "none_of_these", "do_not_know", "bad_image", "not_this_kind")

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from shortlist._bounds import check_choice
-from shortlist._files import write_text
+from shortlist._store.files import write_text
 from shortlist._tables import write_parts
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.votes import Photo, Vote
-
-__all__ = ["FORMS", "write_photos", "write_votes"]
 
 _TOGETHER = 10_000  # rows that are in memory at a time
 FORMS = ("votes", "crowd-kit", "peerannot")

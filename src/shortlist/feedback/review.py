@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.curation.votes import AGAINST, ConsensusLabels, aggregate_votes
+from shortlist.curation import AGAINST, ConsensusLabels, aggregate_votes
 from shortlist.feedback.store import answers_by_item, shown_at
 from shortlist.feedback.votes import Tally, Vote, each_vote, votes_of
-
-__all__ = ["ToReview", "review_queue"]
 
 _TOGETHER = 500  # observations whose lists are read at a time
 

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import lock_folder, replacing_folder, sweep
-from shortlist._manifest import read_sealed, write_sealed
+from shortlist._store.files import lock_folder, replacing_folder, sweep
+from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist._text import composed
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import (
@@ -27,28 +27,8 @@ from shortlist.feedback._database import (
     read_rows_by_item,
 )
 from shortlist.feedback._metadata import without_metadata
-from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, SameRequestError, Writer
+from shortlist.feedback._writer import Erased, Kept, Writer
 from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sha256
-
-__all__ = [
-    "MANIFEST",
-    "MAX_BYTES",
-    "Erased",
-    "FeedbackError",
-    "FeedbackStore",
-    "FullError",
-    "Kept",
-    "OwnerError",
-    "SameRequestError",
-    "answers_by_item",
-    "is_store",
-    "last_answers",
-    "photos_of",
-    "read_events",
-    "read_manifest",
-    "shown_at",
-    "stats_of",
-]
 
 MANIFEST = "feedback.json"
 FORMAT = "shortlist feedback 3"

@@ -7,11 +7,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from shortlist.curation.votes import MACHINE
+from shortlist.curation import MACHINE
 from shortlist.feedback._database import Said
 from shortlist.feedback.event import Event
-
-__all__ = ["Photo", "Tally", "Vote", "Votes", "collect_votes", "each_vote", "votes_of"]
 
 
 class Vote(NamedTuple):

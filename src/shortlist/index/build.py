@@ -22,11 +22,7 @@ from shortlist.index.sources import Source, given_images
 from shortlist.index.spread import farthest_points
 from shortlist.index.writer import MAX_PER_CLASS, SEGMENT_ROWS, IndexWriter
 from shortlist.model import Model
-from shortlist.passes.local import Engine, one_thread, run_local
-from shortlist.passes.parts import Part
-from shortlist.passes.scaffold import Pass, Progress
-
-__all__ = ["BuildCounts", "add_images", "build_index"]
+from shortlist.passes import Engine, Part, Pass, Progress, one_thread, run_local
 
 SHARD_ROWS = 256
 _KEYS = 10_000

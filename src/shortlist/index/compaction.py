@@ -9,8 +9,6 @@ from shortlist.index.contents import Contents, Piece
 from shortlist.index.segment import NewRows
 from shortlist.index.spread import farthest_points
 
-__all__ = ["merged_rows", "stale_segments"]
-
 
 def stale_segments(contents: Contents, *, max_per_class: int, segment_rows: int) -> list[int]:
     """Return the numbers of the segments to merge.

@@ -13,8 +13,6 @@ from torch import Tensor
 from shortlist.index.manifest import Manifest, read_deleted, read_manifest
 from shortlist.index.segment import ImageIndexError, Segment, SegmentRecord
 
-__all__ = ["Contents", "Piece", "id_of", "open_contents", "parse_id"]
-
 _ID = re.compile(r"(0|[1-9][0-9]{0,9})-([0-9a-f]{32})")
 _NONE = np.zeros(0, dtype=np.int64)
 

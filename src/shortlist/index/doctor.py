@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from shortlist._doctor import Finding, differing_files, with_leftovers
+from shortlist._store.doctor import Finding, differing_files, with_leftovers
 from shortlist.index.manifest import NAME, OWN_FILE, PARTS, Manifest, read_manifest
 from shortlist.index.segment import ImageIndexError
-
-__all__ = ["damaged_files", "examine_index"]
 
 
 def damaged_files(folder: str | Path, manifest: Manifest) -> dict[str, str]:

@@ -19,12 +19,7 @@ from shortlist.index.segment import ImageIndexError, NewRows
 from shortlist.index.sources import Source
 from shortlist.index.thumbnails import thumbnail
 from shortlist.model import Model, model_hash
-from shortlist.passes.blocks import IMAGES, loaded_blocks, map_rows
-from shortlist.passes.parts import Mapped, read_table
-from shortlist.passes.scaffold import Map
-from shortlist.passes.shards import ShardRows
-
-__all__ = ["embed_source", "new_rows", "open_index_pass", "read_new_rows"]
+from shortlist.passes import IMAGES, Map, Mapped, ShardRows, loaded_blocks, map_rows, read_table
 
 _TEXTS = ("digest", "about", "thumbnail", "vector")
 

@@ -16,8 +16,6 @@ from shortlist.index.manifest import NAME, check_model
 from shortlist.index.segment import ImageIndexError, Segment
 from shortlist.model import Model
 
-__all__ = ["ImageIndex", "SimilarImage", "unit_vectors"]
-
 # Numbers that are compared at a time: so few that torch takes one thread. Two threads, on cores that are
 # busy otherwise, mostly wait for each other. It also bounds the memory of a class with very many images.
 _BLOCK = 32_768

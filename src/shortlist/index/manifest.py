@@ -11,22 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from shortlist._files import check_regular, replacing
-from shortlist._manifest import read_sealed, record_files, write_sealed
+from shortlist._store.files import check_regular, replacing
+from shortlist._store.manifest import read_sealed, record_files, write_sealed
 from shortlist.index.segment import ImageIndexError, SegmentRecord
 from shortlist.model import Model, model_hash
-
-__all__ = [
-    "DELETED",
-    "NAME",
-    "OWN_FILE",
-    "PARTS",
-    "Manifest",
-    "check_model",
-    "read_deleted",
-    "read_manifest",
-    "write_deleted",
-]
 
 NAME = "index.json"
 PARTS = "parts"

@@ -10,8 +10,6 @@ import torch
 
 from shortlist.index.sources import Source
 
-__all__ = ["Plan", "ShardImages"]
-
 _CANDIDATES = 4  # times as many images as are kept are looked at, of a class with very many
 
 

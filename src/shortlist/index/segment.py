@@ -18,12 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._files import check_regular, replacing
-from shortlist._json import parse_json
-from shortlist._manifest import record_files
 from shortlist._messages import one_line
-
-__all__ = ["ImageIndexError", "NewRows", "Segment", "SegmentRecord", "write_segment"]
+from shortlist._store.files import check_regular, replacing
+from shortlist._store.json import parse_json
+from shortlist._store.manifest import record_files
 
 _ALIGNMENT = 64
 _ROW = np.dtype(

@@ -12,23 +12,33 @@ import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
-from shortlist.datasets import ChangedSplit, Splits, TensorSplit
-from shortlist.datasets.about import About, about_of_data
-from shortlist.datasets.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
-from shortlist.datasets.embeddings import embedding_files
-from shortlist.datasets.images import ImageFiles
+from shortlist.datasets import (
+    SUFFIXES as EMBEDDING_SUFFIXES,
+    About,
+    ChangedSplit,
+    ImageFiles,
+    Splits,
+    TensorSplit,
+    about_of_data,
+    embedding_files,
+)
 from shortlist.index.segment import ImageIndexError
-from shortlist.inputs.addresses import TarImage, absolute, content_of, is_address, readable
-from shortlist.inputs.labels import class_indices
-from shortlist.inputs.read import read_rows
-from shortlist.inputs.rows import ABOUT, Rows
+from shortlist.inputs import (
+    ABOUT,
+    Rows,
+    TarImage,
+    absolute,
+    class_indices,
+    content_of,
+    is_address,
+    read_rows,
+    readable,
+)
 from shortlist.model import Model
 from shortlist.preprocessing import Preprocessing, as_rgb, reason_of, to_pixels
 
 if TYPE_CHECKING:
     from PIL import Image
-
-__all__ = ["FileSource", "Source", "TensorSource", "given_images", "source_of_images", "source_of_run"]
 
 
 class Source(Protocol):
@@ -205,9 +215,8 @@ def source_of_run(
 
     ``data`` is where they lie now, if they were moved.
     """
-    from shortlist.recipes.build import build_data
-    from shortlist.recipes.places import moved
-    from shortlist.runs.run import Run
+    from shortlist.recipes import build_data, moved
+    from shortlist.runs import Run
 
     run = Run.open(path)
     recipe = moved(run.recipe, data)

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 
-__all__ = ["farthest_points"]
-
 
 def farthest_points(vectors: Tensor, count: int) -> np.ndarray:
     """Choose vectors by farthest points: first the one nearest to the mean, then always the farthest.

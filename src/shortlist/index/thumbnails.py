@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["LONGEST_SIDE", "thumbnail"]
 
 LONGEST_SIDE = 320
 _SMALL = 64  # of such small pictures every pixel counts

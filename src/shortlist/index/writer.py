@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from shortlist._checks import check_count
-from shortlist._files import is_temporary, lock_folder, sweep
+from shortlist._store.files import is_temporary, lock_folder, sweep
 from shortlist.index.compaction import merged_rows, stale_segments
 from shortlist.index.contents import Contents, id_of, open_contents, parse_id
 from shortlist.index.manifest import DELETED, NAME, OWN_FILE, Manifest, check_model, write_deleted
 from shortlist.index.segment import ImageIndexError, NewRows, SegmentRecord, write_segment
 from shortlist.model import Model, model_hash
-
-__all__ = ["MAX_PER_CLASS", "SEGMENT_ROWS", "IndexWriter"]
 
 MAX_PER_CLASS = 2000
 SEGMENT_ROWS = 8192

@@ -8,22 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist._files import check_regular
-
-__all__ = [
-    "Address",
-    "TarImage",
-    "absolute",
-    "content_of",
-    "folder_of",
-    "full_path",
-    "is_address",
-    "local_copy",
-    "open_file",
-    "read_bytes",
-    "readable",
-    "reason_of_file",
-]
+from shortlist._store.files import check_regular
 
 _MOST_BYTES = 1 << 28  # of one image
 

@@ -4,10 +4,8 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist._json import read_json
+from shortlist._store.json import read_json
 from shortlist.inputs.rows import ABOUT, Row
-
-__all__ = ["BENCHMARK_FORMAT", "BenchmarkImage", "entry_of", "is_benchmark", "read_benchmark"]
 
 BENCHMARK_FORMAT = "shortlist benchmark 2"
 """Format of ``metadata.json``."""

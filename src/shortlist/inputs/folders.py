@@ -10,21 +10,6 @@ from shortlist._text import composed
 from shortlist.class_table import ClassTable
 from shortlist.inputs.rows import Rows
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "SPLITS",
-    "SPLIT_NAMES",
-    "check_nothing_left_out",
-    "check_splits",
-    "class_folders",
-    "classes_of_folders",
-    "images_below",
-    "named_splits",
-    "read_folder",
-    "refuse_beside",
-    "split_folders",
-]
-
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 """Endings of files that are taken for images."""
 SPLITS = ("train", "val", "test")

@@ -6,8 +6,6 @@ from shortlist._messages import examples
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
 
-__all__ = ["UNKNOWN", "Label", "class_finder", "class_indices", "classes_of_labels"]
-
 UNKNOWN = -100
 """Class index of a row whose class is not known."""
 MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices

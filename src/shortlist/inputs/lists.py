@@ -11,8 +11,6 @@ from shortlist.inputs.addresses import folder_of, is_address, local_copy
 from shortlist.inputs.folders import SPLITS
 from shortlist.inputs.rows import ABOUT, COLUMNS, Rows, first_of
 
-__all__ = ["LAYOUT", "about_columns", "check_split_names", "is_table", "read_list"]
-
 LAYOUT = (
     "Expected a text file with a path and a class on each line, or a .csv or .parquet file with the columns "
     "path, label and, if it holds several splits, split (train, val or test)."

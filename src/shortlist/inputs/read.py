@@ -19,8 +19,6 @@ from shortlist.inputs.lists import is_table, read_list
 from shortlist.inputs.rows import Rows
 from shortlist.inputs.tars import read_tar, tar_files
 
-__all__ = ["chosen_splits", "image_files", "read_rows"]
-
 
 def read_rows(
     path: str | Path,

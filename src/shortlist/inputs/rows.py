@@ -7,8 +7,6 @@ from typing import Any, overload
 from shortlist.inputs.addresses import Address, full_path
 from shortlist.inputs.labels import Label
 
-__all__ = ["ABOUT", "COLUMNS", "Row", "Rows", "first_of", "plain_about"]
-
 ABOUT = ("observation", "organ", "author", "license", "date", "place", "source")
 """What a source may say about an image."""
 COLUMNS = {

@@ -12,8 +12,6 @@ from shortlist.inputs.addresses import TarImage, open_file, reason_of_file
 from shortlist.inputs.folders import IMAGE_SUFFIXES, SPLIT_NAMES, named_splits
 from shortlist.inputs.rows import ABOUT, Rows, first_of
 
-__all__ = ["read_tar", "tar_files"]
-
 _IMAGES = {suffix.lstrip(".") for suffix in IMAGE_SUFFIXES}
 _SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
 from shortlist.losses._contract import ScoreMeaning, class_loss, declared_meaning, log_weights
 from shortlist.losses._global_batch import in_one_process, num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores
@@ -28,7 +28,7 @@ from shortlist.losses.logit_adjusted import LogitAdjustedLoss, logit_adjusted_lo
 from shortlist.losses.logit_adjusted_adaptive import LogitAdjustedAdaptiveLoss, logit_adjusted_adaptive_loss
 from shortlist.losses.noised_topk import NoisedTopKLoss, noised_topk_loss
 from shortlist.losses.pairwise_margin import PairwiseMarginLoss, pairwise_margin_loss
-from shortlist.losses.ranked_topk import RankedTopKLoss, ranked_topk_loss
+from shortlist.losses.ranked_topk import RankedTopKLoss, own_steepness, ranked_topk_loss
 from shortlist.losses.role import RoleLoss, role_loss
 from shortlist.losses.smooth_topk import SmoothTopKLoss, smooth_topk_loss
 from shortlist.losses.sparse_top import SparseTopLoss, sparse_top_loss

@@ -10,36 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import (
-    check_choice,
-    check_class_vector,
-    check_probabilities,
-    check_scores,
-    check_target,
-    promote,
-)
+from shortlist._bounds import check_choice
+from shortlist._checks import check_class_vector, check_probabilities, check_scores, check_target, promote
 from shortlist.losses._global_batch import num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores, rows_by_blocks
 from shortlist.priors import as_counts, usable_counts
-
-__all__ = [
-    "ClassLoss",
-    "CountedLoss",
-    "Normalization",
-    "Reduction",
-    "RowFunction",
-    "ScoreMeaning",
-    "Weighting",
-    "check_reduction",
-    "check_weighting",
-    "class_loss",
-    "declared_meaning",
-    "lead_over",
-    "log_weights",
-    "meaning_without_priors",
-    "options_of",
-    "reduce_rows",
-]
 
 Reduction = Literal["mean", "sum", "none"]
 # of margin losses with class weights: margins that keep them consistent (Menon et al., theorem 1), or none

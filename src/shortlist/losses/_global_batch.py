@@ -15,17 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shortlist._checks import can_read_values, is_transformed
-from shortlist.ops.selection import largest_indices
-
-__all__ = [
-    "global_count",
-    "global_mean",
-    "global_sum_of",
-    "in_one_process",
-    "largest_in_batch",
-    "num_processes",
-    "weighted_mean",
-]
+from shortlist.ops import largest_indices
 
 _alone: ContextVar[bool] = ContextVar("in_one_process", default=False)
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.losses._contract import ClassLoss
 
-__all__ = ["ListLoss"]
-
 _FIRST_LOOK = 64  # batches after which a training is looked at; then after twice as many, and so on
 
 

@@ -18,16 +18,6 @@ from shortlist.losses._contract import (
 )
 from shortlist.priors import Counts, ZeroCounts, as_counts, usable_counts
 
-__all__ = [
-    "Margins",
-    "counts_of",
-    "margin_loss",
-    "margin_rows",
-    "margin_table",
-    "table_of_nonzero",
-    "warn_unless_cosine",
-]
-
 _FAR_OUTSIDE = 2.0
 _LOOK_AGAIN = 100  # calls
 _calls: dict[str, int] = {}

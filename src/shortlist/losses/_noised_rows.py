@@ -8,11 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 from shortlist.losses._contract import lead_over
-from shortlist.ops.expected_topk import expected_topk
-from shortlist.ops.perturbed_topk import NUM_NODES, TOLERANCE, noisy_places
-from shortlist.ops.row_operator import row_operator
-
-__all__ = ["perturbed_gap", "warn_if_flat"]
+from shortlist.ops import NUM_NODES, TOLERANCE, expected_topk, noisy_places, row_operator
 
 
 @lru_cache(maxsize=256)

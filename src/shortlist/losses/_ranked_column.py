@@ -18,13 +18,18 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values
-from shortlist.ops.comparators import mix
-from shortlist.ops.networks import NETWORKS, pair_layers
-from shortlist.ops.relaxed_topk import Comparator, Relaxation, is_masked, lower_masked, relaxed_topk
-from shortlist.ops.row_operator import row_operator
-from shortlist.ops.workspaces import cached_workspace
-
-__all__ = ["column_and_gradient", "relaxed_column"]
+from shortlist.ops import (
+    NETWORKS,
+    Comparator,
+    Relaxation,
+    cached_workspace,
+    is_masked,
+    lower_masked,
+    mix,
+    pair_layers,
+    relaxed_topk,
+    row_operator,
+)
 
 _STRETCH = 48
 

@@ -9,11 +9,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from shortlist._checks import can_read_values
 from shortlist.losses._ranked_column import column_and_gradient, relaxed_column
-from shortlist.ops.networks import NETWORKS
-from shortlist.ops.relaxed_topk import is_masked, relaxed_topk
-from shortlist.ops.row_operator import with_gradient
-
-__all__ = ["Top1", "ranked_rows"]
+from shortlist.ops import NETWORKS, is_masked, relaxed_topk, with_gradient
 
 Top1 = Literal["softmax", "softmax_ce", "sort"]
 

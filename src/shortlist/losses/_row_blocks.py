@@ -14,8 +14,6 @@ from torch.autograd.function import FunctionCtx
 
 from shortlist._checks import is_transformed, promote, refuse_second_derivative
 
-__all__ = ["has_many_scores", "rows_by_blocks"]
-
 _MANY = 1 << 22  # scores; below, all of them are in memory without trouble
 _BLOCK = 1 << 20
 

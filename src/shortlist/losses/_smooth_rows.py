@@ -4,10 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from shortlist.ops.log_esp import ratio_and_gradient
-from shortlist.ops.row_operator import row_operator
-
-__all__ = ["smooth_topk_rows"]
+from shortlist.ops import ratio_and_gradient, row_operator
 
 
 def smooth_topk_rows(scores: Tensor, target: Tensor, *, k: int, temperature: float, margin: float) -> Tensor:

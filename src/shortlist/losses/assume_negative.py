@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist._checks import check_choice, check_number, check_scores
+from shortlist._bounds import check_choice
+from shortlist._checks import check_number, check_scores
 from shortlist.losses._contract import (
     ClassLoss,
     Normalization,
@@ -18,8 +19,6 @@ from shortlist.losses._contract import (
     class_loss,
     options_of,
 )
-
-__all__ = ["AssumeNegativeLoss", "assume_negative_loss"]
 
 
 def assume_negative_loss(

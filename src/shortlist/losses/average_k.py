@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import log_softmax, softplus
 
+from shortlist._bounds import check_choice
 from shortlist._checks import (
     check_average_size,
-    check_choice,
     check_class_vector,
     check_number,
     check_scores,
@@ -28,8 +28,6 @@ from shortlist.losses._contract import (
     reduce_rows,
 )
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
-
-__all__ = ["AverageKLoss", "average_k_loss"]
 
 
 def average_k_loss(

@@ -17,8 +17,6 @@ from shortlist.losses._contract import (
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
-__all__ = ["BalancedCELoss", "balanced_ce_loss"]
-
 
 def balanced_ce_loss(
     logits: Float[Tensor, "n c"],

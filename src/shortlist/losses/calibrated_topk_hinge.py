@@ -9,9 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
 from shortlist.losses._list_loss import ListLoss
-from shortlist.ops.selection import kth_largest, kth_largest_index
-
-__all__ = ["CalibratedTopKHingeLoss", "calibrated_topk_hinge_loss"]
+from shortlist.ops import kth_largest, kth_largest_index
 
 
 def calibrated_topk_hinge_loss(

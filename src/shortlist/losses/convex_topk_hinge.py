@@ -9,10 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
 from shortlist.losses._list_loss import ListLoss
-from shortlist.ops import perturbed_topk_sum
-from shortlist.ops.selection import largest
-
-__all__ = ["ConvexTopKHingeLoss", "convex_topk_hinge_loss"]
+from shortlist.ops import largest, perturbed_topk_sum
 
 
 def convex_topk_hinge_loss(

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist.class_table import ClassTable
 
-__all__ = ["distribution_by_class"]
-
 _FEW, _MANY = 20, 100  # training images of the papers' groups of classes
 
 

@@ -19,8 +19,6 @@ from shortlist.losses._contract import (
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
-__all__ = ["EqualizedLoss", "equalized_loss"]
-
 
 def equalized_loss(
     logits: Float[Tensor, "n c"],

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from shortlist._bounds import check_choice
 from shortlist._checks import (
     check_average_size,
-    check_choice,
     check_class_vector,
     check_number,
     check_scores,
@@ -19,8 +19,6 @@ from shortlist._checks import (
 )
 from shortlist.losses._contract import ClassLoss, Normalization, ScoreMeaning, options_of
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of
-
-__all__ = ["ExpectedPositiveLoss", "expected_positive_loss"]
 
 
 def expected_positive_loss(

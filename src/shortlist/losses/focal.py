@@ -11,8 +11,6 @@ from shortlist._checks import check_number
 from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, class_loss, options_of
 from shortlist.losses._margins import margin_rows, margin_table
 
-__all__ = ["FocalLoss", "focal_loss"]
-
 
 def focal_loss(
     logits: Float[Tensor, "n c"],

@@ -14,8 +14,6 @@ from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import check_options, noised_topk_loss
 from shortlist.priors import Counts, ZeroCounts, as_counts, margins_from_counts
 
-__all__ = ["ImbalancedNoisedTopKLoss", "imbalanced_noised_topk_loss"]
-
 
 def imbalanced_noised_topk_loss(
     logits: Float[Tensor, "n c"],

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from shortlist._checks import can_read_values, check_count, check_number
 
-__all__ = ["LabelEstimates", "RowSGD"]
-
 _TYPES = (torch.bfloat16, torch.float32, torch.float64)
 
 

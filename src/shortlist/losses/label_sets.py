@@ -12,15 +12,6 @@ from shortlist._checks import check_label_sets, check_scores, promote
 from shortlist.losses._contract import Reduction, ScoreMeaning, check_reduction, reduce_rows
 from shortlist.losses.sparse_top import SparseTopLoss
 
-__all__ = [
-    "LABEL_SET_LOSSES",
-    "BinaryCELoss",
-    "SharedCELoss",
-    "binary_ce_loss",
-    "set_size_loss",
-    "shared_ce_loss",
-]
-
 
 def binary_ce_loss(logits: Float[Tensor, "n c"], target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     r"""Compute binary cross-entropy, the sum over classes for each row.

@@ -11,8 +11,6 @@ from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Wei
 from shortlist.losses._margins import Margins, counts_of, margin_loss, warn_unless_cosine
 from shortlist.priors import Counts, ZeroCounts
 
-__all__ = ["LDAMLoss", "ldam_loss"]
-
 
 def ldam_loss(
     logits: Float[Tensor, "n c"],

@@ -18,8 +18,6 @@ from shortlist.losses._contract import (
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
-__all__ = ["LogitAdjustedAdaptiveLoss", "logit_adjusted_adaptive_loss"]
-
 
 def logit_adjusted_adaptive_loss(
     logits: Float[Tensor, "n c"],

@@ -12,8 +12,6 @@ from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._noised_rows import perturbed_gap, warn_if_flat
 from shortlist.ops import perturbed_topk
 
-__all__ = ["NoisedTopKLoss", "check_options", "noised_topk_loss"]
-
 
 def noised_topk_loss(
     logits: Float[Tensor, "n c"],

@@ -12,8 +12,6 @@ from shortlist._checks import can_read_values, check_class_vector, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._margins import table_of_nonzero
 
-__all__ = ["PairwiseMarginLoss", "pairwise_margin_loss"]
-
 
 def pairwise_margin_loss(
     logits: Float[Tensor, "n c"],

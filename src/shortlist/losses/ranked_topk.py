@@ -7,15 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_count, check_k, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_count, check_k, check_number
 from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
-from shortlist.ops.networks import NETWORKS
-from shortlist.ops.relaxed_topk import Comparator, Relaxation
-from shortlist.ops.selection import largest
-from shortlist.ops.wiring import Wiring, arrange, put_back, wire_of
-
-__all__ = ["RankedTopKLoss", "own_steepness", "ranked_topk_loss"]
+from shortlist.ops import NETWORKS, Comparator, Relaxation, Wiring, arrange, largest, put_back, wire_of
 
 Per = Literal["batch", "class", "row"]
 

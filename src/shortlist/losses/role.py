@@ -20,8 +20,6 @@ from shortlist.losses._contract import ScoreMeaning
 from shortlist.losses._global_batch import global_count, global_sum_of, num_processes
 from shortlist.losses.label_estimates import LabelEstimates
 
-__all__ = ["RoleLoss", "role_loss"]
-
 _GUARD = 1e-5  # -log(x + 1e-5) for each -log(x), as in the original
 
 

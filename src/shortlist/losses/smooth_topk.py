@@ -12,8 +12,6 @@ from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._margins import table_of_nonzero
 from shortlist.losses._smooth_rows import smooth_topk_rows
 
-__all__ = ["SmoothTopKLoss", "smooth_topk_loss"]
-
 
 def smooth_topk_loss(
     logits: Float[Tensor, "n c"],

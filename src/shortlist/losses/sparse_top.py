@@ -9,9 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_class_vector, check_label_sets, check_scores, promote
 from shortlist.losses._contract import ClassLoss, Reduction, check_reduction, options_of, reduce_rows
 from shortlist.losses._global_batch import weighted_mean
-from shortlist.ops.sparse_top import sparse_top_and_offset
-
-__all__ = ["SparseTopLoss", "sparse_top_loss"]
+from shortlist.ops import sparse_top_and_offset
 
 
 def sparse_top_loss(

@@ -9,10 +9,7 @@ from torch import Tensor
 from shortlist._checks import check_k, check_number
 from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
 from shortlist.losses._list_loss import ListLoss
-from shortlist.ops import perturbed_topk
-from shortlist.ops.selection import kth_largest_index, largest
-
-__all__ = ["TopKHingeLoss", "topk_hinge_loss"]
+from shortlist.ops import kth_largest_index, largest, perturbed_topk
 
 
 def topk_hinge_loss(

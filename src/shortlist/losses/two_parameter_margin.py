@@ -18,8 +18,6 @@ from shortlist.losses._contract import (
 from shortlist.losses._margins import Margins, counts_of, margin_loss
 from shortlist.priors import Counts, ZeroCounts
 
-__all__ = ["TwoParameterMarginLoss", "two_parameter_margin_loss"]
-
 
 def two_parameter_margin_loss(
     logits: Float[Tensor, "n c"],

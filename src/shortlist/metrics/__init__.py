@@ -1,9 +1,11 @@
 """Metrics of scores and of predicted sets. ``shortlist.metrics.modules`` has them for torchmetrics."""
 
-from shortlist.metrics.aggregation import Aggregate, aggregate
+from shortlist.metrics.aggregation import Aggregate, aggregate, interval_of_rows, mean_with_interval
+from shortlist.metrics.bootstrap import Columns, resample_each
 from shortlist.metrics.calibration import (
     Activation,
     CalibrationSums,
+    brier_of_rows,
     brier_score,
     calibration_error,
     calibration_sums,
@@ -21,6 +23,21 @@ from shortlist.metrics.class_means import (
 from shortlist.metrics.confusions import confused_within
 from shortlist.metrics.evaluation import evaluate
 from shortlist.metrics.exchangeability import ExchangeabilityTest, exchangeability_test
+from shortlist.metrics.label_sets import measure_label_sets
+from shortlist.metrics.names import (
+    check_metric,
+    default_metrics,
+    format_metric,
+    format_percent,
+    format_points,
+    has_best,
+    is_share,
+    larger_is_better,
+    metric_words,
+    predictor_of,
+    size_of,
+    value_of,
+)
 from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
 from shortlist.metrics.novelty import STRANGER, false_alarm_rate, novelty_auroc, novelty_power
 from shortlist.metrics.ranks import (
@@ -32,6 +49,7 @@ from shortlist.metrics.ranks import (
     topk_accuracy,
     topk_curve,
     topk_curve_area,
+    topk_hits,
     topk_sums,
     true_ranks,
 )
@@ -44,6 +62,7 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
+from shortlist.metrics.rows import RowNumbers, block_rows, measure_rows, row_numbers
 from shortlist.metrics.sets import (
     SetSums,
     set_coverage,

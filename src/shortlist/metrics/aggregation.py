@@ -9,14 +9,6 @@ from shortlist._beta import beta_quantile
 from shortlist._checks import check_count, check_number
 from shortlist.metrics.results import Estimate, Results
 
-__all__ = [
-    "Aggregate",
-    "aggregate",
-    "interval_of_rows",
-    "mean_with_interval",
-    "student_t_quantile",
-]
-
 
 @dataclass(frozen=True)
 class Aggregate:

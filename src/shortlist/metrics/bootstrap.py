@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "Resamples", "interval", "parent_weights", "resample_each"]
-
 _BLOCK = 2**19  # rows drawn in one go, in resamples together
 _FEWEST = 8  # resamples in one go, so that values are read once for several of them
 _ROWS = 2**13  # of a piece

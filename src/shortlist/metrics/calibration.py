@@ -6,20 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_count, check_scores, check_target, promote
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_count, check_scores, check_target, promote
 from shortlist.metrics.ranks import Ties, topk_hits, true_ranks
-
-__all__ = [
-    "Activation",
-    "CalibrationSums",
-    "brier_of_rows",
-    "brier_score",
-    "calibration_error",
-    "calibration_sums",
-    "error_of_bins",
-    "sums_of_bins",
-    "top_confidence",
-]
 
 Activation = Literal["softmax", "sigmoid", "none"]
 """How scores become probabilities."""

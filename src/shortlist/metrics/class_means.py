@@ -6,21 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number, tensor_words
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_number, tensor_words
 from shortlist.class_table import GROUPS
-
-__all__ = [
-    "COVERAGE_MEASURES",
-    "Average",
-    "average_classes",
-    "average_rows",
-    "check_coverage",
-    "check_groups",
-    "class_coverage_gap",
-    "coverage_shortfall",
-    "under_covered_share",
-    "worst_classes",
-]
 
 Average = Literal["micro", "macro", "group", "none"]
 """Means over rows, over classes, within groups of classes, or none."""

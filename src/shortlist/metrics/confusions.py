@@ -7,8 +7,6 @@ from torch import Tensor
 from shortlist.metrics.results import Estimate
 from shortlist.metrics.shares import clopper_pearson
 
-__all__ = ["confused_within"]
-
 
 def confused_within(
     guess: Tensor, target: Tensor, parents: Mapping[str, Tensor], *, level: float | None = 0.95

@@ -39,8 +39,6 @@ from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import Promise, SetPredictor
 
-__all__ = ["evaluate"]
-
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 

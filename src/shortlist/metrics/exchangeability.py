@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 
-__all__ = ["ExchangeabilityTest", "exchangeability_test"]
-
 
 @dataclass(frozen=True)
 class ExchangeabilityTest:

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from shortlist._checks import check_label_sets, check_scores
 
-__all__ = ["LABEL_SET_METRICS", "label_set_metrics", "measure_label_sets", "top_sets"]
-
 LABEL_SET_METRICS = ("precision", "recall", "f1", "exact", "macro_f1")
 """The names of what :func:`label_set_metrics` computes."""
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from shortlist._checks import check_choice, check_count, check_k, check_scores, check_target
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_k, check_scores, check_target
 from shortlist.class_table import GROUPS
 from shortlist.metrics.calibration import (
     ACTIVATIONS,
@@ -30,8 +31,6 @@ from shortlist.metrics.class_means import (
 )
 from shortlist.metrics.ranks import TIES, Ties, check_ks, nan_rows, rank_histogram, topk_curve, topk_sums
 from shortlist.metrics.sets import check_shares, set_sums, size_quantiles, violation_of_sizes
-
-__all__ = ["BrierScore", "CalibrationError", "SetCoverage", "SetSize", "TopKAccuracy", "TopKCurve"]
 
 
 class _SumMetric(Metric):

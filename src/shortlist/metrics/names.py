@@ -7,21 +7,6 @@ from collections.abc import Collection, Mapping
 from shortlist.metrics.label_sets import LABEL_SET_METRICS
 from shortlist.metrics.results import BELOW_PROMISE, PLAIN, Estimate
 
-__all__ = [
-    "check_metric",
-    "default_metrics",
-    "format_metric",
-    "format_percent",
-    "format_points",
-    "has_best",
-    "is_share",
-    "larger_is_better",
-    "metric_words",
-    "predictor_of",
-    "size_of",
-    "value_of",
-]
-
 _AVERAGES = ("micro", "macro", "few", "medium", "many")
 _BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bounds
 _OF_SETS = ("worst_class", "empty_share", "singleton_hits", *BELOW_PROMISE, "mean_level")

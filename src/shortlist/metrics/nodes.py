@@ -9,8 +9,6 @@ from torch import Tensor
 from shortlist._checks import check_target
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["NodeSums", "mean_level", "node_accuracy", "node_shares", "node_sums"]
-
 
 class NodeSums(NamedTuple):
     """Sums over rows, int64; those of batches can be added up.

@@ -7,8 +7,6 @@ from torch import Tensor
 from shortlist._checks import tensor_words
 from shortlist.metrics.class_means import Average, average_rows
 
-__all__ = ["STRANGER", "false_alarm_rate", "novelty_auroc", "novelty_power"]
-
 STRANGER = -1
 """The target of rows that belong to none of the known classes."""
 

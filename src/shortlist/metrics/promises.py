@@ -9,11 +9,7 @@ from torch import Tensor
 
 from shortlist.metrics.results import Estimate
 from shortlist.metrics.shares import clopper_pearson, effective_rows
-from shortlist.predictors import Measured, Promise
-from shortlist.predictors.coverage_law import chance_of_hits
-from shortlist.predictors.thresholds import Macro
-
-__all__ = ["ClassCounts", "measure_promise", "promise_of", "promised_importance"]
+from shortlist.predictors import Macro, Measured, Promise, chance_of_hits
 
 _AVERAGES = ("average class", "average group", "weighted classes")
 

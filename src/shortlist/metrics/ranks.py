@@ -7,26 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_k, check_scores, check_target
+from shortlist._bounds import check_choice
+from shortlist._checks import check_k, check_scores, check_target
 from shortlist.metrics.class_means import Average, average_classes
-
-__all__ = [
-    "Ranks",
-    "Ties",
-    "TopKSums",
-    "balanced_error",
-    "check_ks",
-    "curve_area_of_rows",
-    "histogram_of",
-    "nan_rows",
-    "rank_histogram",
-    "topk_accuracy",
-    "topk_curve",
-    "topk_curve_area",
-    "topk_hits",
-    "topk_sums",
-    "true_ranks",
-]
 
 Ties = Literal["against", "favor", "expected"]
 """How classes with the score of the true class count: as above it, below it, or in all orders."""

@@ -4,21 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from shortlist._files import read_text, write_text
-from shortlist._json import parse_json, read_as, strict_json
+from shortlist._store.files import read_text, write_text
+from shortlist._store.json import parse_json, read_as, strict_json
 from shortlist.predictors import Promise
-
-__all__ = [
-    "BELOW_PROMISE",
-    "PLAIN",
-    "Averages",
-    "Estimate",
-    "GroupRows",
-    "ReliabilityBins",
-    "Results",
-    "ScoreResults",
-    "SetResults",
-]
 
 _FORMAT = "shortlist results 3"
 

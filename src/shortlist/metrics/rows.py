@@ -12,8 +12,6 @@ from shortlist.metrics.nodes import NodeSums, node_sums
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["Predictor", "RowNumbers", "ScoreRows", "Shown", "block_rows", "measure_rows", "row_numbers"]
-
 Predictor = Callable[[Tensor], Tensor]
 Shown = Callable[[Tensor], Tensor | None]
 ScoreRows = Tensor | Iterable[Tensor]

@@ -11,21 +11,6 @@ from torch import Tensor
 from shortlist._checks import check_count, check_number, check_sets, check_target
 from shortlist.metrics.class_means import Average, average_classes, check_coverage, check_groups
 
-__all__ = [
-    "SIZE_BOUNDS",
-    "SetSums",
-    "check_shares",
-    "set_coverage",
-    "set_size",
-    "set_sums",
-    "singleton_hit_rate",
-    "size_histogram",
-    "size_quantiles",
-    "size_violation",
-    "violation_of_sizes",
-    "worst_slice_coverage",
-]
-
 SIZE_BOUNDS = (1, 3, 10, 100)
 """Largest sizes of the strata of Angelopoulos and others (2021); the last stratum has all larger sets."""
 

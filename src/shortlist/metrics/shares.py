@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from shortlist._beta import beta_quantile
 from shortlist._checks import check_number
 
-__all__ = ["clopper_pearson", "effective_rows"]
-
 
 def clopper_pearson(hits: float, rows: float, *, level: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of a share, after Clopper and Pearson.

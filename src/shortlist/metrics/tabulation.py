@@ -13,8 +13,6 @@ from shortlist.metrics.class_means import average_classes
 from shortlist.metrics.results import Averages, Estimate, GroupRows
 from shortlist.metrics.shares import clopper_pearson, effective_rows
 
-__all__ = ["LEVEL", "Classes", "Table", "estimate", "group_rows", "tabulate"]
-
 LEVEL = 0.95
 """Level of all intervals."""
 

@@ -1,10 +1,32 @@
 """The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
 from shortlist.model.choice import Choice
+from shortlist.model.doctor import examine_model
+from shortlist.model.files import (
+    ModelError,
+    model_folder,
+    read_manifest,
+    write_calibration,
+    write_description,
+    write_network,
+    write_promises,
+)
 from shortlist.model.hashing import model_hash, model_version, network_hash
-from shortlist.model.listing import ShortList
-from shortlist.model.model import Model, ModelError
+from shortlist.model.images import inputs_or_reasons, pixels_for
+from shortlist.model.list_writers import (
+    COLUMNS,
+    NODE_COLUMNS,
+    NOVEL,
+    Counts,
+    Form,
+    Item,
+    check_suffix,
+    open_lists,
+)
+from shortlist.model.listing import NodesAnswer, ShortList
+from shortlist.model.model import Model
 from shortlist.model.network import needs_code, network_by_name
+from shortlist.model.saved import SavedModel
 from shortlist.model.summary import CalibrationSummary
 
 __all__ = [

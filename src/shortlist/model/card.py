@@ -8,8 +8,6 @@ from shortlist.class_table import GROUPS, ClassTable
 from shortlist.predictors import Promise
 from shortlist.sentences import promise_words
 
-__all__ = ["card_text"]
-
 _SHOWN = 20  # classes that are listed by name
 _STATED = ("intended_use", "data", "license", "contact")
 _NOT_FOR = """\

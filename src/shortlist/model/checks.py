@@ -8,12 +8,9 @@ from torch import nn
 
 from shortlist.model.files import check_predictor_names
 from shortlist.model.summary import CalibrationSummary
-from shortlist.models.classifiers import classifier_name, num_outputs
-from shortlist.models.spec import NetworkSpec
+from shortlist.models import NetworkSpec, classifier_name, num_outputs
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.scores import ScoreMap, UnknownPriorError
-
-__all__ = ["all_promises", "check_outputs", "check_parts", "plain_values", "unknown_meaning"]
 
 
 def check_parts(

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Choice"]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from shortlist._doctor import Finding, differing_files, with_leftovers
+from shortlist._store.doctor import Finding, differing_files, with_leftovers
 from shortlist.model.files import read_manifest
-
-__all__ = ["examine_model"]
 
 
 def examine_model(folder: str | Path) -> list[Finding]:

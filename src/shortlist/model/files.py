@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import nn
 
-from shortlist._files import replacing, replacing_folder, write_text
-from shortlist._json import read_json
-from shortlist._manifest import (
+from shortlist._store.files import replacing, replacing_folder, write_text
+from shortlist._store.json import read_json
+from shortlist._store.manifest import (
     check_file,
     read_run_manifest,
     read_sealed,
@@ -36,27 +36,9 @@ from shortlist.predictors import (
     Promise,
     SetPredictor,
     save,
+    state_path,
 )
-from shortlist.predictors.saving import state_path
 from shortlist.scores import ScoreMap
-
-__all__ = [
-    "RESULTS",
-    "SUMMARY",
-    "ModelError",
-    "check_predictor_names",
-    "model_folder",
-    "new_folder",
-    "predictor_path",
-    "read_description",
-    "read_manifest",
-    "reading",
-    "write_calibration",
-    "write_class_table",
-    "write_description",
-    "write_network",
-    "write_promises",
-]
 
 FORMAT = "shortlist model 5"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}

@@ -8,14 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shortlist._files import replacing
-from shortlist.models.heads import head_scores
-from shortlist.models.spec import NetworkSpec
+from shortlist._store.files import replacing
+from shortlist.models import NetworkSpec, head_scores
 from shortlist.predictors import SetPredictor
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import ScoreMap
-
-__all__ = ["HeadChoice", "ModelGraph", "example_inputs", "export_onnx", "known_shape"]
 
 HeadChoice = Literal["set", "proposal"]
 

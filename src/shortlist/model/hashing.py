@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist._files import check_regular
+from shortlist._store.files import check_regular
 from shortlist.model.files import model_folder, reading
 from shortlist.model.model import Model
-
-__all__ = ["model_hash", "model_version", "network_hash"]
 
 
 def model_hash(model: Model) -> str:

@@ -15,14 +15,6 @@ from shortlist.preprocessing import Preprocessing, as_rgb, read_image
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "in_parts",
-    "inputs_or_reasons",
-    "pixels_for",
-    "prepare_images",
-    "tensor_as_it_is",
-]
-
 
 def in_parts(images: Iterable[Any], size: int) -> Iterator[Any]:
     """Give at most so many images at a time; a batch (n, ...) is cut, an iterable is read as needed."""

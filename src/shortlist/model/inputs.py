@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from shortlist._checks import tensor_of
 from shortlist.model.images import tensor_as_it_is
-from shortlist.models.spec import in_channels_last
-
-__all__ = ["Rows", "check_batch", "inputs_for", "running", "tensor_on"]
+from shortlist.models import in_channels_last
 
 Rows = Tensor | np.ndarray
 

@@ -9,22 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from shortlist._files import replacing
 from shortlist._messages import one_line
+from shortlist._store.files import replacing
 from shortlist._tables import safe_cell
 from shortlist.predictors import Candidate
-
-__all__ = [
-    "COLUMNS",
-    "NODE_COLUMNS",
-    "NOVEL",
-    "Counts",
-    "Form",
-    "Item",
-    "Lists",
-    "check_suffix",
-    "open_lists",
-]
 
 Form = Literal["text", "csv", "jsonl"]
 

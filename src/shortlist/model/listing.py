@@ -26,8 +26,6 @@ from shortlist.predictors import (
 )
 from shortlist.scores import PriorRecord
 
-__all__ = ["Lister", "NodesAnswer", "Novelty", "ShortList"]
-
 _CHOICES = 1000  # choices whose check and promise are remembered
 
 

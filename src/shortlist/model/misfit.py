@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-__all__ = ["misfit"]
-
 
 def misfit(network: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
     """Name one parameter that differs between a network and saved weights; ``None`` if none does.

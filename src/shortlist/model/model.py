@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import shortlist.model.files as files
-from shortlist._checks import check_choice, check_count, promote
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.checks import all_promises, check_outputs, check_parts, plain_values, unknown_meaning
@@ -25,14 +26,10 @@ from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tenso
 from shortlist.model.listing import Lister, ShortList
 from shortlist.model.saved import SavedModel
 from shortlist.model.summary import CalibrationSummary
-from shortlist.models.classifiers import classifier_input, output_and_features
-from shortlist.models.heads import head_scores
-from shortlist.models.spec import NetworkSpec
+from shortlist.models import NetworkSpec, classifier_input, head_scores, output_and_features
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import PriorRecord, ScoreMap
-
-__all__ = ["Model", "ModelError"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

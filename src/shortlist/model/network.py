@@ -8,10 +8,7 @@ import torch
 from torch import nn
 
 from shortlist.model.files import model_folder, read_description
-from shortlist.models.bounds import build_within
-from shortlist.models.spec import NetworkSpec, build_network, own_network
-
-__all__ = ["needs_code", "network_by_name", "network_of"]
+from shortlist.models import NetworkSpec, build_network, build_within, own_network
 
 
 def network_of(spec: NetworkSpec | None, weights: Path) -> nn.Module:

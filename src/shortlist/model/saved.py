@@ -8,21 +8,19 @@ from typing import Any
 
 from torch import nn
 
-from shortlist._json import read_json
-from shortlist._manifest import check_file
 from shortlist._messages import one_line
+from shortlist._store.json import read_json
+from shortlist._store.manifest import check_file
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.files import RESULTS, SUMMARY, ModelError, predictor_path, read_description, reading
 from shortlist.model.misfit import misfit
 from shortlist.model.network import network_by_name, network_of
 from shortlist.model.summary import CalibrationSummary
-from shortlist.models.spec import NetworkSpec
+from shortlist.models import NetworkSpec
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor, load, load_novelty
 from shortlist.preprocessing import Preprocessing
 from shortlist.scores import ScoreMap
-
-__all__ = ["SavedModel"]
 
 
 class SavedModel:

@@ -10,8 +10,6 @@ from shortlist.class_table import ClassTable
 from shortlist.predictors import Ladder
 from shortlist.scores import PriorRecord, ScoreMap
 
-__all__ = ["CONFUSED", "CalibrationSummary"]
-
 CONFUSED = 5  # look-alikes that are kept of each class
 
 

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from shortlist._checks import check_count
 
-__all__ = ["Network", "check_images", "check_sizes", "draw_he_normal"]
-
 
 class Network(nn.Module, ABC):
     """A network that computes features (n, d) of a batch, and scores from them by ``head``.

@@ -14,8 +14,6 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["build_within"]
-
 TIMES_WEIGHTS = 4
 """How many bytes a network may take for each byte of its weights, which may be saved in half precision."""
 

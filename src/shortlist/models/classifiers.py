@@ -10,16 +10,6 @@ from torch import Tensor, nn
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 from shortlist.models.label_set_head import LabelSetHead
 
-__all__ = [
-    "class_norms",
-    "classifier_input",
-    "classifier_name",
-    "freeze_features",
-    "num_outputs",
-    "output_and_features",
-    "replace_classifier",
-]
-
 Model = TypeVar("Model", bound=nn.Module)
 
 

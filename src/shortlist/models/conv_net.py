@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
-__all__ = ["ConvNet", "deep_cnn", "small_cnn"]
-
 
 class ConvNet(Network):
     """A network of 3 x 3 convolutions and max-pooling; made by :func:`small_cnn` and :func:`deep_cnn`.

@@ -8,8 +8,6 @@ from torch.nn.functional import avg_pool2d, dropout, relu
 from shortlist._checks import check_number
 from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
-__all__ = ["DenseNet", "densenet40_40", "densenet_cifar"]
-
 
 class DenseLayer(nn.Module):
     """A layer that computes ``growth_rate`` new channels and appends them to its input."""

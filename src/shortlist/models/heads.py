@@ -10,17 +10,6 @@ from torch.nn.functional import linear
 
 from shortlist._checks import check_count, check_number, promote
 
-__all__ = [
-    "CosineHead",
-    "LabelSetScores",
-    "LinearHead",
-    "ScaledHead",
-    "TwoHead",
-    "TwoHeadScores",
-    "head_outputs",
-    "head_scores",
-]
-
 
 class LinearHead(nn.Module):
     r"""A linear head with one weight vector and one offset per class.

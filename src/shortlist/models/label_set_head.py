@@ -8,8 +8,6 @@ from torch.nn.functional import softplus
 
 from shortlist.models.heads import LabelSetScores, LinearHead
 
-__all__ = ["LabelSetHead", "predicted_sizes"]
-
 
 class LabelSetHead(nn.Module):
     """A linear head of the classes and one of the number of labels, on the same features.

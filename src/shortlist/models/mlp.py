@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from shortlist._checks import check_number
 from shortlist.models._base import Network, check_sizes
 
-__all__ = ["MLP", "linear", "mlp"]
-
 
 class MLP(Network):
     """A network of fully connected layers on flattened input; made by :func:`linear` and :func:`mlp`."""

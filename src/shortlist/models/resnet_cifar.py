@@ -6,15 +6,6 @@ from torch.nn.functional import pad, relu
 
 from shortlist.models._base import Network, check_images, check_sizes, draw_he_normal
 
-__all__ = [
-    "CifarResNet",
-    "resnet20_cifar",
-    "resnet32_cifar",
-    "resnet44_cifar",
-    "resnet56_cifar",
-    "resnet_cifar",
-]
-
 
 class BasicBlock(nn.Module):
     """A block of two convolutions beside a shortcut without parameters (option A of the paper)."""

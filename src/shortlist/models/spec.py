@@ -10,14 +10,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from shortlist._checks import check_choice, check_count, check_keys, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_keys, check_number
 from shortlist._named_code import code_error, find_code
-from shortlist.models import MODELS, OF_FIXED_SIZE
 from shortlist.models.classifiers import classifier_name, replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead
 from shortlist.models.label_set_head import LabelSetHead
-
-__all__ = ["HeadName", "NetworkSpec", "build_network", "code_in_network", "in_channels_last", "own_network"]
+from shortlist.models.registry import MODELS, OF_FIXED_SIZE
 
 HeadName = Literal["linear", "cosine", "two_head", "label_set"]
 

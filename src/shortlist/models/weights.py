@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from shortlist.models.classifiers import classifier_name
 
-__all__ = ["load_weights", "read_weights"]
-
 _WRAPPERS = ("state_dict", "model", "model_state_dict")  # where checkpoints keep the weights
 _PREFIXES = ("", "module.", "model.")  # what parallel and Lightning wrappers put before the names
 

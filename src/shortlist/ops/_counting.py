@@ -15,8 +15,6 @@ from torch import Tensor
 
 from shortlist.ops.workspaces import cached_workspace
 
-__all__ = ["CountTree", "count_tree", "slab_points"]
-
 # Numbers in one slab of factors: small enough for the cache, large enough to hide the cost of a call.
 _SLAB = 1 << 18
 

@@ -19,8 +19,6 @@ from torch import Tensor
 from shortlist.ops.comparators import mix
 from shortlist.ops.networks import network_depth, pair_layers
 
-__all__ = ["network_ranks"]
-
 _STRETCH = 48
 
 Layers = list[tuple[int, Tensor, Tensor]]

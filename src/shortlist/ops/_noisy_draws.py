@@ -5,8 +5,6 @@ from torch import Tensor
 
 from shortlist.ops.selection import kth_largest_index
 
-__all__ = ["kth_of_draws", "kth_of_given"]
-
 # Noisy scores held at a time; beyond, the draws are made in turns.
 _NUMBERS_AT_ONCE = 1 << 18
 

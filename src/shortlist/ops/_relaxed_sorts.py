@@ -6,8 +6,6 @@ from torch import Tensor
 from shortlist.ops._transport import transport_ranks
 from shortlist.ops.selection import largest
 
-__all__ = ["neuralsort", "sinkhornsort", "softsort"]
-
 _SPREAD_FLOOR = 0.01  # keeps the gradient bounded where scores tie
 
 

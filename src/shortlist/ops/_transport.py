@@ -23,8 +23,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values, is_transformed, refuse_second_derivative
 from shortlist._precision import wide_type
 
-__all__ = ["transport_ranks"]
-
 _ANCHORS = 32
 _TOLERANCE = 1e-10  # of the mass at each anchor, as a part of it; what rounding leaves at large steepness:
 _ROUNDING = 1e-13  # times the steepness

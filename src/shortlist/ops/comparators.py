@@ -7,8 +7,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["COMPARATORS", "mix"]
-
 _GUARD = 1e-10  # added to differences that something is divided by, as in the original
 
 

@@ -20,8 +20,6 @@ from torch import Tensor
 from shortlist.ops._counting import CountTree, slab_points
 from shortlist.ops.selection import largest, pack_above
 
-__all__ = ["expected_topk", "integration_range", "leave_out", "stay_below", "tail_quantile"]
-
 _BISECTIONS = 5
 _BLOCKS = 2
 _TILTS = (1.0, 2.5, 6.0)

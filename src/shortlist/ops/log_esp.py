@@ -10,8 +10,6 @@ from shortlist.ops._counting import count_tree, slab_points
 from shortlist.ops.row_operator import row_operator
 from shortlist.ops.selection import kth_largest
 
-__all__ = ["log_esp", "log_esp_ratio"]
-
 _LEVEL_STEPS = 2
 
 

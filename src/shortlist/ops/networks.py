@@ -10,8 +10,6 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-__all__ = ["NETWORKS", "comparator_layers", "needed_layers", "network_depth", "pair_layers"]
-
 # A layer is (2, comparators): the wires of the smaller values, and those of the larger.
 
 

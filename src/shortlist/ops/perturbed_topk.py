@@ -11,8 +11,6 @@ from shortlist.ops.expected_topk import expected_topk
 from shortlist.ops.row_operator import row_operator
 from shortlist.ops.selection import kth_largest_index
 
-__all__ = ["noisy_places", "perturbed_topk"]
-
 TOLERANCE, NUM_NODES = 1e-5, 22
 
 

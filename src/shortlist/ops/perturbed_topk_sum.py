@@ -22,8 +22,6 @@ from shortlist.ops.perturbed_topk import NUM_NODES, TOLERANCE
 from shortlist.ops.row_operator import row_operator
 from shortlist.ops.selection import largest
 
-__all__ = ["perturbed_topk_mask", "perturbed_topk_sum"]
-
 _SCALE = math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 _FAR = 9.0  # gaps beyond this have density 0 in what is added up

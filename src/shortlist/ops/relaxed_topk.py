@@ -6,14 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_k, check_number, check_scores, promote
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_k, check_number, check_scores, promote
 from shortlist.ops._network_ranks import network_ranks
 from shortlist.ops._relaxed_sorts import neuralsort, sinkhornsort, softsort
 from shortlist.ops.comparators import COMPARATORS
 from shortlist.ops.networks import NETWORKS
 from shortlist.ops.wiring import Wiring, arrange, put_back
-
-__all__ = ["Comparator", "Relaxation", "Wiring", "is_masked", "lower_masked", "relaxed_topk"]
 
 _FAR = 6e4  # float16's least number is -65,504
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist._checks import is_transformed, refuse_second_derivative
 
-__all__ = ["RowOperator", "row_operator", "with_gradient"]
-
 RowOperator = Callable[..., Tensor]
 """Takes scores (n, c) and what else its function takes but ``needs_gradient``; returns values (n,)."""
 

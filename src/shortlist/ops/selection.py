@@ -6,8 +6,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.ops._cpu import selection as cpu
 
-__all__ = ["descending", "kth_largest", "kth_largest_index", "largest", "largest_indices", "pack_above"]
-
 
 def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return values and indices of the scores of the last axis in descending order; NaN come first.

@@ -7,8 +7,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_k, check_scores, promote
 from shortlist.ops.selection import largest, pack_above
 
-__all__ = ["sparse_top", "sparse_top_and_offset"]
-
 _MAX_STEPS = 60
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from shortlist.ops.selection import descending
 
-__all__ = ["Wiring", "arrange", "put_back", "wire_of"]
-
 Wiring = Literal["index", "sorted", "random"]
 
 

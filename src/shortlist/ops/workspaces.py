@@ -8,8 +8,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.ops._cpu import workspaces as cpu
 
-__all__ = ["cached_workspace"]
-
 T = TypeVar("T")
 
 

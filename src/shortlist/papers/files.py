@@ -3,8 +3,6 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-__all__ = ["PREFIX", "recipe_path", "recipes", "suites"]
-
 PREFIX = "papers:"
 """What stands before the name of a recipe or suite of the publications, in the place of a file."""
 

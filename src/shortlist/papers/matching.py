@@ -7,9 +7,7 @@ from typing import Any
 
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
 from shortlist.predictors import AverageK
-from shortlist.recipes.content import flatten
-
-__all__ = ["PublishedValue", "find_published"]
+from shortlist.recipes import flatten
 
 # what must be as it is by default unless a row says otherwise: each makes another method or other data
 _PLAIN: dict[str, Any] = {

@@ -2,10 +2,8 @@
 
 from itertools import groupby
 
-from shortlist.compare.tables import pipe_row
+from shortlist.compare import pipe_row
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
-
-__all__ = ["published_page"]
 
 _HEAD = """# Published numbers
 

@@ -7,10 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from shortlist._yaml import parse_yaml
+from shortlist._store.yaml import parse_yaml
 from shortlist.class_table import GROUPS
-
-__all__ = ["PublishedColumn", "PublishedNumber", "PublishedRow", "PublishedTable", "load_published"]
 
 _FORMAT = "shortlist published results 2"
 # a number, half its interval, the numbers of few, medium and many shot classes, and a mark, such as

@@ -13,8 +13,6 @@ from shortlist.passes.parts import Mapped
 from shortlist.passes.shards import ShardRows
 from shortlist.preprocessing import Preprocessing, as_rgb, reason_of
 
-__all__ = ["IMAGES", "Block", "loaded_blocks", "map_rows", "padded", "read_blocks"]
-
 IMAGES = 32
 """Images that go through a network at a time."""
 

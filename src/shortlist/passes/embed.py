@@ -13,17 +13,15 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
-from shortlist.datasets.embeddings import (
+from shortlist.datasets import (
     EMBEDDINGS_FORMAT,
     MANIFEST,
+    PathList,
     embedding_files,
     read_manifest,
     split_of_file,
 )
-from shortlist.datasets.images import PathList
-from shortlist.inputs.addresses import absolute, folder_of, full_path, is_address
-from shortlist.inputs.lists import is_table
-from shortlist.inputs.tars import tar_files
+from shortlist.inputs import absolute, folder_of, full_path, is_address, is_table, tar_files
 from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
 from shortlist.passes.embedder import Embedder, EmbedderSource
 from shortlist.passes.inputs import shards_to_embed
@@ -31,8 +29,6 @@ from shortlist.passes.local import Engine, run_local
 from shortlist.passes.parts import Mapped, Part, ids_of_part, write_part_manifest
 from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.passes.shards import Shard
-
-__all__ = ["EmbedCounts", "embed_images", "embedded_images"]
 
 
 @dataclass(frozen=True)

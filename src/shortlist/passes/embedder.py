@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from shortlist._checks import promote
 from shortlist._named_code import code_error, is_trusted
-from shortlist.inputs.addresses import absolute
+from shortlist.inputs import absolute
 from shortlist.model import Model, model_hash, network_hash
-from shortlist.models.spec import in_channels_last, own_network
+from shortlist.models import in_channels_last, own_network
 from shortlist.preprocessing import Preprocessing
-
-__all__ = ["Embedder", "EmbedderSource"]
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,28 @@ from typing import Any
 
 from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
-from shortlist.datasets.embeddings import SUFFIXES, embedding_files
-from shortlist.inputs.addresses import absolute, folder_of, is_address
-from shortlist.inputs.folders import (
+from shortlist.datasets import SUFFIXES, embedding_files
+from shortlist.inputs import (
     SPLITS,
+    Rows,
+    absolute,
+    check_split_names,
     check_splits,
+    chosen_splits,
+    class_indices,
     classes_of_folders,
+    classes_of_labels,
+    folder_of,
     images_below,
+    is_address,
+    is_table,
+    read_rows,
+    read_tar,
     refuse_beside,
     split_folders,
+    tar_files,
 )
-from shortlist.inputs.labels import class_indices, classes_of_labels
-from shortlist.inputs.lists import check_split_names, is_table
-from shortlist.inputs.read import chosen_splits, read_rows
-from shortlist.inputs.rows import Rows
-from shortlist.inputs.tars import read_tar, tar_files
 from shortlist.passes.shards import EmbeddingShard, FileShard, Shard, TarShard, hash_of_classes
-
-__all__ = ["find_shards", "shards_to_embed"]
 
 _TABLE = "class_table.json"
 

@@ -7,17 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist.datasets.embeddings import MANIFEST, read_manifest
+from shortlist.datasets import MANIFEST, read_manifest
 from shortlist.model import Model
-from shortlist.models.classifiers import classifier_name, replace_classifier
-from shortlist.models.spec import NetworkSpec, build_network
+from shortlist.models import NetworkSpec, build_network, classifier_name, replace_classifier
 from shortlist.passes.embedder import Embedder, EmbedderSource
 from shortlist.passes.score import changed_model
 from shortlist.preprocessing import Preprocessing
-from shortlist.recipes.places import moved
-from shortlist.runs.run import Run
-
-__all__ = ["join_head"]
+from shortlist.recipes import moved
+from shortlist.runs import Run
 
 # what a specification says about the head, which is the run's; all else is the network's of the features
 _OF_HEAD = ("num_classes", "head", "bias", "scale", "learn_scale", "scaled_head")

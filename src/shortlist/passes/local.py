@@ -13,8 +13,6 @@ import torch
 
 from shortlist._checks import check_count
 
-__all__ = ["Engine", "Work", "function_of", "keep_memory", "one_thread", "run_local"]
-
 Work = Callable[[], Callable[[Any], Any]]
 """What a worker is made of: called once in each worker, it returns the function of a shard."""
 

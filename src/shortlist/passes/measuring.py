@@ -5,14 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from shortlist.metrics.calibration import brier_of_rows
-from shortlist.metrics.ranks import true_ranks
+from shortlist.metrics import brier_of_rows, true_ranks
 from shortlist.model import Model
-from shortlist.ops.selection import largest
-from shortlist.predictors import SetPredictor
-from shortlist.predictors.kept import KeptRows
-
-__all__ = ["Columns", "keep_rows"]
+from shortlist.ops import largest
+from shortlist.predictors import KeptRows, SetPredictor
 
 Columns = dict[str, Tensor]
 """Numbers of rows by name, (n, ...) each."""

@@ -14,18 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._files import replacing
-from shortlist._manifest import write_sealed
-
-__all__ = [
-    "Mapped",
-    "Part",
-    "check_part",
-    "ids_of_part",
-    "read_table",
-    "write_part",
-    "write_part_manifest",
-]
+from shortlist._store.files import replacing
+from shortlist._store.manifest import write_sealed
 
 FORMAT = "shortlist part 1"
 _KEY = "shortlist"  # of the header: a single one, since safetensors writes several in any order

@@ -9,19 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._manifest import read_sealed
+from shortlist._store.manifest import read_sealed
 from shortlist.class_table import ClassTable
-from shortlist.metrics import Results
-from shortlist.metrics.evaluation import evaluate
-from shortlist.metrics.rows import row_numbers
+from shortlist.metrics import Results, evaluate, row_numbers
 from shortlist.model import Model
 from shortlist.passes.measuring import Columns
 from shortlist.passes.parts import check_part, read_table
 from shortlist.passes.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
-from shortlist.predictors import PREDICTORS, SetPredictor, make
-from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
-
-__all__ = ["calibrate_from_scores", "evaluate_scores", "read_scores", "recalibrated", "rows_key"]
+from shortlist.predictors import (
+    PREDICTORS,
+    KeptCalibration,
+    KeptRows,
+    NotKeptError,
+    SetPredictor,
+    kept_rule,
+    make,
+)
 
 _MOST_DRAWS = 200_000_000  # rows drawn for intervals, in all resamples
 

@@ -18,11 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import lock_folder
+from shortlist._store.files import lock_folder
 from shortlist.passes.local import Engine
 from shortlist.passes.parts import Mapped, Part, check_part, read_table, write_part
-
-__all__ = ["Map", "Open", "Pass", "Progress", "pass_over", "usual_workers"]
 
 Progress = Callable[[int, int], None]
 """Function that is called with the number of shards, or of rows, that are done and in all."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.inputs.addresses import absolute
+from shortlist.inputs import absolute
 from shortlist.model import Model, model_hash, network_hash
 from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
 from shortlist.passes.local import Engine, run_local
@@ -23,18 +23,6 @@ from shortlist.passes.parts import Mapped, write_part_manifest
 from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.passes.shards import Shard
 from shortlist.predictors import SetPredictor
-
-__all__ = [
-    "MANIFEST",
-    "SCORES_FORMAT",
-    "ModelSource",
-    "ScoreCounts",
-    "changed_model",
-    "model_key",
-    "predictor_key",
-    "score_shard",
-    "score_shards",
-]
 
 SCORES_FORMAT = "shortlist scores 5"
 MANIFEST = "scores.json"

@@ -10,11 +10,17 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.inputs.addresses import TarImage, absolute, content_of, full_path, is_address, readable
-from shortlist.inputs.labels import UNKNOWN, class_indices
-from shortlist.inputs.tars import read_tar
-
-__all__ = ["EmbeddingShard", "FileShard", "Shard", "ShardRows", "TarShard", "hash_of_classes"]
+from shortlist.inputs import (
+    UNKNOWN,
+    TarImage,
+    absolute,
+    class_indices,
+    content_of,
+    full_path,
+    is_address,
+    read_tar,
+    readable,
+)
 
 
 @dataclass(frozen=True)

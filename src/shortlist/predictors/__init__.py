@@ -14,16 +14,24 @@ from shortlist.predictors.accumulator import (
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.coverage_law import coverage_range, rows_for, rows_needed
+from shortlist.predictors.coverage_law import (
+    chance_of_hits,
+    conformal_rank,
+    coverage_range,
+    rows_for,
+    rows_needed,
+)
 from shortlist.predictors.feature_means import FeatureMeans
+from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.promise import Measured, Promise, default_predictor
-from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save
+from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, state_path
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
+from shortlist.predictors.thresholds import Macro
 from shortlist.predictors.topk import TopK
 
 __all__ = [

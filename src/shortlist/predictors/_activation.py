@@ -6,17 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist._checks import can_read_values, check_choice, check_priors, check_scores, promote
-
-__all__ = [
-    "Activation",
-    "check_activation",
-    "check_finite",
-    "check_not_negative",
-    "class_values",
-    "class_weights",
-    "prior_conversion",
-]
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_priors, check_scores, promote
 
 Activation = Literal["softmax", "sigmoid", "none"]
 

@@ -45,8 +45,6 @@ from shortlist.predictors.accumulator import (
 from shortlist.predictors.kept import KeptRule
 from shortlist.predictors.promise import Promise
 
-__all__ = ["Classes", "Scores", "SetPredictor", "UncalibratedPredictor"]
-
 P = TypeVar("P", bound="SetPredictor")
 Scores = Tensor | np.ndarray
 """Scores (n, c)."""

@@ -20,8 +20,6 @@ from shortlist.predictors.accumulator import (
     Report,
 )
 
-__all__ = ["Calibrated", "registered_name"]
-
 C = TypeVar("C", bound="Calibrated")
 _PENDING = "pending."  # before the names of rows that are not yet finished, in a state
 _BUFFERS_OF = {"weights": "priors", "shift": "scores_priors"}  # arguments that buffers are made of

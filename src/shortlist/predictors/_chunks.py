@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist._checks import can_read_values
 
-__all__ = ["chunk_rows", "sets_in_chunks", "where_at_least", "where_at_most"]
-
 
 def chunk_rows(num_classes: int) -> int:
     """Return how many rows to treat at once, so that their values stay in the cache."""

@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["exact_sum", "exact_sum_above", "first_reaching", "from_units", "to_units"]
-
 UNIT = 26 * 43  # a sum is a whole number of times 2 ** -UNIT, as every float64 is
 _PIECE = 2**16
 # float32 values from the first on are multiples of 2 ** -47: while their sum is below the second, it has no

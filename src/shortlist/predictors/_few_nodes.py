@@ -7,10 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.ops.selection import largest
+from shortlist.ops import largest
 from shortlist.predictors._tree import NodeMasses, Tree
-
-__all__ = ["grow"]
 
 LEADING = (16, 64)  # most likely classes that are put in order first: as a rule no union needs more
 

@@ -12,8 +12,6 @@ from shortlist._checks import can_read_values
 from shortlist.predictors._exact import exact_sum_above
 from shortlist.predictors.accumulator import Accumulator, RowsOutOfOrderError, State
 
-__all__ = ["LargestValues", "at_least"]
-
 T = TypeVar("T")
 GROUP = 16
 SPARE = 2**16

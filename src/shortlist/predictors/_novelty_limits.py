@@ -9,8 +9,6 @@ from torch import Tensor
 
 from shortlist.predictors.accumulator import Report
 
-__all__ = ["NoveltyReport", "check_enough", "fewest_in_batch"]
-
 
 @dataclass(frozen=True)
 class NoveltyReport(Report):

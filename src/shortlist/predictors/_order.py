@@ -10,10 +10,8 @@ from torch.nn.functional import pad, threshold
 
 from shortlist._checks import can_read_values
 from shortlist._precision import wide_type
-from shortlist.ops.selection import largest
+from shortlist.ops import largest
 from shortlist.predictors._chunks import where_at_least
-
-__all__ = ["Inside", "Places", "Ties", "at_last_equal", "places_in_order", "prefix_sets", "true_class_places"]
 
 LEADING = 64  # places that are tried first
 SAMPLE = 2048  # classes that tell where in the order a set may end

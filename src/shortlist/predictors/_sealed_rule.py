@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from shortlist._checks import check_number
-from shortlist._manifest import read_sealed, write_sealed
-
-__all__ = ["SealedRule"]
+from shortlist._store.manifest import read_sealed, write_sealed
 
 R = TypeVar("R", bound="SealedRule")
 

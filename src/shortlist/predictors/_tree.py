@@ -10,8 +10,6 @@ from shortlist._checks import can_read_values
 from shortlist._precision import wide_type
 from shortlist.taxonomy import Taxonomy
 
-__all__ = ["NodeMasses", "Tree", "climb", "first_largest", "nodes_hold", "tensors_of"]
-
 
 class Tree(NamedTuple):
     """A tree of v nodes above c classes; one node more, the last, is empty."""

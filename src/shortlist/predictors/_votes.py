@@ -11,8 +11,6 @@ from shortlist._checks import can_read_values, promote
 from shortlist._precision import wide_type
 from shortlist.predictors.conformity import ConformityScore, ValueScore, class_scores, true_class_scores
 
-__all__ = ["Votes", "find_votes", "scored_votes"]
-
 
 class Votes(NamedTuple):
     """The classes that have votes, of all rows; one entry for each row and class."""

@@ -9,8 +9,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.predictors._activation import check_finite
 
-__all__ = ["MANY", "find_window"]
-
 MANY = 2**20  # values from which on a first look at some rows is worth its while
 _STRIDE, _ROWS = 16, 256
 _PIECE = 2**18

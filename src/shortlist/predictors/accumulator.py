@@ -8,17 +8,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Accumulator",
-    "CalibrationReport",
-    "CalibrationWarning",
-    "Finished",
-    "NoRows",
-    "Report",
-    "Rows",
-    "RowsOutOfOrderError",
-]
-
 T = TypeVar("T")
 R = TypeVar("R", bound="Report")
 State = dict[str, Tensor]

@@ -3,8 +3,6 @@
 from shortlist._checks import check_number
 from shortlist.predictors._sealed_rule import SealedRule
 
-__all__ = ["AdaptingThreshold"]
-
 
 class AdaptingThreshold(SealedRule):
     r"""A threshold that rises after each miss and falls a little after each hit.

@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_number
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
 from shortlist.predictors.kept import KeptRule, enough_above
 from shortlist.predictors.promise import Promise
-
-__all__ = ["AverageK"]
 
 
 class AverageK(SetPredictor):

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_number, check_scores, promote
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_number, check_scores, promote
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import Classes, Scores, SetPredictor
 from shortlist.predictors._calibrated import registered_name
@@ -28,8 +29,6 @@ from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.kept import KeptRows, KeptRule, enough_above
 from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
-
-__all__ = ["Conformal"]
 
 
 class Conformal(SetPredictor):

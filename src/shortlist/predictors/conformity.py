@@ -15,24 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number, check_scores
-from shortlist.ops.selection import descending
+from shortlist.ops import descending
 from shortlist.predictors._chunks import where_at_most
 from shortlist.predictors._order import Places, at_last_equal, places_in_order, prefix_sets, true_class_places
-
-__all__ = [
-    "APS",
-    "CONFORMITY_SCORES",
-    "LAC",
-    "RAPS",
-    "SAPS",
-    "ConformityScore",
-    "OrderedScore",
-    "PrevalenceAdjusted",
-    "ValueScore",
-    "class_scores",
-    "sets_within",
-    "true_class_scores",
-]
 
 
 class ConformityScore(ABC):

@@ -6,8 +6,6 @@ from statistics import NormalDist
 from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
 from shortlist._checks import check_count, check_number
 
-__all__ = ["SLACK", "chance_of_hits", "conformal_rank", "coverage_range", "rows_for", "rows_needed"]
-
 SLACK = 1e-9  # in ranks: 100 * 0.29 is meant to be 29
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 from shortlist._checks import can_read_values, check_count, check_scores, check_target
 from shortlist._precision import KeepsPrecision
 
-__all__ = ["FeatureMeans"]
-
 
 class FeatureMeans(KeepsPrecision):
     """The sums of the features of each class and the numbers of rows, to compute the classes' means.

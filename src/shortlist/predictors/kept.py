@@ -18,8 +18,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from shortlist.predictors._base import SetPredictor
 
-__all__ = ["KeptCalibration", "KeptRows", "KeptRule", "NotKeptError", "enough_above", "kept_rule"]
-
 
 class NotKeptError(ValueError):
     """Raised where the kept probabilities are too few to give the answer; the message says how many do."""

@@ -17,8 +17,6 @@ from shortlist.predictors.accumulator import Rows
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
 from shortlist.predictors.coverage_law import conformal_rank
 
-__all__ = ["MAX_SIZE", "Ladder"]
-
 MAX_SIZE = 50  # the largest average size that a ladder knows
 MAX_ROWS = 20_000  # calibration rows that are kept; more hardly change a threshold
 _SEED = 20_000  # of the choice of rows, which must not depend on their values

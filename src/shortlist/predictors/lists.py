@@ -12,11 +12,9 @@ from torch import Tensor
 
 from shortlist._checks import check_count, check_scores, check_sets
 from shortlist.class_table import ClassTable
-from shortlist.ops.selection import kth_largest
+from shortlist.ops import kth_largest
 from shortlist.predictors.ladder import Ladder
 from shortlist.taxonomy import Taxonomy
-
-__all__ = ["Candidate", "EntersAt", "Node", "sizes", "to_lists", "to_nodes"]
 
 
 class EntersAt(NamedTuple):

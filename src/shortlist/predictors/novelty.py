@@ -8,14 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import (
-    can_read_values,
-    check_choice,
-    check_count,
-    check_number,
-    check_scores,
-    check_target,
-)
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_count, check_number, check_scores, check_target
 from shortlist.predictors._calibrated import Calibrated
 from shortlist.predictors._novelty_limits import NoveltyReport, check_enough, fewest_in_batch
 from shortlist.predictors.accumulator import Accumulator, CalibrationWarning, Finished, Report, Rows
@@ -30,8 +24,6 @@ from shortlist.predictors.p_values import (
 )
 from shortlist.predictors.strangeness import STRANGENESS, distance_strangeness
 from shortlist.predictors.thresholds.rules import some_classes
-
-__all__ = ["NoveltyDetector", "NoveltyRule"]
 
 NoveltyRule = Literal["pooled", "class", "macro"]
 _RULES = ("pooled", "class", "macro")

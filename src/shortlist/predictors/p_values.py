@@ -12,22 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_count, check_number
-
-__all__ = [
-    "CountedClasses",
-    "PValueSteps",
-    "adjusted_p_values",
-    "at_most",
-    "benjamini_hochberg",
-    "check_numbers",
-    "class_p_values",
-    "class_steps",
-    "macro_p_values",
-    "macro_steps",
-    "pooled_p_values",
-    "pooled_steps",
-]
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_count, check_number
 
 CountedClasses = Literal["present", "all"]
 """Classes that a promise is about: those with calibration rows, or all."""

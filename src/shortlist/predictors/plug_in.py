@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_number
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor, UncalibratedPredictor
 from shortlist.predictors._chunks import sets_in_chunks
@@ -16,8 +17,6 @@ from shortlist.predictors._order import Places, prefix_sets
 from shortlist.predictors._window import MANY, find_window
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, RowsOutOfOrderError
 from shortlist.predictors.promise import Promise
-
-__all__ = ["AverageError", "PointwiseError"]
 
 
 class PointwiseError(UncalibratedPredictor):

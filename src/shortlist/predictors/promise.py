@@ -6,8 +6,6 @@ from typing import Any, Literal, get_args
 
 from shortlist.predictors.coverage_law import conformal_rank, coverage_range
 
-__all__ = ["About", "Measured", "Promise", "default_predictor"]
-
 About = Literal[
     "rows",
     "average class",

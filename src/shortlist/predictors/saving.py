@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from shortlist._files import check_regular, replacing, write_text
-from shortlist._json import read_json
+from shortlist._store.files import check_regular, replacing, write_text
+from shortlist._store.json import read_json
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._calibrated import Calibrated
 from shortlist.predictors.average_k import AverageK
@@ -20,8 +20,6 @@ from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.topk import TopK
 from shortlist.taxonomy import Taxonomy
-
-__all__ = ["PREDICTORS", "load", "load_novelty", "make", "save"]
 
 C = TypeVar("C", bound=Calibrated)
 _FORMAT = "shortlist predictor 3"

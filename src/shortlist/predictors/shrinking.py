@@ -8,8 +8,6 @@ from shortlist._beta import rank_with_tail
 from shortlist._checks import check_count, check_number
 from shortlist.predictors._sealed_rule import SealedRule
 
-__all__ = ["ShrinkingThreshold"]
-
 
 class ShrinkingThreshold(SealedRule):
     r"""A threshold for lists that people confirm; it only ever falls, so that what it needs is always known.

@@ -11,8 +11,6 @@ from shortlist._checks import can_read_values, check_scores, promote
 from shortlist.predictors._activation import check_finite
 from shortlist.predictors._chunks import chunk_rows
 
-__all__ = ["STRANGENESS", "distance_strangeness", "energy_strangeness", "probability_strangeness"]
-
 _CANDIDATES = 2  # nearest means by the fast formula, whose distances are then computed exactly
 _PRODUCTS = 2**22  # products of rows and means at a time: with few rows, the means are read too often
 

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._checks import can_read_values, check_choice, check_count, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_count, check_number
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._chunks import sets_in_chunks
@@ -22,8 +23,6 @@ from shortlist.predictors.lists import Node, to_nodes
 from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import Marginal
 from shortlist.taxonomy import Taxonomy
-
-__all__ = ["TaxonomyNodes"]
 
 _MANY = 2**22  # probabilities whose unions grow at once: the number of rows matters more than the cache
 

@@ -8,13 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from shortlist._checks import check_k, promote
-from shortlist.ops.selection import largest
+from shortlist.ops import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import UncalibratedPredictor
 from shortlist.predictors.kept import KeptRule
 from shortlist.predictors.promise import Promise
-
-__all__ = ["TopK"]
 
 
 class TopK(UncalibratedPredictor):

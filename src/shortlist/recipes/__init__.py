@@ -1,1 +1,5 @@
 """The typed recipe of a run, and what is built from it. Needs ``pip install 'shortlist[train]'``."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from shortlist.losses.ranked_topk import own_steepness
+from shortlist.losses import own_steepness
 
 if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
 
-__all__ = ["annealed_options", "check_annealing"]
 
 ANNEALED = ("noise_std", "steepness", "temperature")
 

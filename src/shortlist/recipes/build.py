@@ -9,14 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.class_table import ClassTable
-from shortlist.datasets import DATASETS, ChangedSplit, Splits
-from shortlist.datasets.noise import alphabetical_blocks, redraw_within_groups
-from shortlist.datasets.partition import rank_within_class
-from shortlist.datasets.splits import have_same_rows
-from shortlist.models.classifiers import classifier_name, freeze_features, replace_classifier
-from shortlist.models.heads import ScaledHead
-from shortlist.models.spec import HeadName, NetworkSpec, build_network
-from shortlist.models.weights import load_weights
+from shortlist.datasets import (
+    DATASETS,
+    ChangedSplit,
+    Splits,
+    alphabetical_blocks,
+    have_same_rows,
+    rank_within_class,
+    redraw_within_groups,
+)
+from shortlist.models import (
+    HeadName,
+    NetworkSpec,
+    ScaledHead,
+    build_network,
+    classifier_name,
+    freeze_features,
+    load_weights,
+    replace_classifier,
+)
 from shortlist.predictors import PREDICTORS, SetPredictor, make
 from shortlist.priors import class_balanced_weights
 from shortlist.recipes.loss_use import make_loss, needed_head
@@ -24,17 +35,6 @@ from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.transforms import TRANSFORMS
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.taxonomy import Taxonomy
-
-__all__ = [
-    "build_data",
-    "build_loss",
-    "build_model",
-    "build_optimizer",
-    "build_predictor",
-    "learning_rate_factor",
-    "network_spec",
-    "prepare_second_stage",
-]
 
 
 def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:

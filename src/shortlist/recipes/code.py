@@ -3,10 +3,8 @@
 from typing import Any
 
 from shortlist._named_code import code_error, find_code, is_trusted
-from shortlist.models.spec import code_in_network
+from shortlist.models import code_in_network
 from shortlist.recipes.recipe import Recipe
-
-__all__ = ["check_code", "code_in_recipe"]
 
 _NAMES = ("model.name", "loggers")  # keys where package.module:function may stand
 

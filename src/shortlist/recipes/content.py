@@ -8,17 +8,6 @@ from typing import Any
 from shortlist.recipes.places import PLACE_OPTIONS
 from shortlist.recipes.recipe import Recipe
 
-__all__ = [
-    "CALIBRATED_KEYS",
-    "RUNTIME_KEYS",
-    "differing_keys",
-    "flat_content",
-    "flatten",
-    "recipe_content",
-    "recipe_hash",
-    "training_hash",
-]
-
 RUNTIME_KEYS = ("name", "about", "workers", "loggers", "accelerator", "devices", "num_nodes")
 """Keys of a recipe that do not change what a run computes."""
 CALIBRATED_KEYS = ("adjust", "predictors", "novelty", "evaluation")

@@ -7,14 +7,6 @@ from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.recipes.sections import PredictorSection
 
-__all__ = [
-    "DEFAULT_NAMES",
-    "complete_recipe",
-    "default_predictors",
-    "default_size",
-    "without_default_predictors",
-]
-
 _LARGEST = 5
 
 

@@ -19,17 +19,6 @@ from shortlist.losses import (
     distribution_by_class,
 )
 
-__all__ = [
-    "NOT_FROM_A_RECIPE",
-    "TRAINABLE_LOSSES",
-    "check_loss_options",
-    "make_loss",
-    "needed_head",
-    "needs_of",
-    "score_meaning",
-    "takes_class_weights",
-]
-
 # what a recipe cannot give: it is refused when it is read
 NOT_FROM_A_RECIPE = {
     "margin_table": "it takes a table of margins for all pairs of classes",

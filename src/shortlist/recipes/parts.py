@@ -9,17 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import Splits
-from shortlist.datasets.splits import have_same_rows
-from shortlist.models.classifiers import class_norms
-from shortlist.predictors import CalibrationWarning, NoveltyDetector, SetPredictor
-from shortlist.predictors.thresholds import Macro
+from shortlist.datasets import Splits, have_same_rows
+from shortlist.models import class_norms
+from shortlist.predictors import CalibrationWarning, Macro, NoveltyDetector, SetPredictor
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import declared_maps, validation_is_test
 from shortlist.scores import PriorRecord, ScoreMap
-
-__all__ = ["Parts", "build_parts"]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from typing import Any
 from shortlist.datasets import DATASETS
 from shortlist.recipes.recipe import Recipe
 
-__all__ = ["PLACE_OPTIONS", "moved", "with_absolute_places"]
-
 PLACE_OPTIONS = ("root", "path", "train", "val", "test", "lists", "folders")
 """Options of data sets that are paths."""
 

@@ -10,26 +10,15 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from shortlist._files import write_text
-from shortlist._yaml import parse_yaml, read_mapping
-from shortlist.datasets import DATASETS
-from shortlist.datasets.assembly import assemble
+from shortlist._store.files import write_text
+from shortlist._store.yaml import parse_yaml, read_mapping
+from shortlist.datasets import DATASETS, assemble
 from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes import sections as s
 from shortlist.recipes.annealing import check_annealing
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, needs_of
 from shortlist.recipes.score_rules import check_labels, check_score_rules
-
-__all__ = [
-    "Recipe",
-    "RecipeError",
-    "load_recipe",
-    "load_variant",
-    "make_recipe",
-    "read_setting",
-    "save_recipe",
-]
 
 _FILE_NAME = r"^[\w.\-]+$"
 _NAMED = {"data", "model", "head", "loss", "optimizer", "schedule", "sampler", "second_stage"}

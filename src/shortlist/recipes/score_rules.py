@@ -18,19 +18,6 @@ from shortlist.scores import HEADS, ScoreMap, map_of_meaning
 if TYPE_CHECKING:
     from shortlist.recipes.recipe import Recipe
 
-__all__ = [
-    "also_used_for",
-    "check_labels",
-    "check_score_rules",
-    "declared_maps",
-    "fits_class_shifts",
-    "is_fitted",
-    "loss_meaning",
-    "scales_weights",
-    "trains_balanced",
-    "validation_is_test",
-]
-
 
 def validation_is_test(recipe: "Recipe") -> bool:
     """Return whether validation and test rows are the same, so that nothing may be chosen on them."""

@@ -18,28 +18,6 @@ from torch import nn
 from shortlist.recipes.loss_use import TRAINABLE_LOSSES, takes_class_weights
 from shortlist.recipes.transforms import TRANSFORMS
 
-__all__ = [
-    "LOSS_SECTIONS",
-    "AdjustSection",
-    "CalibrationSection",
-    "DataSection",
-    "EvaluationSection",
-    "HeadSection",
-    "ModelSection",
-    "NamedSection",
-    "NoveltySection",
-    "OptimizerSection",
-    "PredictorSection",
-    "ReweightingSection",
-    "SamplerSection",
-    "ScheduleSection",
-    "SecondStageSection",
-    "Section",
-    "SelectionSection",
-    "TransformSection",
-    "options_model",
-]
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -12,16 +12,11 @@ from typing import Any
 import torch
 import yaml
 
-from shortlist._files import check_regular
 from shortlist._messages import one_line
+from shortlist._store.files import check_regular
 from shortlist.class_table import ClassTable
-from shortlist.datasets.embeddings import embedding_files, embeddings
-from shortlist.datasets.folders import image_folder
-from shortlist.datasets.lists import image_list
-from shortlist.datasets.saved import ARRAYS
+from shortlist.datasets import ARRAYS, embedding_files, embeddings, image_folder, image_list
 from shortlist.recipes.default_sets import default_predictors, default_size
-
-__all__ = ["Found", "look_at", "starter_recipe"]
 
 _LISTS = (".csv", ".parquet", ".txt")
 _LOOKED_AT = 100  # images whose size is read

@@ -7,18 +7,10 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.datasets.transforms import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    EvalTransform,
-    TrainTransform,
-    image_to_tensor,
-)
+from shortlist.datasets import IMAGENET_MEAN, IMAGENET_STD, EvalTransform, TrainTransform, image_to_tensor
 
 if TYPE_CHECKING:
     from PIL import Image
-
-__all__ = ["TRANSFORMS", "RandomCrop"]
 
 
 class RandomCrop:

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from shortlist._doctor import Finding, inside, with_leftovers
-from shortlist.model.doctor import examine_model
+from shortlist._store.doctor import Finding, inside, with_leftovers
+from shortlist.model import examine_model
 from shortlist.releases.releases import NAME, Releases, ReleasesError
-
-__all__ = ["examine_releases"]
 
 
 def examine_releases(folder: str | Path) -> list[Finding]:

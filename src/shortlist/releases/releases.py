@@ -14,13 +14,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist._files import lock_folder, replacing_folder, sweep
-from shortlist._manifest import fault_of, read_sealed, write_sealed
-from shortlist.model import model_version
-from shortlist.model.doctor import examine_model
-from shortlist.model.files import model_folder, read_manifest
-
-__all__ = ["NAME", "Judged", "Release", "Releases", "ReleasesError", "is_releases"]
+from shortlist._store.files import lock_folder, replacing_folder, sweep
+from shortlist._store.manifest import fault_of, read_sealed, write_sealed
+from shortlist.model import examine_model, model_folder, model_version, read_manifest
 
 NAME = "releases.json"
 FORMAT = "shortlist releases 1"

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from shortlist.compare.comparison import Best
+from shortlist.compare import Best
 from shortlist.report.parts import Cell, Table, metric_cell
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.groups import Group
-
-__all__ = ["Column", "group_columns", "method_table", "score_columns", "set_names"]
+from shortlist.runs import Experiment, Group
 
 Column = tuple[str, str, bool]
 """Head, name of the metric, whether it is a share."""

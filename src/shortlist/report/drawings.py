@@ -9,21 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import format_percent
 from shortlist.palette import LIGHT
-
-__all__ = [
-    "FRAME",
-    "Plot",
-    "Series",
-    "bar_plot",
-    "color_of",
-    "dash_of",
-    "describe",
-    "line_plot",
-    "log_ticks",
-    "nice_ticks",
-]
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 40

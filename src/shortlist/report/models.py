@@ -5,12 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from shortlist.model.saved import SavedModel
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.finished import why
-from shortlist.runs.groups import Group, find_runs
-
-__all__ = ["read_models"]
+from shortlist.model import SavedModel
+from shortlist.runs import Experiment, Group, find_runs, why
 
 
 def read_models(

@@ -24,9 +24,8 @@ from typing import Any
 
 from torch import Tensor
 
-from shortlist._files import write_text
-from shortlist.compare.comparison import compare_groups
-from shortlist.compare.rows import RowReader
+from shortlist._store.files import write_text
+from shortlist.compare import RowReader, compare_groups
 from shortlist.palette import DARK, LIGHT
 from shortlist.report.columns import group_columns, score_columns, set_names
 from shortlist.report.models import read_models
@@ -49,10 +48,7 @@ from shortlist.report.sections.summary import measure_summary
 from shortlist.report.sections.training import measure_training
 from shortlist.report.views import ExperimentView, MethodPart, MethodView
 from shortlist.report.words import count
-from shortlist.runs.experiments import Experiment, group_by_data
-from shortlist.runs.groups import Group, group_runs, read_runs
-
-__all__ = ["METHOD_SECTIONS", "SECTIONS", "PageReport", "make_page", "write_page"]
+from shortlist.runs import Experiment, Group, group_by_data, group_runs, read_runs
 
 SECTIONS: Mapping[str, Callable[[ExperimentView], Any]] = {
     "summary": measure_summary,

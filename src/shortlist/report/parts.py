@@ -3,11 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import Estimate
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import Estimate, format_percent
 from shortlist.report.drawings import Plot
-
-__all__ = ["Cell", "Drawing", "Sign", "Table", "interval_ends", "metric_cell"]
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,20 @@ import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
-from shortlist.datasets import ChangedSplit, Splits, TensorSplit
-from shortlist.datasets.about import About, about_of_data
-from shortlist.datasets.images import ImageFiles
-from shortlist.datasets.pictures import data_uri, row_image
-from shortlist.inputs.lists import is_table
-from shortlist.passes.embed import embedded_images
-from shortlist.recipes.build import build_data
-from shortlist.recipes.places import moved
-from shortlist.runs.run import Run
-
-__all__ = ["BUDGET", "Picture", "Pictures", "open_pictures"]
+from shortlist.datasets import (
+    About,
+    ChangedSplit,
+    ImageFiles,
+    Splits,
+    TensorSplit,
+    about_of_data,
+    data_uri,
+    row_image,
+)
+from shortlist.inputs import is_table
+from shortlist.passes import embedded_images
+from shortlist.recipes import build_data, moved
+from shortlist.runs import Run
 
 BUDGET = 6_000_000  # bytes of pictures on a page
 

@@ -5,11 +5,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import format_percent
 from shortlist.report.drawings import FRAME, color_of, dash_of
 from shortlist.report.words import count
-
-__all__ = ["page_style", "render"]
 
 _TEMPLATES = Environment(
     loader=PackageLoader("shortlist.report"),

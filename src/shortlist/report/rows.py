@@ -6,15 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.compare.numbers import ConfusedPair, confused_pairs, easy_to_hard, size_histograms
-from shortlist.compare.rows import RowReader
-from shortlist.metrics.ranks import topk_hits
-from shortlist.metrics.rows import RowNumbers
+from shortlist.compare import ConfusedPair, RowReader, confused_pairs, easy_to_hard, size_histograms
+from shortlist.metrics import RowNumbers, topk_hits
 from shortlist.predictors import SetPredictor
-from shortlist.runs.groups import Group
-from shortlist.runs.run import Run
-
-__all__ = ["NUM_FIRST", "ListedClass", "MethodRows", "ShortList", "measure_method", "short_list"]
+from shortlist.runs import Group, Run
 
 NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
 NUM_FIRST = 5  # classes of a list of a run without predictors

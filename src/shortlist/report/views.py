@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shortlist.compare.comparison import Best
+from shortlist.compare import Best
 from shortlist.report.pictures import Pictures
 from shortlist.report.rows import MethodRows
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.groups import Group
-
-__all__ = ["ExperimentView", "MethodPart", "MethodView"]
+from shortlist.runs import Experiment, Group
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """Write small texts of the page: numbers with nouns, metrics with intervals."""
 
-from shortlist.metrics import Estimate
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import Estimate, format_percent
 from shortlist.report.parts import interval_ends
-
-__all__ = ["count", "with_interval"]
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import Splits
-from shortlist.datasets.partition import rank_within_class
-from shortlist.datasets.sampling import ClassBalancedSampler
+from shortlist.datasets import ClassBalancedSampler, Splits, rank_within_class
 from shortlist.losses import call_loss, in_one_process
-from shortlist.models.classifiers import classifier_name
-from shortlist.models.heads import head_outputs
-from shortlist.recipes.build import build_data, build_loss, build_optimizer, learning_rate_factor
-from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import trains_balanced
+from shortlist.models import classifier_name, head_outputs
+from shortlist.recipes import (
+    Recipe,
+    build_data,
+    build_loss,
+    build_optimizer,
+    learning_rate_factor,
+    trains_balanced,
+)
 from shortlist.runs.features import feature_batches, unaugmented
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
-
-__all__ = ["NUM_FOLDS", "fold_scores"]
 
 NUM_FOLDS = 5
 _EPOCHS = 20  # of each classifier, on features that are there already

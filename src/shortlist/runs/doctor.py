@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from shortlist._doctor import Finding, differing_files, with_leftovers
-from shortlist.model.files import read_manifest
+from shortlist._store.doctor import Finding, differing_files, with_leftovers
+from shortlist.model import read_manifest
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import RunError
-
-__all__ = ["damaged_files", "examine_run"]
 
 
 def examine_run(folder: str | Path) -> list[Finding]:

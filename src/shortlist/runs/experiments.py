@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.recipes.content import differing_keys, flat_content
+from shortlist.recipes import differing_keys, flat_content
 from shortlist.runs.groups import Group
 from shortlist.runs.run import Run
-
-__all__ = ["Experiment", "group_by_data"]
 
 
 @dataclass(frozen=True)

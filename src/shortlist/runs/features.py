@@ -5,19 +5,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import ChangedSplit, Split, TensorSplit
-from shortlist.datasets.images import ImageFiles
-from shortlist.datasets.loaders import evaluation_loader
-from shortlist.models.classifiers import classifier_input
-from shortlist.models.spec import in_channels_last
+from shortlist.datasets import ChangedSplit, ImageFiles, Split, TensorSplit, evaluation_loader
+from shortlist.models import classifier_input, in_channels_last
 from shortlist.predictors import FeatureMeans
-from shortlist.recipes.build import build_data
-from shortlist.recipes.recipe import Recipe
+from shortlist.recipes import Recipe, build_data
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
-
-__all__ = ["feature_batches", "means_and_features", "unaugmented"]
 
 
 def means_and_features(

@@ -7,8 +7,6 @@ import torch
 from shortlist._messages import one_line
 from shortlist.runs.run import Run, RunError
 
-__all__ = ["read_finished", "why"]
-
 
 def read_finished(path: str | Path) -> Run:
     """Read a finished run, and check that its files belong together.

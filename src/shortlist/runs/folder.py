@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import (
+from shortlist._store.files import (
     is_temporary,
     lock_folder,
     remove_folder,
@@ -24,20 +24,15 @@ from shortlist._files import (
     sweep_below,
     write_text,
 )
-from shortlist._manifest import RUN_FORMAT, record_files, write_sealed
+from shortlist._store.manifest import RUN_FORMAT, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import write_promises
+from shortlist.model import write_promises
 from shortlist.predictors import Promise
-from shortlist.recipes.content import training_hash
-from shortlist.recipes.default_sets import complete_recipe
-from shortlist.recipes.places import with_absolute_places
-from shortlist.recipes.recipe import Recipe, save_recipe
+from shortlist.recipes import Recipe, complete_recipe, save_recipe, training_hash, with_absolute_places
 from shortlist.runs.run import Run, RunError, file_identity, read_info, results_file
 from shortlist.runs.score_writer import ScoreWriter
 from shortlist.scores import ScoreMap
-
-__all__ = ["RunFolder"]
 
 # what a run is made of; the files of its model are in the manifest of that
 _FILES = ("recipe.yaml", "epochs*.csv", "results*.json", "*/*.ckpt", "scores/*", "model/model.json")

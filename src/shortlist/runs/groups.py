@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.metrics import Estimate, aggregate
-from shortlist.recipes.content import differing_keys, flat_content, recipe_hash
-from shortlist.recipes.recipe import Recipe
+from shortlist.recipes import Recipe, differing_keys, flat_content, recipe_hash
 from shortlist.runs.finished import read_finished, why
 from shortlist.runs.run import Run
-
-__all__ = ["Group", "alike_runs", "find_runs", "group_runs", "read_runs"]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shortlist.recipes.recipe import Recipe
+from shortlist.recipes import Recipe
 from shortlist.runs.network import last_stage, read_checkpoint
 from shortlist.runs.run import Run, RunError
-
-__all__ = ["KeptEpoch", "find_kept_epoch", "kept_epoch_of", "watched_metric"]
 
 
 @dataclass(frozen=True)

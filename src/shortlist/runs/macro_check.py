@@ -7,11 +7,8 @@ from torch import Tensor
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Average, average_rows
 from shortlist.predictors import CalibrationWarning, SetPredictor
-from shortlist.recipes.build import build_predictor
-from shortlist.recipes.recipe import Recipe
+from shortlist.recipes import Recipe, build_predictor
 from shortlist.scores import ScoreMap
-
-__all__ = ["warn_where_priors_hurt"]
 
 _ERRORS = 3.0  # standard errors of the difference that chance is given
 

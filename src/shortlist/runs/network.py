@@ -6,26 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist._files import check_regular
 from shortlist._messages import one_line
-from shortlist.datasets import Splits
-from shortlist.datasets.preparation import preprocessing_of
-from shortlist.model.files import write_description
-from shortlist.models.bounds import build_within
-from shortlist.recipes.build import build_model, network_spec, prepare_second_stage
-from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import scales_weights
+from shortlist._store.files import check_regular
+from shortlist.datasets import Splits, preprocessing_of
+from shortlist.model import write_description
+from shortlist.models import build_within
+from shortlist.recipes import Recipe, build_model, network_spec, prepare_second_stage, scales_weights
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run, RunError
-
-__all__ = [
-    "best_state",
-    "describe_model",
-    "description_of",
-    "last_stage",
-    "load_network",
-    "read_checkpoint",
-]
 
 
 def load_network(run: Run, *, network: nn.Module | None = None, allow_code: bool = False) -> nn.Module:

@@ -11,21 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist._files import check_regular
-from shortlist._json import read_json
-from shortlist._manifest import check_file, read_run_manifest
+from shortlist._store.files import check_regular
+from shortlist._store.json import read_json
+from shortlist._store.manifest import check_file, read_run_manifest
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.saved import SavedModel
+from shortlist.model import SavedModel
 from shortlist.predictors import SetPredictor
-from shortlist.recipes.content import recipe_hash, training_hash
-from shortlist.recipes.default_sets import without_default_predictors
-from shortlist.recipes.places import with_absolute_places
-from shortlist.recipes.recipe import Recipe, load_recipe
+from shortlist.recipes import (
+    Recipe,
+    load_recipe,
+    recipe_hash,
+    training_hash,
+    with_absolute_places,
+    without_default_predictors,
+)
 from shortlist.runs.score_blocks import ScoreBlocks
 from shortlist.scores import PriorRecord, ScoreMap
-
-__all__ = ["Run", "RunError", "file_identity", "read_info", "results_file"]
 
 
 class RunError(ValueError):

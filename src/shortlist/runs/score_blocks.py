@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from shortlist.metrics.rows import block_rows
-
-__all__ = ["ScoreBlocks"]
+from shortlist.metrics import block_rows
 
 
 class ScoreBlocks:

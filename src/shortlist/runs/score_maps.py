@@ -8,8 +8,7 @@ from torch import Tensor
 
 from shortlist.metrics import average_rows
 from shortlist.predictors import AverageK, CalibrationWarning
-from shortlist.recipes.recipe import Recipe
-from shortlist.recipes.score_rules import fits_class_shifts, is_fitted
+from shortlist.recipes import Recipe, fits_class_shifts, is_fitted
 from shortlist.scores import (
     PriorRecord,
     ScoreMap,
@@ -23,8 +22,6 @@ from shortlist.scores import (
     priors_nearly_equal,
     priors_of_rows,
 )
-
-__all__ = ["complete_map", "metric_of", "normalized_map"]
 
 _FEW_ROWS = 30
 

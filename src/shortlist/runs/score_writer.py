@@ -8,8 +8,6 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-__all__ = ["ScoreWriter"]
-
 _PIECE = 1 << 24  # bytes moved in one go
 
 Norms = Mapping[str, tuple[Tensor, Tensor] | None]

@@ -9,22 +9,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import Split, Splits
-from shortlist.datasets.label_sets import LabelPairs
-from shortlist.datasets.loaders import evaluation_loader
-from shortlist.metrics import Results, evaluate
-from shortlist.metrics.label_sets import measure_label_sets
-from shortlist.model.files import write_calibration, write_network
-from shortlist.model.summary import CalibrationSummary
-from shortlist.models.classifiers import class_norms
-from shortlist.models.heads import head_outputs
-from shortlist.models.label_set_head import predicted_sizes
-from shortlist.models.spec import in_channels_last
+from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader
+from shortlist.metrics import Results, evaluate, measure_label_sets
+from shortlist.model import CalibrationSummary, write_calibration, write_network
+from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
 from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
-from shortlist.recipes.build import build_predictor
-from shortlist.recipes.default_sets import complete_recipe
-from shortlist.recipes.recipe import Recipe, save_recipe
-from shortlist.recipes.score_rules import also_used_for, declared_maps, loss_meaning, validation_is_test
+from shortlist.recipes import (
+    Recipe,
+    also_used_for,
+    build_predictor,
+    complete_recipe,
+    declared_maps,
+    loss_meaning,
+    save_recipe,
+    validation_is_test,
+)
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.features import means_and_features
 from shortlist.runs.folder import RunFolder
@@ -33,18 +32,6 @@ from shortlist.runs.network import best_state, description_of, last_stage
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
-
-__all__ = [
-    "calibrate_again",
-    "calibrate_run",
-    "check_not_diverged",
-    "check_room_for_scores",
-    "evaluate_run",
-    "make_model",
-    "score_run",
-    "scored_parts",
-    "with_label_sets",
-]
 
 _CHOSE = "chose the options"  # what rows do if a suite tunes by them
 

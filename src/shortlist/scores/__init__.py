@@ -13,7 +13,7 @@ from shortlist.scores.meaning import HEADS, map_of_loss, map_of_meaning
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.rows_priors import priors_of_rows
 from shortlist.scores.score_map import ScoreMap, UnknownPriorError
-from shortlist.scores.tau import TauFit, fit_tau
+from shortlist.scores.tau import TauFit, fit_tau, middle_of_best, standard_error
 from shortlist.scores.weights import (
     fit_normalization,
     normalization_map,

@@ -14,8 +14,6 @@ from shortlist.scores.likelihood import (
     priors_nearly_equal,
 )
 
-__all__ = ["ClassShiftFit", "fit_class_shifts"]
-
 _BLOCK = 2**21  # scores looked at in one go, in float64
 
 

@@ -5,8 +5,6 @@ from torch import Tensor
 
 from shortlist._checks import check_scores, check_target
 
-__all__ = ["block_rows", "held_out"]
-
 _BLOCK = 2**22  # scores looked at in one go: the fits work in float64, and copy no more than this
 
 

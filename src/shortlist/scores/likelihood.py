@@ -9,16 +9,6 @@ from torch import Tensor
 from shortlist._checks import check_class_vector, check_priors
 from shortlist.scores.held_out_rows import block_rows, held_out
 
-__all__ = [
-    "TemperaturePriorFit",
-    "TemperatureTauFit",
-    "fit_temperature",
-    "fit_temperature_and_prior",
-    "fit_temperature_and_tau",
-    "log_prior_ratio",
-    "priors_nearly_equal",
-]
-
 _NEARLY_EQUAL = 1.2
 
 

@@ -9,8 +9,6 @@ from shortlist.losses import ScoreMeaning, declared_meaning, log_weights
 from shortlist.scores.prior_record import PriorRecord
 from shortlist.scores.score_map import ScoreMap
 
-__all__ = ["HEADS", "map_of_loss", "map_of_meaning"]
-
 HEADS = ("set", "proposal")
 """Names of the heads of a two-head model."""
 

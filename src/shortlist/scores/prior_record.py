@@ -7,10 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number, check_priors
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_number, check_priors
 from shortlist.priors import ZeroCounts, class_priors
-
-__all__ = ["PriorName", "PriorRecord"]
 
 PriorName = Literal["training", "balanced", "given"]
 _NAMES = ("training", "balanced", "given")

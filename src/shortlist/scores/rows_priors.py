@@ -5,8 +5,6 @@ from torch import Tensor
 
 from shortlist.scores.prior_record import PriorRecord
 
-__all__ = ["priors_of_rows"]
-
 _MOST_MISFIT = 3.0  # deviance by degree of freedom up to which a power of the training priors will do
 
 

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_count, check_number, check_scores, promote
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count, check_number, check_scores, promote
 from shortlist._precision import KeepsPrecision
 from shortlist.scores.prior_record import PriorRecord
-
-__all__ = ["ScoreMap", "UnknownPriorError"]
 
 _FORMAT = "shortlist score map 1"
 

@@ -10,8 +10,6 @@ from shortlist._checks import check_number
 from shortlist.scores.held_out_rows import block_rows, held_out
 from shortlist.scores.likelihood import log_prior_ratio
 
-__all__ = ["TauFit", "check_grid", "fit_tau", "middle_of_best", "standard_error"]
-
 
 class TauFit(NamedTuple):
     """Result of :func:`fit_tau`: ``tau`` and its error, the error at each tau of the grid.

@@ -7,13 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from shortlist._checks import can_read_values, check_choice, check_class_vector, check_number, promote
-from shortlist.models.heads import LinearHead
+from shortlist._bounds import check_choice
+from shortlist._checks import can_read_values, check_class_vector, check_number, promote
+from shortlist.models import LinearHead
 from shortlist.scores.held_out_rows import held_out
 from shortlist.scores.score_map import ScoreMap
 from shortlist.scores.tau import TauFit, check_grid, middle_of_best, standard_error
-
-__all__ = ["Offsets", "fit_normalization", "normalization_map", "normalize_classifier", "normalize_weights"]
 
 Offsets = Literal["kept", "scaled"]
 

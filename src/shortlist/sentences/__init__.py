@@ -9,8 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from shortlist.predictors import NoveltyDetector, Promise
-from shortlist.predictors.coverage_law import conformal_rank
+from shortlist.predictors import NoveltyDetector, Promise, conformal_rank
 
 __all__ = [
     "LANGUAGE",

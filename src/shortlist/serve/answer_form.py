@@ -7,13 +7,10 @@ from typing import Any
 import orjson
 
 from shortlist.class_table import ClassTable
-from shortlist.model import Choice
-from shortlist.model.listing import NodesAnswer
+from shortlist.model import Choice, NodesAnswer
 from shortlist.predictors import Candidate, NoveltyDetector, Promise
 from shortlist.sentences import novelty_words, promise_words, why_not
 from shortlist.serve.exchange import Answer
-
-__all__ = ["AnswerForm", "choice_form", "promise_form", "written"]
 
 
 def written(content: Any) -> bytes:

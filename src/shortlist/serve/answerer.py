@@ -10,8 +10,6 @@ from shortlist.model import Model, ShortList
 from shortlist.serve.exchange import Answer, Query, RelatedImage
 from shortlist.serve.lineage import Lineage
 
-__all__ = ["LONG", "Answerer", "SimilarImages"]
-
 LONG = 20
 """A set of more classes than this says that the model does not know."""
 

@@ -22,8 +22,6 @@ from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 from shortlist.serve.v1 import identify_routes, v1_routes
 
-__all__ = ["make_app"]
-
 _WORDS = {
     404: ("not_found", "There is nothing at this address."),
     405: ("wrong_method", "This address is not for this method."),

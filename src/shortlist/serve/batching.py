@@ -12,8 +12,6 @@ from shortlist.serve.limits import Limits, busy
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.turns import Turns
 
-__all__ = ["Batcher", "Future"]
-
 _LOG = logging.getLogger("shortlist.serve")
 _LOOK = 0.001  # seconds between two looks whether others have come
 _QUICK = 0.020  # seconds of work that may be done in the event loop, which does nothing else meanwhile

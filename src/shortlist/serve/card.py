@@ -12,15 +12,13 @@ from shortlist.sentences import ladder_words, novelty_words
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
 
-__all__ = ["model_card", "run_facts"]
-
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 
 
 def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] | None]:
     """Return the test results of a run and some facts about its training; ``None`` for a model alone."""
-    from shortlist.runs.run import Run
+    from shortlist.runs import Run
 
     if path is None or not (Path(path) / "run.json").is_file():
         return None, None

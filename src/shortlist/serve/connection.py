@@ -6,8 +6,6 @@ from typing import Any
 
 from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES, SHARE, SILENT_SECONDS, network_of
 
-__all__ = ["GONE", "connection_class"]
-
 GONE = "shortlist.gone"  # in the scope of a request: a function to be called when the client goes away
 _HEAD_END = b"\r\n\r\n"
 _ANSWER = "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

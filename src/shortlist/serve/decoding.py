@@ -14,13 +14,10 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from shortlist.model import Model
-from shortlist.model.images import pixels_for
+from shortlist.model import Model, pixels_for
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.turns import Turns
-
-__all__ = ["FORMATS", "Decoder", "decode"]
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 _SOME, _SOME_PIXELS = 8, 1 << 20  # decoded in one go: to change threads costs as much as a small image

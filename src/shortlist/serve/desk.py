@@ -7,13 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shortlist.feedback import FeedbackError, FeedbackStore
-from shortlist.feedback.drift import find_drift
-from shortlist.feedback.store import is_store, last_answers, read_manifest
+from shortlist.feedback import FeedbackError, FeedbackStore, find_drift, is_store, last_answers, read_manifest
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.shared import SharedStore
-
-__all__ = ["FeedbackDesk"]
 
 _LOG = logging.getLogger("shortlist.serve")
 _LAST = 5000  # events that tell about drift

@@ -6,8 +6,6 @@ from pydantic import BaseModel
 
 from shortlist.serve.schemas import AboutPhotos, Error
 
-__all__ = ["deletion_body", "feedback_body", "images_body", "responses"]
-
 _REFUSALS = {
     400: ("The request is not well formed.", "bad_form", "The form is not well formed: it ends too early."),
     401: ("A key is missing or wrong.", "key_missing", "This server needs a key: send it as X-API-Key."),

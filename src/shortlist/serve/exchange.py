@@ -8,8 +8,6 @@ from torch import Tensor
 
 from shortlist.model import Choice, ShortList
 
-__all__ = ["Answer", "CommonAncestor", "Query", "RelatedImage", "Status"]
-
 Status = Literal["ok", "not_confident", "novel", "bad_image"]
 
 

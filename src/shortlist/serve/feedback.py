@@ -13,12 +13,15 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from shortlist.feedback import Event, FeedbackError, FeedbackStore, Shown
-from shortlist.feedback.store import (
+from shortlist.feedback import (
     Erased,
+    Event,
+    FeedbackError,
+    FeedbackStore,
     FullError,
     OwnerError,
     SameRequestError,
+    Shown,
     is_store,
     stats_of,
 )
@@ -31,8 +34,6 @@ from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 from shortlist.serve.shared import SharedStore
-
-__all__ = ["feedback_routes"]
 
 _LOG = logging.getLogger("shortlist.serve")
 _LAST = 5000  # events that tell about drift

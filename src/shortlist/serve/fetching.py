@@ -16,8 +16,6 @@ from shortlist.serve.forms import Upload, in_time
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import Refusal
 
-__all__ = ["Fetcher"]
-
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")  # addresses that hold another one
 _PIECE = 1 << 16

@@ -15,8 +15,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shortlist._messages import one_line
 from shortlist.serve.service import Service
 
-__all__ = ["Following", "Served"]
-
 _LOG = logging.getLogger("shortlist.serve")
 
 

@@ -17,8 +17,6 @@ from starlette.requests import Request
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import BadImage, Refusal
 
-__all__ = ["Form", "Upload", "in_time", "parse_form", "read_body", "read_form"]
-
 Result = TypeVar("Result")
 _FIELD_BYTES = 4096
 _HEAD_BYTES = 4096  # of one part

@@ -11,8 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shortlist.serve.metrics import Metrics
 
-__all__ = ["LOOPBACK", "Guard"]
-
 _LOG = logging.getLogger("shortlist.serve")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {

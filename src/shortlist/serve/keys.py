@@ -7,10 +7,8 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from shortlist._files import read_text
+from shortlist._store.files import read_text
 from shortlist.serve.refusals import Refusal
-
-__all__ = ["Keys", "key_of"]
 
 _SHORTEST = 16
 

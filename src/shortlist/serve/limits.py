@@ -12,23 +12,6 @@ from typing import Any
 
 from shortlist.serve.refusals import Refusal
 
-__all__ = [
-    "CONNECTIONS",
-    "FEEDBACK_BYTES",
-    "HEAD_BYTES",
-    "MAX_IMAGES",
-    "REPLIES",
-    "SHARE",
-    "SILENT_SECONDS",
-    "Admission",
-    "Held",
-    "Limits",
-    "Pool",
-    "RateLimit",
-    "busy",
-    "network_of",
-]
-
 MAX_IMAGES = 5  # photos of one object
 SHARE = 0.75  # of what all clients share, that one client may take: the others find the rest
 CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from shortlist.class_table import ClassTable
 from shortlist.serve.exchange import CommonAncestor
 
-__all__ = ["Lineage"]
-
 
 class Lineage:
     """The levels above the classes of a table.

@@ -11,8 +11,6 @@ from shortlist.serve.app import make_app
 from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.source import ServiceSource
 
-__all__ = ["serve_on_ray"]
-
 
 def serve_on_ray(
     source: ServiceSource,

@@ -14,8 +14,6 @@ from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
-__all__ = ["page_routes"]
-
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RELATED_IMAGES = 6
 

@@ -11,8 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["plain_route"]
-
 _MANY = 2000  # bytes of options that are not remembered
 
 

@@ -27,8 +27,6 @@ from shortlist.serve.refusals import Refusal
 from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.service import Service
 
-__all__ = ["error_form", "plantnet_routes"]
-
 Part = TypeVar("Part")
 ORGANS = ("leaf", "flower", "fruit", "bark", "auto", "habit", "other")
 PROJECT = "all"

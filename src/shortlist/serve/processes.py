@@ -33,8 +33,6 @@ from shortlist.serve.server import LOG_FORMAT, serve
 from shortlist.serve.shared import Shared, SharedStore, folder_of, remove_address
 from shortlist.serve.source import ServiceSource
 
-__all__ = ["serve_by_processes"]
-
 _LOG = logging.getLogger("shortlist.serve")
 _MOST = 64  # processes; each takes some of the files that the parent may have open
 _DEATHS, _WITHIN = 5, 60.0  # so many deaths in so many seconds end the server

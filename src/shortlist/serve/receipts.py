@@ -15,8 +15,6 @@ from typing import Any
 from shortlist.serve.answer_form import choice_form
 from shortlist.serve.exchange import Answer
 
-__all__ = ["MAX_RECEIPT", "Signing", "read_receipt"]
-
 MAX_RECEIPT = 100_000  # characters; 100 classes with long names have fewer
 _SIGNATURE = 32
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["BadImage", "Refusal"]
-
 
 class Refusal(Exception):
     """A request that gets no list.

@@ -7,22 +7,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from shortlist._text import composed
 from shortlist.serve.receipts import MAX_RECEIPT
 
-__all__ = [
-    "AboutPhotos",
-    "BatchAnswer",
-    "BatchOptions",
-    "ClassDetails",
-    "ClassList",
-    "Error",
-    "Feedback",
-    "FeedbackErased",
-    "FeedbackKept",
-    "FeedbackStats",
-    "IdentifyAnswer",
-    "IdentifyOptions",
-    "ModelCard",
-]
-
 # ids of classes are in the composed form of Unicode; a client may send the same word in another form
 Id = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(composed)]
 

@@ -19,8 +19,6 @@ from shortlist.serve.guard import LOOPBACK
 from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES
 from shortlist.serve.service import Service
 
-__all__ = ["LOG_FORMAT", "Follow", "make_config", "serve"]
-
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 

@@ -32,8 +32,6 @@ from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.schemas import BatchOptions
 
-__all__ = ["Service"]
-
 _LOG = logging.getLogger("shortlist.serve")
 _DRIFT_SECONDS = 60
 

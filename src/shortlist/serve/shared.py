@@ -13,10 +13,7 @@ from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
-from shortlist.feedback import Event, FeedbackError, FeedbackStore
-from shortlist.feedback.store import Erased, Kept
-
-__all__ = ["Shared", "SharedStore", "folder_of", "remove_address"]
+from shortlist.feedback import Erased, Event, FeedbackError, FeedbackStore, Kept
 
 _AT_ONCE = 8  # answers of one process that are on their way to the parent; they are committed together
 

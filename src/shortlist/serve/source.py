@@ -15,8 +15,6 @@ from shortlist.serve.metrics import Metrics
 from shortlist.serve.server import Follow
 from shortlist.serve.service import Service
 
-__all__ = ["ServiceSource"]
-
 
 @dataclass(frozen=True)
 class ServiceSource:

@@ -4,8 +4,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["Turns"]
-
 Item = TypeVar("Item")
 
 

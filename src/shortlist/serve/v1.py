@@ -17,8 +17,6 @@ from shortlist.serve.metrics import CONTENT_TYPE
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
-__all__ = ["identify_routes", "v1_routes"]
-
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
 _EXAMPLES = 12  # images of a class

@@ -10,22 +10,17 @@ from typing import Any
 import yaml
 
 from shortlist.datasets import DATASETS
-from shortlist.metrics.names import check_metric
-from shortlist.recipes.content import CALIBRATED_KEYS, recipe_content
-from shortlist.recipes.default_sets import DEFAULT_NAMES
-from shortlist.recipes.recipe import Recipe, RecipeError, make_recipe
-from shortlist.recipes.score_rules import validation_is_test
+from shortlist.metrics import check_metric
+from shortlist.recipes import (
+    CALIBRATED_KEYS,
+    DEFAULT_NAMES,
+    Recipe,
+    RecipeError,
+    make_recipe,
+    recipe_content,
+    validation_is_test,
+)
 from shortlist.suites.suite import Method, Suite, SuiteError
-
-__all__ = [
-    "Cell",
-    "Point",
-    "Task",
-    "plan_suite",
-    "resolve",
-    "run_name",
-    "source_cell",
-]
 
 
 @dataclass(frozen=True)

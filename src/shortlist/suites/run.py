@@ -14,15 +14,13 @@ import torch
 import yaml
 
 from shortlist._checks import check_count
-from shortlist._files import lock_folder, sweep_below, write_text
-from shortlist.recipes.code import check_code
+from shortlist._store.files import lock_folder, sweep_below, write_text
+from shortlist.recipes import check_code
 from shortlist.suites.plan import Task, resolve
 from shortlist.suites.state import SuiteState, note_seen_from
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
 from shortlist.suites.worker import Outcome, do_task, start_worker
-
-__all__ = ["SuiteProgress", "run_suite"]
 
 
 @dataclass

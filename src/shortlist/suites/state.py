@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 
-from shortlist._files import write_text
-from shortlist._json import read_json, strict_json
-from shortlist.metrics.names import larger_is_better, value_of
-from shortlist.recipes.content import differing_keys, flat_content, recipe_content
-from shortlist.recipes.default_sets import without_default_predictors
-from shortlist.recipes.places import with_absolute_places
-from shortlist.recipes.recipe import Recipe
-from shortlist.runs.finished import why
-from shortlist.runs.run import Run
+from shortlist._store.files import write_text
+from shortlist._store.json import read_json, strict_json
+from shortlist.metrics import larger_is_better, value_of
+from shortlist.recipes import (
+    Recipe,
+    differing_keys,
+    flat_content,
+    recipe_content,
+    with_absolute_places,
+    without_default_predictors,
+)
+from shortlist.runs import Run, why
 from shortlist.suites.plan import (
     Cell,
     Point,
@@ -25,8 +28,6 @@ from shortlist.suites.plan import (
     source_cell,
 )
 from shortlist.suites.suite import Suite, SuiteError
-
-__all__ = ["Choice", "SuiteState", "is_best", "last_seen_from", "note_seen_from"]
 
 _SEEN_FROM = "seen_from.json"
 _ROUNDING = 1e-9  # below this, a difference of two metrics is not one

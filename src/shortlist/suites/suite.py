@@ -6,11 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from shortlist._yaml import read_mapping
-from shortlist.metrics.names import default_metrics
-from shortlist.recipes.recipe import load_variant
-
-__all__ = ["COLUMNS", "Method", "Suite", "SuiteError", "Tuning", "load_suite"]
+from shortlist._store.yaml import read_mapping
+from shortlist.metrics import default_metrics
+from shortlist.recipes import load_variant
 
 COLUMNS = (
     "suite",

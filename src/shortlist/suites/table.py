@@ -6,16 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import replacing, write_text
-from shortlist.compare.comparison import Comparison, compare_groups
-from shortlist.recipes.content import recipe_hash
-from shortlist.runs.finished import read_finished, why
-from shortlist.runs.groups import Group, alike_runs
-from shortlist.runs.run import Run, RunError
+from shortlist._store.files import replacing, write_text
+from shortlist.compare import Comparison, compare_groups
+from shortlist.recipes import recipe_hash
+from shortlist.runs import Group, Run, RunError, alike_runs, read_finished, why
 from shortlist.suites.plan import run_name
 from shortlist.suites.state import SuiteState
-
-__all__ = ["compare_suite", "result_rows", "tuning_rows", "write_tables"]
 
 
 def result_rows(state: SuiteState) -> list[dict[str, Any]]:

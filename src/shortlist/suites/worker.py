@@ -17,22 +17,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist._files import replacing_folder, write_text
 from shortlist._messages import one_line
+from shortlist._store.files import replacing_folder, write_text
 from shortlist.metrics import Results, evaluate
-from shortlist.recipes.build import build_data
-from shortlist.recipes.code import check_code, code_in_recipe
-from shortlist.recipes.recipe import Recipe, make_recipe
-from shortlist.runs.folder import RunFolder
-from shortlist.runs.network import describe_model, load_network
-from shortlist.runs.run import Run
-from shortlist.runs.scoring import calibrate_run, evaluate_run, scored_parts, with_label_sets
+from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe
+from shortlist.runs import (
+    Run,
+    RunFolder,
+    calibrate_run,
+    describe_model,
+    evaluate_run,
+    load_network,
+    scored_parts,
+    with_label_sets,
+)
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.suites.plan import Task
 from shortlist.suites.suite import SuiteError
-from shortlist.training.fit import resume, train
-
-__all__ = ["Outcome", "do_task", "final_results", "start_worker", "validation_results"]
+from shortlist.training import resume, train
 
 Tell = Callable[[tuple[str, float]], Any]
 

@@ -13,20 +13,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from shortlist._files import replacing, write_text
-
-__all__ = [
-    "BestEpoch",
-    "EpochMetrics",
-    "EpochProgress",
-    "LastEpoch",
-    "Patience",
-    "ValidationEpochs",
-    "WholeCheckpoints",
-    "epoch_seconds",
-    "write_lines",
-]
-
+from shortlist._store.files import replacing, write_text
 
 _SECONDS = "seconds"
 

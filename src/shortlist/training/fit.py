@@ -6,23 +6,23 @@ from pathlib import Path
 import torch
 
 from shortlist.datasets import Splits
-from shortlist.recipes.build import build_model, prepare_second_stage
-from shortlist.recipes.code import check_code
-from shortlist.recipes.parts import Parts, build_parts
-from shortlist.recipes.places import moved
-from shortlist.recipes.recipe import Recipe
-from shortlist.runs.folder import RunFolder
-from shortlist.runs.kept_epoch import find_kept_epoch
-from shortlist.runs.network import best_state, load_network, read_checkpoint
-from shortlist.runs.run import Run
-from shortlist.runs.scoring import check_room_for_scores, make_model, score_run
+from shortlist.recipes import Parts, Recipe, build_model, build_parts, check_code, moved, prepare_second_stage
+from shortlist.runs import (
+    Run,
+    RunFolder,
+    best_state,
+    check_room_for_scores,
+    find_kept_epoch,
+    load_network,
+    make_model,
+    read_checkpoint,
+    score_run,
+)
 from shortlist.training.callbacks import epoch_seconds
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
 from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
-
-__all__ = ["resume", "train"]
 
 _PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
 

@@ -8,22 +8,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shortlist.datasets.label_sets import training_rows
-from shortlist.datasets.sampling import DeferredReweighting
+from shortlist.datasets import DeferredReweighting, training_rows
 from shortlist.losses import call_loss
 from shortlist.metrics import average_rows
 from shortlist.metrics.modules import TopKAccuracy
-from shortlist.models.heads import head_scores
-from shortlist.models.spec import in_channels_last
+from shortlist.models import head_scores, in_channels_last
 from shortlist.predictors import AverageK
 from shortlist.priors import class_balanced_weights
-from shortlist.recipes.annealing import annealed_options
-from shortlist.recipes.build import build_optimizer, learning_rate_factor
-from shortlist.recipes.parts import Parts
-from shortlist.recipes.recipe import Recipe
-from shortlist.runs.scoring import check_not_diverged
-
-__all__ = ["SetClassifier"]
+from shortlist.recipes import Parts, Recipe, annealed_options, build_optimizer, learning_rate_factor
+from shortlist.runs import check_not_diverged
 
 
 class SetClassifier(pl.LightningModule):

@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shortlist.recipes.recipe import Recipe
-from shortlist.runs.run import RunError
-
-__all__ = ["connected", "decided_by_first", "is_first_process", "is_torchrun", "same_everywhere", "uses_cuda"]
+from shortlist.recipes import Recipe
+from shortlist.runs import RunError
 
 T = TypeVar("T")
 

@@ -2,15 +2,10 @@
 
 import warnings
 
-from shortlist._manifest import record_files
-from shortlist.runs.doctor import damaged_files
-from shortlist.runs.folder import RunFolder
-from shortlist.runs.network import read_checkpoint
-from shortlist.runs.run import RunError
+from shortlist._store.manifest import record_files
+from shortlist.runs import RunError, RunFolder, damaged_files, read_checkpoint
 from shortlist.training.callbacks import EpochMetrics, write_lines
 from shortlist.training.stage import SECOND_STAGE, first_stage
-
-__all__ = ["find_lost", "prepare_remake"]
 
 
 def find_lost(run: RunFolder) -> list[str]:

@@ -13,13 +13,9 @@ from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from shortlist._named_code import find_code
-from shortlist.datasets import Splits
-from shortlist.datasets.label_sets import training_rows
-from shortlist.datasets.loaders import evaluation_loader, training_loader
-from shortlist.recipes.recipe import Recipe
-from shortlist.runs.folder import RunFolder
-from shortlist.runs.kept_epoch import watched_metric
-from shortlist.runs.network import read_checkpoint
+from shortlist.datasets import Splits, evaluation_loader, training_loader, training_rows
+from shortlist.recipes import Recipe
+from shortlist.runs import RunFolder, read_checkpoint, watched_metric
 from shortlist.training.callbacks import (
     BestEpoch,
     EpochMetrics,
@@ -31,8 +27,6 @@ from shortlist.training.callbacks import (
 )
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere, uses_cuda
-
-__all__ = ["SECOND_STAGE", "Progress", "Stage", "first_stage", "quiet_lightning", "run_stage"]
 
 Progress = Callable[[str, int, int, dict[str, float]], None]
 """Called with what is done, how far, of how much, and the metrics so far."""

@@ -21,8 +21,6 @@ from shortlist.datasets.glyphs.groups import (
 from shortlist.datasets.glyphs.render import Progress, make_plan, map_tasks, render
 from shortlist.datasets.glyphs.trace import Traces, find_bad, trace_face
 
-__all__ = ["PARTS", "Built", "Recipe", "build"]
-
 PARTS = ("train", "val", "test")
 EXPONENT, OFFSET = 1.5, 20.0  # of the Zipf-Mandelbrot profile of class sizes
 FEWEST_TRAIN = 4

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shortlist._files import replacing
-from shortlist._json import parse_json
+from shortlist._store.files import replacing
+from shortlist._store.json import parse_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.glyphs.build import PARTS, Built, Recipe
-
-__all__ = ["cache_folder", "cache_key", "load_built", "save_built"]
 
 VERSION = 1  # to be raised when the same options give other images
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["held_out_sizes", "long_tail_counts"]
-
 
 def long_tail_counts(
     characters: Sequence[int],

@@ -13,8 +13,6 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.datasets.splits import Splits, TensorSplit
 
-__all__ = ["GlyphSplits", "glyphs", "glyphs_full", "standardize"]
-
 MEAN, STD = 47.0, 39.0  # of the training pixels of the default set, rounded
 
 Transform = Callable[[Tensor], Tensor]

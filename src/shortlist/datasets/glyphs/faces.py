@@ -10,8 +10,6 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
-__all__ = ["Face", "lineage", "matplotlib_faces", "read_face", "wanted"]
-
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")
 
 # text faces that come with matplotlib; those of the second list are seen in validation and test only

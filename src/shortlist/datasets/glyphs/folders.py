@@ -7,8 +7,6 @@ from pathlib import Path
 
 from shortlist.datasets.glyphs.faces import Face, read_face
 
-__all__ = ["deal_lineages", "faces_in", "is_open_license"]
-
 FEWEST_LETTERS = 20  # a face with fewer is a symbol font
 MOST_STYLES = 4  # of one family, so that none outweighs the others
 PREFERRED_STYLES = ("regular", "book", "roman", "bold", "italic", "oblique", "bold italic", "bold oblique")

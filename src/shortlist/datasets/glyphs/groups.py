@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from shortlist.datasets.glyphs.trace import Traces
 
-__all__ = ["base_name", "character_name", "choose_classes", "look_alike_groups", "script", "shared_drawings"]
-
 ALIKE = 0.98  # mean cosine over the shared faces from which two characters are look-alikes
 FEWEST_SHARED = 3  # faces that must hold both
 

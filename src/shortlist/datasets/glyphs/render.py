@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from shortlist.datasets.glyphs.trace import BASELINE, SIDE, SIZES, load_font
 
-__all__ = ["Plan", "Progress", "make_plan", "map_tasks", "render"]
-
 Progress = Callable[[str, int, int], None]
 
 MOST_SHIFT = 2.0  # pixels

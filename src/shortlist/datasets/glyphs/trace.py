@@ -8,8 +8,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BASELINE", "SIDE", "SIZES", "Traces", "find_bad", "load_font", "trace_face"]
-
 SIDE = 32  # of an image, in pixels
 BASELINE = 23  # row of the baseline
 SIZES = (18, 19, 20, 21, 22)  # in which images are drawn, pixels per em

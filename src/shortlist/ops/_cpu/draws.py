@@ -16,8 +16,6 @@ import shortlist.ops._noisy_draws as general
 from shortlist.ops.expected_topk import leave_out, tail_quantile
 from shortlist.ops.selection import kth_largest
 
-__all__ = ["kth_largest_at_least", "kth_of_draws"]
-
 # Drawing only the upper end pays while it is at most this share of the noise.
 _LARGEST_SHARE = 0.15
 # Chance that the upper end is not enough for a draw, which is then completed.

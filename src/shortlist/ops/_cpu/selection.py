@@ -8,14 +8,6 @@ from torch import Tensor
 
 from shortlist._checks import promote
 
-__all__ = [
-    "descending",
-    "kth_index_in_short_rows",
-    "largest",
-    "largest_indices",
-    "pack_above",
-]
-
 # Scores in a row from which on sorting by digits is faster.
 _MANY_TO_SORT = 256
 # The bits of minus infinity, in the order of :func:`_sorted_as_integers`.

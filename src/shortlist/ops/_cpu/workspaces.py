@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["cached"]
-
 # Workspaces that a thread keeps, and the most numbers that each may hold.
 _KEPT, _KEPT_NUMBERS = 4, 1 << 22
 _of_thread = threading.local()

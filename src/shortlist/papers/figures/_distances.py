@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["Pair", "closest_pairs", "farthest_pairs", "nearest_rows"]
-
 Pair = tuple[int, int, float]
 """Two rows, and their distance."""
 

@@ -8,13 +8,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from shortlist.demo.run import BASE
+from shortlist.demo import BASE
 from shortlist.losses import call_loss
-from shortlist.recipes.recipe import Recipe, make_recipe
-from shortlist.training import fit
-from shortlist.training.module import SetClassifier
-
-__all__ = ["first_epoch_counts", "first_epoch_recipe"]
+from shortlist.recipes import Recipe, make_recipe
+from shortlist.training import SetClassifier, fit
 
 
 def first_epoch_recipe(k: int, noise_std: float, num_draws: int, seed: int) -> Recipe:

@@ -7,15 +7,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shortlist._files import replacing, write_text
-from shortlist._json import strict_json
+from shortlist._store.files import replacing, write_text
+from shortlist._store.json import strict_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any  # matplotlib is an extra: whoever only measures need not have it
 
-__all__ = ["Figure", "Numbers", "PaperFigure", "Progress", "new_figure", "with_progress", "write_figure"]
 
 T = TypeVar("T")
 

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["frequency_groups", "rank_correlation"]
-
 
 def frequency_groups(class_counts: Tensor, number: int) -> list[Tensor]:
     """Divide the classes, most frequent first, into so many groups of equally many classes.

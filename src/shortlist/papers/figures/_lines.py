@@ -6,8 +6,6 @@ from typing import Any
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, new_figure
 
-__all__ = ["add_legend", "draw_band", "figure_with_legend", "percent", "style_of"]
-
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _BAND = 0.15  # opacity of an interval
 _MOST_BANDS = 4  # more methods than that hide each other behind their intervals

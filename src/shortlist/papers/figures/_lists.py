@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from shortlist._checks import check_count, check_number
 
-__all__ = ["check_integers", "check_names", "check_numbers", "check_texts"]
-
 
 def _listed(name: str, value: object) -> list:
     listed = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

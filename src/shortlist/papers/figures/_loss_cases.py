@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from shortlist import losses
 from shortlist.losses import LOSSES, LabelEstimates
 
-__all__ = ["make_loss", "options_for", "takes_k"]
-
 
 def takes_k(name: str) -> bool:
     """Tell whether a loss of :data:`LOSSES` depends on k: directly, or by a distribution or label sets.

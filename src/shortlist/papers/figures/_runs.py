@@ -7,22 +7,9 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from shortlist.metrics import Estimate
-from shortlist.metrics.aggregation import mean_with_interval
+from shortlist.metrics import Estimate, mean_with_interval
 from shortlist.papers.figures._frame import Numbers, Progress, with_progress
-from shortlist.runs.finished import read_finished, why
-from shortlist.runs.groups import group_runs
-from shortlist.runs.run import Run, RunError
-
-__all__ = [
-    "MethodRuns",
-    "mapped_scores",
-    "mean_columns",
-    "measure_runs",
-    "network_scores",
-    "run_metrics",
-    "seed_mean",
-]
+from shortlist.runs import Run, RunError, group_runs, read_finished, why
 
 T = TypeVar("T")
 

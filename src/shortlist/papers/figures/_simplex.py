@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.tri import Triangulation
 
-__all__ = ["COLOR_MAP", "draw_bar", "draw_key", "draw_levels", "rescale", "simplex_grid"]
 
 COLOR_MAP = "viridis"
 # an odd, prime number of bands: plateaus, often at a half or thirds of the range, are not on an edge

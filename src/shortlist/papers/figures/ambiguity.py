@@ -14,19 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, normalize
 
-from shortlist._checks import check_choice, check_count
+from shortlist._bounds import check_choice
+from shortlist._checks import check_count
 from shortlist.class_table import ClassTable
-from shortlist.curation.describe import open_dataset
-from shortlist.datasets import Split, Splits
-from shortlist.datasets.pictures import data_uri, row_image
+from shortlist.curation import open_dataset
+from shortlist.datasets import Split, Splits, data_uri, row_image
 from shortlist.papers.figures._distances import Pair, closest_pairs, farthest_pairs, nearest_rows
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
-from shortlist.recipes.build import build_data
-from shortlist.runs.features import feature_batches
-from shortlist.runs.network import load_network
-from shortlist.runs.run import Run
-
-__all__ = ["draw", "measure"]
+from shortlist.recipes import build_data
+from shortlist.runs import Run, feature_batches, load_network
 
 _SIDE = 32  # pixels a side of the images that are compared
 

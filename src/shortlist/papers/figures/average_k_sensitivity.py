@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
 from shortlist.papers.figures._lines import draw_band, percent, style_of
 from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
-from shortlist.runs.run import Run
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run
 
 
 class Point(NamedTuple):

@@ -22,8 +22,6 @@ from shortlist.papers.figures._frame import Figure, Numbers, Progress, with_prog
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
 from shortlist.papers.figures._lists import check_numbers
 
-__all__ = ["BinaryLoss", "binary_losses", "draw", "link", "measure", "probability_at"]
-
 _HALVINGS = 200  # of an interval of scores: as exact as numbers can be
 TENT = "balanced error"
 

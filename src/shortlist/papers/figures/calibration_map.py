@@ -12,8 +12,6 @@ from shortlist.losses import calibrated_topk_hinge_loss, noised_topk_loss
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lists import check_numbers
 
-__all__ = ["draw", "measure", "risk_minimizers", "sorted_distributions"]
-
 _CASES = ((3, 1), (4, 1), (4, 2), (5, 1), (5, 2), (5, 3))
 _APART = 1e-2  # scores closer than this are not told apart
 _ALIKE = 1e-4  # losses closer than this count as the same minimum

@@ -20,7 +20,6 @@ from shortlist.papers.figures._loss_cases import takes_k
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "measure"]
 
 _DRAWN = ("noised_topk", "imbalanced_noised_topk")
 EPOCH_STEPS = 47  # of the demonstration: 6,000 images in batches of 128

@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
-from shortlist.metrics.ranks import balanced_error
+from shortlist.metrics import balanced_error
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._runs import MethodRuns, mean_columns, measure_runs, network_scores, seed_mean
-from shortlist.runs.run import Run, RunError
-from shortlist.scores import PriorRecord, fit_tau, normalization_map
-from shortlist.scores.tau import middle_of_best, standard_error
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run, RunError
+from shortlist.scores import PriorRecord, fit_tau, middle_of_best, normalization_map, standard_error
 
 TECHNIQUES = {
     "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",

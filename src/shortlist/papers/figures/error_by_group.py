@@ -9,14 +9,12 @@ from torch import Tensor
 
 from shortlist._checks import check_count, check_k
 from shortlist.class_table import GROUPS
-from shortlist.metrics.ranks import topk_sums
+from shortlist.metrics import topk_sums
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._frequency import frequency_groups
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, percent, style_of
 from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs
-from shortlist.runs.run import Run
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run
 
 
 class GroupErrors(NamedTuple):

@@ -14,8 +14,6 @@ from shortlist.papers.figures._lists import check_integers, check_names, check_n
 from shortlist.papers.figures._loss_cases import make_loss, options_for, takes_k
 from shortlist.papers.figures._simplex import draw_bar, draw_key, draw_levels, rescale, simplex_grid
 
-__all__ = ["draw", "measure"]
-
 _ERROR, _CE = "topk_error", "cross_entropy"
 NAMES = (_ERROR, _CE, *LOSSES)
 _COLUMNS = 6

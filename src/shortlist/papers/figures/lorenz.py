@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
-from shortlist.curation.describe import gini, lorenz_curve, open_dataset, plot_lorenz
+from shortlist.curation import gini, lorenz_curve, open_dataset, plot_lorenz
 from shortlist.datasets import DATASETS
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
-
-__all__ = ["draw", "measure"]
 
 RAREST = 0.8  # the share of classes for which the paper says how many images they have
 

@@ -12,8 +12,6 @@ from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figur
 from shortlist.papers.figures._lists import check_integers, check_numbers
 from shortlist.papers.figures._simplex import draw_bar, draw_levels, simplex_grid
 
-__all__ = ["draw", "measure"]
-
 
 def measure(
     *,

@@ -20,8 +20,6 @@ from shortlist.papers.figures._first_epoch import first_epoch_counts, first_epoc
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lists import check_integers, check_numbers
 
-__all__ = ["draw", "measure"]
-
 _AMOUNTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # sizes that count as zero: ten tenths less one are not quite 0; the error of the exact mode
 _ROUNDING, _INTEGRATION = 1e-6, 1e-4

@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from shortlist.metrics.names import is_share
+from shortlist.metrics import is_share
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure
 from shortlist.papers.figures._frequency import rank_correlation
 from shortlist.papers.figures._lines import style_of
 from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
-from shortlist.runs.run import Run
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run
 
 _MOST_NAMES = 12  # points whose names have room beside them
 

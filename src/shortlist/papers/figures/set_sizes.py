@@ -5,14 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins, size_histograms
+from shortlist.compare import bin_histogram, bin_labels, share_of, size_bins, size_histograms
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, percent, style_of
 from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs, seed_mean
-from shortlist.runs.run import Run, RunError
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run, RunError
 
 
 class Sizes(NamedTuple):

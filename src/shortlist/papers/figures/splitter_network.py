@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.ops.networks import comparator_layers
+from shortlist.ops import comparator_layers
 from shortlist.palette import BAD, GOOD, PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "measure"]
 
 _MOST_VALUES = 40_000_000
 

@@ -8,15 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist.metrics.names import is_share
+from shortlist.metrics import is_share
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._lists import check_texts
 from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
-from shortlist.recipes.content import flat_content
-from shortlist.runs.run import Run, RunError
-
-__all__ = ["draw", "measure"]
+from shortlist.recipes import flat_content
+from shortlist.runs import Run, RunError
 
 _OWN = ("name", "about", "seed")  # not what a method is
 

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
 from shortlist.metrics import Average, set_coverage, topk_accuracy
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._lists import check_integers
 from shortlist.papers.figures._runs import MethodRuns, mapped_scores, mean_columns, measure_runs
 from shortlist.predictors import AverageK, CalibrationWarning
-from shortlist.runs.run import Run
-
-__all__ = ["draw", "measure"]
+from shortlist.runs import Run
 
 
 class Coverages(NamedTuple):

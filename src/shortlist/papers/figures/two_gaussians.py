@@ -16,25 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shortlist._checks import check_count, check_number
-from shortlist.datasets.gaussians import TWO_GAUSSIANS_BALANCED_ERROR as BAYES
-from shortlist.datasets.gaussians import draw_two_gaussians
+from shortlist.datasets import TWO_GAUSSIANS_BALANCED_ERROR as BAYES, draw_two_gaussians
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lists import check_numbers
 from shortlist.scores import fit_tau, fit_temperature_and_tau, normalize_classifier
-
-__all__ = [
-    "BAYES",
-    "BAYES_RULE",
-    "balanced_error",
-    "draw",
-    "exact_error",
-    "half_width",
-    "learn",
-    "measure",
-    "separator",
-    "train",
-]
 
 BAYES_RULE = "Bayes rule"
 NUM_POINTS = 2000  # shown behind the separators

@@ -13,15 +13,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.metrics.ranks import balanced_error
+from shortlist.metrics import balanced_error
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._frequency import frequency_groups, rank_correlation
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
 from shortlist.papers.figures._runs import MethodRuns, mean_columns, measure_runs, network_scores, seed_mean
-from shortlist.runs.run import Run, RunError
+from shortlist.runs import Run, RunError
 from shortlist.scores import normalization_map
-
-__all__ = ["draw", "measure"]
 
 
 class Norms(NamedTuple):

@@ -13,8 +13,6 @@ from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.quantiles import grouped_thresholds, sorted_by_group
 from shortlist.predictors.thresholds.rules import Marginal, ThresholdRule, Thresholds, with_fallback
 
-__all__ = ["Clustered"]
-
 
 @dataclass(frozen=True)
 class Clustered(ThresholdRule):

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice
+from shortlist._bounds import check_choice
 from shortlist.class_table import ClassTable
 from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.rules import ThresholdRule, Thresholds, some_classes
-
-__all__ = ["Macro"]
 
 _SLACK = 1e-12  # in sums of weights that add up to 1
 

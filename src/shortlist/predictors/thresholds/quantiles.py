@@ -8,8 +8,6 @@ from torch import Tensor
 from shortlist.predictors._exact import first_reaching, to_units
 from shortlist.predictors.coverage_law import SLACK, conformal_rank
 
-__all__ = ["conformal_threshold", "grouped_thresholds", "sorted_by_group", "vote_threshold"]
-
 
 def conformal_threshold(scores: Float[Tensor, " n"], *, coverage: float) -> Float[Tensor, ""]:
     """Find the finite-sample quantile of calibration scores: the smallest that keeps the promise.

@@ -10,21 +10,12 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist._checks import check_choice, check_number
+from shortlist._bounds import check_choice
+from shortlist._checks import check_number
 from shortlist.predictors.accumulator import CalibrationWarning
 from shortlist.predictors.coverage_law import rows_needed
 from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.quantiles import conformal_threshold, grouped_thresholds, vote_threshold
-
-__all__ = [
-    "ClassConditional",
-    "Interpolated",
-    "Marginal",
-    "ThresholdRule",
-    "Thresholds",
-    "some_classes",
-    "with_fallback",
-]
 
 Fallback = Literal["marginal", "full"]
 

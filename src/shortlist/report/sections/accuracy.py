@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shortlist.compare.comparison import Best
-from shortlist.metrics.names import format_percent, format_points, is_share
+from shortlist.compare import Best
+from shortlist.metrics import format_percent, format_points, is_share
 from shortlist.report.columns import group_columns, method_table, score_columns
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table
 from shortlist.report.views import ExperimentView
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.groups import Group
-
-__all__ = ["Accuracy", "mean_curve", "measure_accuracy"]
+from shortlist.runs import Experiment, Group
 
 _TABLE_KS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _NEAR = 10  # the longest list of the second panel

@@ -4,18 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shortlist.compare.significance import paired_t_test
-from shortlist.metrics import Estimate
-from shortlist.metrics.aggregation import mean_with_interval
-from shortlist.metrics.names import format_points
-from shortlist.papers.matching import PublishedValue, find_published
+from shortlist.compare import paired_t_test
+from shortlist.metrics import Estimate, format_points, mean_with_interval
+from shortlist.papers import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.groups import Group
-from shortlist.runs.run import Run
-
-__all__ = ["BesidePublished", "measure_beside_published", "published_table"]
+from shortlist.runs import Experiment, Group, Run
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics.names import format_percent
+from shortlist.metrics import format_percent
 from shortlist.report.parts import Table
 from shortlist.report.views import MethodView
-
-__all__ = ["Classes", "measure_classes"]
 
 MOST = 500  # classes in the table
 

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.compare.numbers import ConfusedPair
-from shortlist.metrics.names import format_percent
+from shortlist.compare import ConfusedPair
+from shortlist.metrics import format_percent
 from shortlist.report.parts import Table
 from shortlist.report.pictures import Picture, Pictures
 from shortlist.report.views import MethodView
-
-__all__ = ["Confused", "ConfusedCard", "Way", "measure_confused"]
 
 
 @dataclass(frozen=True)

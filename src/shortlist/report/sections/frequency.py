@@ -1,13 +1,11 @@
 """Coverage of classes against how many training rows they have."""
 
-from shortlist.compare.numbers import bin_labels, coverage_by_frequency, frequency_edges
-from shortlist.metrics.names import format_percent
+from shortlist.compare import bin_labels, coverage_by_frequency, frequency_edges
+from shortlist.metrics import format_percent
 from shortlist.report.drawings import Series, describe, line_plot
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView
-from shortlist.runs.groups import Group
-
-__all__ = ["measure_frequency"]
+from shortlist.runs import Group
 
 
 def measure_frequency(view: MethodView) -> Drawing | None:

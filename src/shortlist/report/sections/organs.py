@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from shortlist.metrics.names import format_percent
-from shortlist.metrics.shares import clopper_pearson
+from shortlist.metrics import clopper_pearson, format_percent
 from shortlist.report.parts import Cell, Table
 from shortlist.report.views import MethodView
-
-__all__ = ["Organs", "measure_organs"]
 
 _MOST = 12  # organs with a line of their own
 _OTHERS, _UNKNOWN = "others", "not known"

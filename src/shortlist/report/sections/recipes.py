@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 import yaml
 
-from shortlist.recipes.content import differing_keys, flat_content
+from shortlist.recipes import differing_keys, flat_content
 from shortlist.report.parts import Table
 from shortlist.report.views import ExperimentView
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.run import Run
-
-__all__ = ["Recipes", "measure_recipes"]
+from shortlist.runs import Experiment, Run
 
 
 @dataclass(frozen=True)

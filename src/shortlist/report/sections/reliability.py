@@ -1,12 +1,10 @@
 """How often the first guess is right, against how sure it is."""
 
-from shortlist.compare.numbers import pool_reliability
-from shortlist.metrics.names import format_percent
+from shortlist.compare import pool_reliability
+from shortlist.metrics import format_percent
 from shortlist.report.drawings import Series, describe, line_plot
 from shortlist.report.parts import Drawing, Table
 from shortlist.report.views import MethodView
-
-__all__ = ["measure_reliability"]
 
 
 def measure_reliability(view: MethodView) -> Drawing:

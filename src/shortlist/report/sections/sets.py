@@ -7,10 +7,8 @@ from shortlist.report.columns import Column, method_table
 from shortlist.report.parts import Cell, Table
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count
-from shortlist.runs.groups import Group
+from shortlist.runs import Group
 from shortlist.sentences import promise_brief
-
-__all__ = ["measure_sets"]
 
 
 def measure_sets(view: ExperimentView) -> list[Table] | None:

@@ -7,8 +7,6 @@ from shortlist.report.pictures import Picture
 from shortlist.report.rows import NUM_FIRST, ListedClass, ShortList
 from shortlist.report.views import MethodView
 
-__all__ = ["ListCard", "ListLine", "ShortLists", "measure_short_lists"]
-
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

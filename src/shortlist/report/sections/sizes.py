@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shortlist.class_table import GROUPS
-from shortlist.compare.numbers import bin_histogram, bin_labels, share_of, size_bins
+from shortlist.compare import bin_histogram, bin_labels, share_of, size_bins
 from shortlist.report.drawings import Plot, Series, bar_plot
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView
-
-__all__ = ["measure_sizes", "size_panel"]
 
 Histograms = Mapping[str, Sequence[int]]
 """By group, the number of sets of each size."""

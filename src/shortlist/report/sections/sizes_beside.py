@@ -3,9 +3,7 @@
 from shortlist.report.parts import Drawing, Sign
 from shortlist.report.sections.sizes import size_panel
 from shortlist.report.views import ExperimentView
-from shortlist.runs.groups import Group
-
-__all__ = ["MOST_METHODS", "measure_sizes_beside"]
+from shortlist.runs import Group
 
 MOST_METHODS = 6  # bars of more are too thin to compare
 

@@ -4,18 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shortlist.compare.comparison import Best
-from shortlist.compare.promises import kept_words, promises_of, shared_promise
-from shortlist.metrics.names import format_percent, format_points
+from shortlist.compare import Best, kept_words, promises_of, shared_promise
+from shortlist.metrics import format_percent, format_points
 from shortlist.predictors import Promise
-from shortlist.recipes.sections import PredictorSection
+from shortlist.recipes import PredictorSection
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval
-from shortlist.runs.experiments import Experiment
-from shortlist.runs.groups import Group
+from shortlist.runs import Experiment, Group
 from shortlist.sentences import promise_words
-
-__all__ = ["Summary", "compare_sentence", "measure_summary", "set_sentences"]
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table
 from shortlist.report.views import ExperimentView
-from shortlist.runs.kept_epoch import kept_epoch_of
-from shortlist.runs.run import Run
-
-__all__ = ["Training", "measure_training"]
+from shortlist.runs import Run, kept_epoch_of
 
 _MOST_ROWS = 25  # of a run's table
 

@@ -17,20 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "check_place",
-    "check_regular",
-    "is_temporary",
-    "lock_folder",
-    "read_text",
-    "remove_folder",
-    "replacing",
-    "replacing_folder",
-    "sweep",
-    "sweep_below",
-    "write_text",
-]
-
 _TEMPORARY = re.compile(r"\.tmp-(\d+)-[0-9a-f]{8}-(.*)")
 
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shortlist._files import is_temporary
-from shortlist._manifest import fault_of
-
-__all__ = ["Finding", "differing_files", "inside", "with_leftovers"]
+from shortlist._store.files import is_temporary
+from shortlist._store.manifest import fault_of
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from shortlist._files import read_text
-
-__all__ = ["MAX_DEPTH", "parse_json", "read_as", "read_json", "strict_json"]
+from shortlist._store.files import read_text
 
 MAX_DEPTH = 100
 """How deep lists and objects may be inside each other."""

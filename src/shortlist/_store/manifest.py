@@ -11,20 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shortlist._files import check_regular, write_text
-from shortlist._json import read_json
-
-__all__ = [
-    "RUN_FORMAT",
-    "check_file",
-    "fault_of",
-    "read_run_manifest",
-    "read_sealed",
-    "record_files",
-    "record_text",
-    "sealed_text",
-    "write_sealed",
-]
+from shortlist._store.files import check_regular, write_text
+from shortlist._store.json import read_json
 
 RUN_FORMAT = "shortlist run 3"
 _OLDER_RUNS = ("shortlist run 1", "shortlist run 2")

@@ -8,9 +8,7 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from shortlist._files import read_text
-
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "parse_yaml", "read_mapping"]
+from shortlist._store.files import read_text
 
 MAX_BYTES = 2_000_000
 """Size of the largest file that is read."""

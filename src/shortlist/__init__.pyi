@@ -1,0 +1,18 @@
+__version__: str
+
+from . import (
+    losses as losses,
+    metrics as metrics,
+    models as models,
+    ops as ops,
+    predictors as predictors,
+    priors as priors,
+    scores as scores,
+)
+from .class_table import ClassTable as ClassTable
+from .model import Model as Model
+from .preprocessing import Preprocessing as Preprocessing
+from .recipes import Recipe as Recipe
+from .runs import Run as Run
+from .taxonomy import Taxonomy as Taxonomy
+from .training import train as train

@@ -1,0 +1,19 @@
+from ._ballot import AGAINST as AGAINST
+from .build import apply_plan as apply_plan, plan_benchmark as plan_benchmark
+from .check import check_images as check_images
+from .contact_sheet import contact_sheet as contact_sheet
+from .describe import (
+    gini as gini,
+    lorenz_curve as lorenz_curve,
+    open_dataset as open_dataset,
+    plot_lorenz as plot_lorenz,
+)
+from .parts import read_frozen as read_frozen
+from .votes import (
+    MACHINE as MACHINE,
+    ConsensusLabels as ConsensusLabels,
+    aggregate_votes as aggregate_votes,
+    read_votes as read_votes,
+    save_consensus as save_consensus,
+    save_users as save_users,
+)

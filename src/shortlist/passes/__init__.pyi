@@ -1,0 +1,27 @@
+from .blocks import IMAGES as IMAGES, loaded_blocks as loaded_blocks, map_rows as map_rows
+from .embed import embed_images as embed_images, embedded_images as embedded_images
+from .embedder import EmbedderSource as EmbedderSource
+from .inputs import find_shards as find_shards
+from .join import join_head as join_head
+from .local import (
+    Engine as Engine,
+    keep_memory as keep_memory,
+    one_thread as one_thread,
+    run_local as run_local,
+)
+from .on_ray import run_on_ray as run_on_ray
+from .parts import Mapped as Mapped, Part as Part, read_table as read_table
+from .reading import (
+    evaluate_scores as evaluate_scores,
+    read_scores as read_scores,
+    recalibrated as recalibrated,
+    rows_key as rows_key,
+)
+from .scaffold import Map as Map, Pass as Pass, Progress as Progress, usual_workers as usual_workers
+from .score import (
+    ModelSource as ModelSource,
+    ScoreCounts as ScoreCounts,
+    model_key as model_key,
+    score_shards as score_shards,
+)
+from .shards import ShardRows as ShardRows

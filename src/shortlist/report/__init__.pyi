@@ -1,0 +1,1 @@
+from .page import write_page as write_page

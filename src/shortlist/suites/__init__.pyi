@@ -1,0 +1,4 @@
+from .run import run_suite as run_suite
+from .state import SuiteState as SuiteState, last_seen_from as last_seen_from
+from .suite import load_suite as load_suite
+from .table import compare_suite as compare_suite, tuning_rows as tuning_rows
