@@ -6,10 +6,10 @@ import torch
 from scipy import stats
 
 from shortlist.class_table import ClassTable
+from shortlist.coverage_law import chance_of_hits
 from shortlist.metrics import Estimate, clopper_pearson, effective_rows, evaluate
 from shortlist.metrics.names import check_metric, larger_is_better, predictor_of, size_of
 from shortlist.predictors import Conformal, Promise, TopK
-from shortlist.predictors.coverage_law import chance_of_hits
 from shortlist.sentences import promise_words
 
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from shortlist.coverage_law import conformal_rank, rows_needed
 from shortlist.predictors import AverageError, CalibrationWarning, Conformal, PointwiseError
 from shortlist.predictors.conformity import (
     APS,
@@ -15,7 +16,6 @@ from shortlist.predictors.conformity import (
     sets_within,
     true_class_scores,
 )
-from shortlist.predictors.coverage_law import conformal_rank, rows_needed
 from shortlist.predictors.thresholds import (
     THRESHOLD_RULES,
     ClassConditional,

@@ -10,6 +10,7 @@ from scipy import stats
 
 from shortlist import ClassTable
 from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
+from shortlist.coverage_law import chance_of_hits, conformal_rank
 from shortlist.predictors import (
     PREDICTORS,
     AverageError,
@@ -22,7 +23,6 @@ from shortlist.predictors import (
     coverage_range,
     rows_for,
 )
-from shortlist.predictors.coverage_law import chance_of_hits, conformal_rank
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Macro, Marginal
 from shortlist.sentences import promise_brief, promise_numbers, promise_words
 from shortlist.taxonomy import Taxonomy

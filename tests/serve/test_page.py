@@ -339,7 +339,7 @@ def test_files_come_by_name_only_and_are_kept_by_the_browser(client):
 
 
 def test_every_sentence_is_in_the_file_of_sentences(client):
-    """No text on the page but from sentences/en.json, so that it can be translated."""
+    """No text on the page but from _strings/en.json, so that it can be translated."""
     import re
     from importlib.resources import files
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from shortlist.cli._console import print_line
 from shortlist.metrics import Averages, Estimate, Results, format_metric, format_percent
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.sentences import promise_brief, promise_words
 
 _GROUPS = "few: below 20, many: above 100"

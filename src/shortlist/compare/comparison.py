@@ -10,7 +10,7 @@ from shortlist.compare.promises import promises_of
 from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate, has_best, larger_is_better, predictor_of, size_of, value_of
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.recipes import recipe_hash
 from shortlist.runs import Group, group_runs, read_runs
 

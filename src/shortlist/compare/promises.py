@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.runs import Group
 from shortlist.sentences import promise_words
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist._checks import check_count
+from shortlist._bounds import require_count
 from shortlist.feedback._database import Said
 from shortlist.feedback.event import LABELED
 
@@ -91,8 +91,8 @@ def find_drift(
         reference: Number of first lists of a model, with which others are compared.
         recent: Number of last lists that are compared.
     """
-    check_count("reference", reference)
-    check_count("recent", recent)
+    require_count("reference", reference)
+    require_count("recent", recent)
     by_model: dict[str, _Answers] = {}
     for event in events:
         if event.top is not None:

@@ -37,7 +37,8 @@ from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, meas
 from shortlist.metrics.sets import size_quantiles, violation_of_sizes
 from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
-from shortlist.predictors import Promise, SetPredictor
+from shortlist.predictors import SetPredictor
+from shortlist.promise import Promise
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

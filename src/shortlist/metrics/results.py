@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shortlist._store.files import read_text, write_text
 from shortlist._store.json import parse_json, read_as, strict_json
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 
 _FORMAT = "shortlist results 3"
 

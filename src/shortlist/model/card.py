@@ -5,7 +5,7 @@ from typing import Any
 
 from shortlist._messages import one_line
 from shortlist.class_table import GROUPS, ClassTable
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.sentences import promise_words
 
 _SHOWN = 20  # classes that are listed by name

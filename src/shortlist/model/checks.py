@@ -9,7 +9,8 @@ from torch import nn
 from shortlist.model.files import check_predictor_names
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec, classifier_name, num_outputs
-from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
+from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.promise import Promise
 from shortlist.scores import ScoreMap, UnknownPriorError
 
 

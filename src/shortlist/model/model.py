@@ -27,8 +27,9 @@ from shortlist.model.listing import Lister, ShortList
 from shortlist.model.saved import SavedModel
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec, classifier_input, head_scores, output_and_features
-from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
+from shortlist.predictors import NoveltyDetector, SetPredictor
 from shortlist.preprocessing import Preprocessing
+from shortlist.promise import Promise
 from shortlist.scores import PriorRecord, ScoreMap
 
 

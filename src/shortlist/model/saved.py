@@ -18,8 +18,9 @@ from shortlist.model.misfit import misfit
 from shortlist.model.network import network_by_name, network_of
 from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec
-from shortlist.predictors import NoveltyDetector, Promise, SetPredictor, load, load_novelty
+from shortlist.predictors import NoveltyDetector, SetPredictor, load, load_novelty
 from shortlist.preprocessing import Preprocessing
+from shortlist.promise import Promise
 from shortlist.scores import ScoreMap
 
 

@@ -1,5 +1,6 @@
 """Predictors, which turn scores into sets of a fixed size, a size on average, or a given error."""
 
+from shortlist.coverage_law import coverage_range, rows_for, rows_needed
 from shortlist.predictors import conformity, p_values, strangeness, thresholds
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._novelty_limits import NoveltyReport
@@ -14,25 +15,18 @@ from shortlist.predictors.accumulator import (
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.conformal import Conformal
-from shortlist.predictors.coverage_law import (
-    chance_of_hits,
-    conformal_rank,
-    coverage_range,
-    rows_for,
-    rows_needed,
-)
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.promise import Measured, Promise, default_predictor
 from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, state_path
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.thresholds import Macro
 from shortlist.predictors.topk import TopK
+from shortlist.promise import Measured, Promise, default_predictor
 
 __all__ = [
     "PREDICTORS",

@@ -43,7 +43,7 @@ from shortlist.predictors.accumulator import (
     RowsOutOfOrderError,
 )
 from shortlist.predictors.kept import KeptRule
-from shortlist.predictors.promise import Promise
+from shortlist.promise import Promise
 
 P = TypeVar("P", bound="SetPredictor")
 Scores = Tensor | np.ndarray

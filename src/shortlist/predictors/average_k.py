@@ -16,7 +16,7 @@ from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
 from shortlist.predictors.kept import KeptRule, enough_above
-from shortlist.predictors.promise import Promise
+from shortlist.promise import Promise
 
 
 class AverageK(SetPredictor):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_number, check_scores, promote
+from shortlist.coverage_law import conformal_rank
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import Classes, Scores, SetPredictor
 from shortlist.predictors._calibrated import registered_name
@@ -25,10 +26,9 @@ from shortlist.predictors.conformity import (
     sets_within,
     true_class_scores,
 )
-from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.kept import KeptRows, KeptRule, enough_above
-from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
+from shortlist.promise import Promise
 
 
 class Conformal(SetPredictor):

@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number, check_scores, check_target
+from shortlist.coverage_law import conformal_rank
 from shortlist.predictors._activation import check_finite, class_values, class_weights, prior_conversion
 from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors.accumulator import Rows
 from shortlist.predictors.conformity import LAC, PrevalenceAdjusted, ValueScore
-from shortlist.predictors.coverage_law import conformal_rank
 
 MAX_SIZE = 50  # the largest average size that a ladder knows
 MAX_ROWS = 20_000  # calibration rows that are kept; more hardly change a threshold

@@ -16,7 +16,7 @@ from shortlist.predictors._largest import LargestValues
 from shortlist.predictors._order import Places, prefix_sets
 from shortlist.predictors._window import MANY, find_window
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, RowsOutOfOrderError
-from shortlist.predictors.promise import Promise
+from shortlist.promise import Promise
 
 
 class PointwiseError(UncalibratedPredictor):

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_count, check_number
+from shortlist.coverage_law import conformal_rank
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._few_nodes import grow
 from shortlist.predictors._tree import Tree, climb, first_largest, nodes_hold, tensors_of
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, Rows, State
-from shortlist.predictors.coverage_law import conformal_rank
 from shortlist.predictors.lists import Node, to_nodes
-from shortlist.predictors.promise import Promise
 from shortlist.predictors.thresholds import Marginal
+from shortlist.promise import Promise
 from shortlist.taxonomy import Taxonomy
 
 _MANY = 2**22  # probabilities whose unions grow at once: the number of rows matters more than the cache

@@ -12,7 +12,7 @@ from shortlist.ops import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import UncalibratedPredictor
 from shortlist.predictors.kept import KeptRule
-from shortlist.predictors.promise import Promise
+from shortlist.promise import Promise
 
 
 class TopK(UncalibratedPredictor):

@@ -28,7 +28,7 @@ from shortlist._store.manifest import RUN_FORMAT, record_files, write_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model import write_promises
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.recipes import Recipe, complete_recipe, save_recipe, training_hash, with_absolute_places
 from shortlist.runs.run import Run, RunError, file_identity, read_info, results_file
 from shortlist.runs.score_writer import ScoreWriter

@@ -13,7 +13,8 @@ from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader
 from shortlist.metrics import Results, evaluate, measure_label_sets
 from shortlist.model import CalibrationSummary, write_calibration, write_network
 from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
-from shortlist.predictors import NoveltyDetector, Promise, SetPredictor
+from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.promise import Promise
 from shortlist.recipes import (
     Recipe,
     also_used_for,

@@ -8,7 +8,8 @@ import orjson
 
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice, NodesAnswer
-from shortlist.predictors import Candidate, NoveltyDetector, Promise
+from shortlist.predictors import Candidate, NoveltyDetector
+from shortlist.promise import Promise
 from shortlist.sentences import novelty_words, promise_words, why_not
 from shortlist.serve.exchange import Answer
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
-from shortlist.predictors.coverage_law import rows_needed
-from shortlist.predictors.promise import About
+from shortlist.coverage_law import rows_needed
 from shortlist.predictors.thresholds.quantiles import grouped_thresholds, sorted_by_group
 from shortlist.predictors.thresholds.rules import Marginal, ThresholdRule, Thresholds, with_fallback
+from shortlist.promise import About
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist.class_table import ClassTable
-from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.rules import ThresholdRule, Thresholds, some_classes
+from shortlist.promise import About
 
 _SLACK = 1e-12  # in sums of weights that add up to 1
 

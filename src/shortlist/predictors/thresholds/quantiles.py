@@ -5,8 +5,8 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from shortlist.coverage_law import SLACK, conformal_rank
 from shortlist.predictors._exact import first_reaching, to_units
-from shortlist.predictors.coverage_law import SLACK, conformal_rank
 
 
 def conformal_threshold(scores: Float[Tensor, " n"], *, coverage: float) -> Float[Tensor, ""]:

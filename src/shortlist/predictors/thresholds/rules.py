@@ -12,10 +12,10 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist._checks import check_number
+from shortlist.coverage_law import rows_needed
 from shortlist.predictors.accumulator import CalibrationWarning
-from shortlist.predictors.coverage_law import rows_needed
-from shortlist.predictors.promise import About
 from shortlist.predictors.thresholds.quantiles import conformal_threshold, grouped_thresholds, vote_threshold
+from shortlist.promise import About
 
 Fallback = Literal["marginal", "full"]
 
@@ -37,9 +37,9 @@ class ThresholdRule(ABC):
     """A rule that sets thresholds. It decides what the promised coverage is about.
 
     A rule that declares nothing promises nothing. ``about`` is what its promise is about, see
-    :class:`~shortlist.predictors.promise.Promise`; ``has_law`` says whether the coverage given the
+    :class:`~shortlist.promise.Promise`; ``has_law`` says whether the coverage given the
     calibration rows follows the Beta law of
-    :func:`~shortlist.predictors.coverage_law.coverage_range`, with the rows of all classes or of each one.
+    :func:`~shortlist.coverage_law.coverage_range`, with the rows of all classes or of each one.
     """
 
     takes_votes: ClassVar[bool] = False  # whether it has a meaning for rows with votes for several classes

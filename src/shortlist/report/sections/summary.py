@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shortlist.compare import Best, kept_words, promises_of, shared_promise
 from shortlist.metrics import format_percent, format_points
-from shortlist.predictors import Promise
+from shortlist.promise import Promise
 from shortlist.recipes import PredictorSection
 from shortlist.report.views import ExperimentView
 from shortlist.report.words import count, with_interval

@@ -1,4 +1,4 @@
-"""What the tool says to people about promises, and on its page: all of it is in ``en.json``.
+"""What the tool says to people about promises, and on its page: all of it is in ``_strings/en.json``.
 
 Another language is another file of the same keys.
 """
@@ -7,9 +7,10 @@ import json
 import math
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
-from shortlist.predictors import NoveltyDetector, Promise, conformal_rank
+from shortlist.coverage_law import conformal_rank
+from shortlist.promise import Promise
 
 __all__ = [
     "LANGUAGE",
@@ -28,10 +29,21 @@ LANGUAGE = "en"
 _MANY = 500  # photos from which on a decimal of a percentage means something
 
 
+class _Detector(Protocol):
+    """What is said of a :class:`~shortlist.predictors.NoveltyDetector`."""
+
+    delta: float | None
+    level: float
+    values: Any
+
+    @property
+    def rule(self) -> str: ...
+
+
 @lru_cache(maxsize=1)
 def strings() -> dict[str, Any]:
     """Return all sentences: those of a ``promise``, of ``novelty`` and of the ``page``."""
-    return json.loads(files("shortlist.sentences").joinpath(f"{LANGUAGE}.json").read_text(encoding="utf-8"))
+    return json.loads(files("shortlist").joinpath(f"_strings/{LANGUAGE}.json").read_text(encoding="utf-8"))
 
 
 def promise_words(promise: Promise) -> str:
@@ -51,7 +63,7 @@ def promise_in_short(promise: Promise) -> str:
     """Say in a short sentence each what is promised and what was measured.
 
     Example:
-        >>> from shortlist.predictors import Measured
+        >>> from shortlist.promise import Measured
         >>> measured = Measured(921, 0.912, None, None, 1.3)
         >>> promise_in_short(Promise("rows", level=0.9, asked=0.9, measured=measured))
         '90 of 100 such lists contain the right class. Measured: 91.2.'
@@ -119,7 +131,7 @@ def why_not(promise: Promise) -> str | None:
     )
 
 
-def novelty_words(detector: NoveltyDetector) -> str:
+def novelty_words(detector: _Detector) -> str:
     """Say what a detector of strangers promises."""
     words = strings()["novelty"]
     given = "" if detector.delta is None else words["given"].format(chance=f"{1 - detector.delta:.3g}")

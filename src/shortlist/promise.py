@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from shortlist.predictors.coverage_law import conformal_rank, coverage_range
+from shortlist.coverage_law import conformal_rank, coverage_range
 
 About = Literal[
     "rows",
@@ -68,7 +68,7 @@ class Promise:
             of its own, and of the median one.
         left_out: Number of classes to which the promise does not extend, for lack of rows.
         has_law: Whether the coverage given the calibration rows has a known law (see
-            :func:`~shortlist.predictors.coverage_law.coverage_range`). If not, only the level is known.
+            :func:`~shortlist.coverage_law.coverage_range`). If not, only the level is known.
         rows_also: What else the calibration rows served for, such as "chose the epoch". The promise is then
             not exact, since these rows are not like new ones any more.
         measured: Coverage and size on held-out rows, if they were measured.

@@ -4,7 +4,7 @@ import math
 from statistics import NormalDist
 
 from shortlist._beta import beta_binomial_cdf, beta_cdf, beta_quantile
-from shortlist._checks import check_count, check_number
+from shortlist._bounds import require_count, require_number
 
 SLACK = 1e-9  # in ranks: 100 * 0.29 is meant to be 29
 
@@ -24,7 +24,7 @@ def rows_needed(coverage: float) -> int:
         >>> rows_needed(0.9), rows_needed(0.99)
         (9, 99)
     """
-    check_number("coverage", coverage, above=0.0, below=1.0)
+    require_number("coverage", coverage, above=0.0, below=1.0)
     rows = max(1, math.floor(coverage / (1 - coverage)) - 1)
     while conformal_rank(rows, coverage) > rows:
         rows += 1
@@ -52,9 +52,9 @@ def coverage_range(rows: int, coverage: float, *, level: float = 0.95) -> tuple[
         >>> round(low, 3), round(high, 3)
         (0.836, 0.958)
     """
-    check_count("rows", rows)
-    coverage = check_number("coverage", coverage, above=0.0, below=1.0)
-    level = check_number("level", level, above=0.0, below=1.0)
+    require_count("rows", rows)
+    coverage = require_number("coverage", coverage, above=0.0, below=1.0)
+    level = require_number("level", level, above=0.0, below=1.0)
     k = conformal_rank(rows, coverage)
     if k > rows:
         return 1.0, 1.0
@@ -74,9 +74,9 @@ def rows_for(coverage: float, *, within: float, level: float = 0.95) -> int:
         >>> rows_for(0.9, within=0.05)
         136
     """
-    coverage = check_number("coverage", coverage, above=0.0, below=1.0)
-    within = check_number("within", within, above=0.0, below=1.0)
-    level = check_number("level", level, above=0.0, below=1.0)
+    coverage = require_number("coverage", coverage, above=0.0, below=1.0)
+    within = require_number("within", within, above=0.0, below=1.0)
+    level = require_number("level", level, above=0.0, below=1.0)
     tail = (1 - level) / 2
     # half of what a normal law would need is too few: no need to try these
     few = 0.5 * (NormalDist().inv_cdf(1 - tail) / within) ** 2 * coverage * (1 - coverage)
