@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from shortlist import ClassTable
+from shortlist.class_table import class_finder
 from shortlist.compare.frozen import class_numbers, read_frozen_images
 from shortlist.curation.build import plan_benchmark
 from shortlist.curation.votes import aggregate_votes
@@ -16,7 +17,6 @@ from shortlist.datasets.folders import image_folder
 from shortlist.datasets.label_set_lists import label_set_list
 from shortlist.datasets.lists import image_list
 from shortlist.index.sources import source_of_images
-from shortlist.inputs.labels import class_finder
 from shortlist.passes.inputs import find_shards, shards_to_embed
 from tests.datasets.trees import class_folders, image
 from tests.index.small import SMALL

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 GROUND = (
     *("_beta", "_bounds", "_checks", "_messages", "_named_code"),
     *("_names", "_precision", "_store", "_tables", "_text"),
-    *("class_table", "coverage_law", "palette", "preprocessing"),
+    *("class_table", "coverage_law", "palette", "place", "preprocessing"),
     *("priors", "promise", "sentences", "taxonomy"),
 )
 # each room may import those before it, never those after it

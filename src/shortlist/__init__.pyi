@@ -11,6 +11,7 @@ from . import (
 )
 from .class_table import ClassTable as ClassTable
 from .model import Model as Model
+from .place import Place as Place
 from .preprocessing import Preprocessing as Preprocessing
 from .recipes import Recipe as Recipe
 from .runs import Run as Run

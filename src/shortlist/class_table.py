@@ -1,7 +1,7 @@
 """The table of what is known about each class. Data sets, models and reports carry it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shortlist._messages import examples
+from shortlist._names import split_author
 from shortlist._store.files import write_text
 from shortlist._store.json import read_json
 from shortlist._text import composed
@@ -94,6 +96,17 @@ class ClassTable:
         """Parents of each class, by level."""
         return tuple({level: column[i] for level, column in self.parents.items()} for i in range(len(self)))
 
+    @cached_property
+    def plain_names(self) -> Mapping[str, int]:
+        """Index of each class by its name without the author, of names that only one class has."""
+        index: dict[str, int] = {}
+        several: set[str] = set()
+        for number, name in enumerate(self.names):
+            plain = split_author(name)[0]
+            if index.setdefault(plain, number) != number:
+                several.add(plain)
+        return {plain: number for plain, number in index.items() if plain not in several}
+
     @property
     def class_counts(self) -> Tensor:
         """Number of training examples of each class (c,), int64."""
@@ -154,6 +167,47 @@ class ClassTable:
             return ClassTable(**content)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path} is not a class table written by shortlist: {error!r}") from error
+
+
+def class_finder(classes: ClassTable) -> Callable[[object], int | None]:
+    """Return the function from a label to the index of its class, ``None`` if there is no such class.
+
+    A label is the id of a class. If no class has this id, it is the name of a class, if only one class has
+    this name. A whole number is a class index only if the classes have no ids of their own, which are other
+    than their names, and no name is a whole number: otherwise nobody could tell 10, the id, from 10, the
+    index. It is written as usual: 7, not 007. Accents may be written in either way of Unicode.
+
+    The function raises a ``ValueError`` for the name of several classes, and for a label that is neither
+    text nor a whole number.
+
+    Example:
+        >>> find = class_finder(ClassTable(["oak", "ash", "ash"], ids=["1", "10", "2"]))
+        >>> find(10), find("oak"), find(0)
+        (1, 0, None)
+        >>> class_finder(ClassTable(["ash", "oak"]))(1)
+        1
+    """
+    index: dict[str, int] = {}
+    several: dict[str, list[str]] = {}
+    for number, name in enumerate(classes.names):
+        several.setdefault(name, []).append(classes.ids[number])
+        index[name] = number
+    if classes.ids == classes.names and not any(name.isdecimal() for name in classes.names):
+        index = {str(number): number for number in range(len(classes))} | index
+    index |= {id: number for number, id in enumerate(classes.ids)}
+    several = {name: ids for name, ids in several.items() if len(ids) > 1 and name not in classes.ids}
+
+    def find(label: object) -> int | None:
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            raise ValueError(f"a class must be text or a whole number, got {label!r}")
+        text = composed(str(label))
+        if text in several:
+            raise ValueError(
+                f"class must be one class, got {label!r}, the name of {examples(several[text])}: write an id"
+            )
+        return index.get(text)
+
+    return find
 
 
 def _texts(column: Sequence[object]) -> tuple[str, ...]:

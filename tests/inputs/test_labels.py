@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from shortlist import ClassTable
+from shortlist.class_table import class_finder
 from shortlist.compare.answers import read_answers
 from shortlist.compare.frozen import class_numbers, read_frozen_images
 from shortlist.curation.build import apply_plan, plan_benchmark
 from shortlist.datasets import image_folder, image_list
 from shortlist.index.sources import source_of_images
-from shortlist.inputs.labels import class_finder, class_indices, classes_of_labels
+from shortlist.inputs.labels import class_indices, classes_of_labels
 from shortlist.passes.inputs import find_shards, shards_to_embed
 from tests.datasets.trees import image
 from tests.index.small import SMALL

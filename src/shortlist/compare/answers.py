@@ -9,8 +9,7 @@ from pathlib import Path, PurePath
 import torch
 from torch import Tensor
 
-from shortlist.class_table import ClassTable
-from shortlist.inputs import class_finder
+from shortlist.class_table import ClassTable, class_finder
 
 LAYOUT = (
     "a .csv file with the column row (number of the test row, from 0) or path, and the column class: an id "

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.class_table import class_finder
 from shortlist.curation import read_frozen
-from shortlist.inputs import Address, Rows, class_finder, content_of, is_address, is_benchmark, read_rows
+from shortlist.inputs import Address, Rows, content_of, is_address, is_benchmark, read_rows
 from shortlist.metrics import Results, evaluate, measure_rows, topk_hits
 from shortlist.model import Model
 

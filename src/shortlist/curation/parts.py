@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shortlist.class_table import ClassTable
-from shortlist.inputs import Row, class_finder, read_benchmark
+from shortlist.class_table import ClassTable, class_finder
+from shortlist.inputs import Row, read_benchmark
 
 
 def hash_place(name: str, *, seed: int, what: str = "part") -> float:

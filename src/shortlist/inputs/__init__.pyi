@@ -27,7 +27,6 @@ from .folders import (
 )
 from .labels import (
     UNKNOWN as UNKNOWN,
-    class_finder as class_finder,
     class_indices as class_indices,
     classes_of_labels as classes_of_labels,
 )

@@ -1,10 +1,10 @@
 """The label rule: which class a label stands for, for every verb that reads labels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from shortlist._messages import examples
 from shortlist._text import composed
-from shortlist.class_table import ClassTable
+from shortlist.class_table import ClassTable, class_finder
 
 UNKNOWN = -100
 """Class index of a row whose class is not known."""
@@ -12,47 +12,6 @@ MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and
 
 Label = str | int | None
 """A label as it is written in a list, a tar file or the name of a folder; ``None`` if there is none."""
-
-
-def class_finder(classes: ClassTable) -> Callable[[object], int | None]:
-    """Return the function from a label to the index of its class, ``None`` if there is no such class.
-
-    A label is the id of a class. If no class has this id, it is the name of a class, if only one class has
-    this name. A whole number is a class index only if the classes have no ids of their own, which are other
-    than their names, and no name is a whole number: otherwise nobody could tell 10, the id, from 10, the
-    index. It is written as usual: 7, not 007. Accents may be written in either way of Unicode.
-
-    The function raises a ``ValueError`` for the name of several classes, and for a label that is neither
-    text nor a whole number.
-
-    Example:
-        >>> find = class_finder(ClassTable(["oak", "ash", "ash"], ids=["1", "10", "2"]))
-        >>> find(10), find("oak"), find(0)
-        (1, 0, None)
-        >>> class_finder(ClassTable(["ash", "oak"]))(1)
-        1
-    """
-    index: dict[str, int] = {}
-    several: dict[str, list[str]] = {}
-    for number, name in enumerate(classes.names):
-        several.setdefault(name, []).append(classes.ids[number])
-        index[name] = number
-    if classes.ids == classes.names and not any(name.isdecimal() for name in classes.names):
-        index = {str(number): number for number in range(len(classes))} | index
-    index |= {id: number for number, id in enumerate(classes.ids)}
-    several = {name: ids for name, ids in several.items() if len(ids) > 1 and name not in classes.ids}
-
-    def find(label: object) -> int | None:
-        if isinstance(label, bool) or not isinstance(label, str | int):
-            raise ValueError(f"a class must be text or a whole number, got {label!r}")
-        text = composed(str(label))
-        if text in several:
-            raise ValueError(
-                f"class must be one class, got {label!r}, the name of {examples(several[text])}: write an id"
-            )
-        return index.get(text)
-
-    return find
 
 
 def class_indices(

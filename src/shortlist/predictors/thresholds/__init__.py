@@ -1,7 +1,7 @@
 """Compute thresholds from calibration scores: one for all classes, or one for each class."""
 
 from shortlist.predictors.thresholds.clustered import Clustered
-from shortlist.predictors.thresholds.macro import Macro
+from shortlist.predictors.thresholds.macro import Macro, weighted_thresholds
 from shortlist.predictors.thresholds.quantiles import (
     conformal_threshold,
     grouped_thresholds,
@@ -27,6 +27,7 @@ __all__ = [
     "conformal_threshold",
     "grouped_thresholds",
     "vote_threshold",
+    "weighted_thresholds",
 ]
 
 THRESHOLD_RULES: dict[str, type[ThresholdRule]] = {

@@ -119,14 +119,7 @@ class Macro(ThresholdRule):
         counts = target.bincount(minlength=num_classes)
         present = counts > 0
         importance = self.class_importance(present if self.classes == "present" else torch.ones_like(present))
-        weights = (importance / counts).where(present, 0.0)  # of one row of each class
-        order = _by_score_and_class(scores, target)
-        reached = weights[target[order]].cumsum(0)
-        level = coverage + (weights if self.thresholds == "by_class" else weights.max())
-        place = torch.searchsorted(reached, level - _SLACK)
-        values = torch.cat([scores[order], scores.new_tensor([math.inf])])[place]
-        if self.thresholds == "by_class":
-            values = values.where(present, values[present].max())
+        values = weighted_thresholds(scores, target, importance, coverage, single=self.thresholds == "single")
         return self._with_words(values, counts, coverage)
 
     def _with_words(self, values: Tensor, counts: Tensor, coverage: float) -> Thresholds:
@@ -157,6 +150,33 @@ class Macro(ThresholdRule):
         for name, given in (("groups", self.groups), ("importance", self.importance)):
             if given is not None and len(given) != number:
                 raise ValueError(f"{name} must have one entry per class ({number}), got {len(given)}")
+
+
+def weighted_thresholds(
+    scores: Tensor, target: Tensor, importance: Tensor, coverage: float, *, single: bool = False
+) -> Tensor:
+    """Return the threshold of each class (c,), by which its promise is about classes by importance.
+
+    Args:
+        scores: Scores (n,) of the true classes of calibration rows.
+        target: The true classes (n,).
+        importance: Importance (c,) of the classes, float64; it adds up to 1 over those that have rows.
+        coverage: Promised coverage.
+        single: Whether to return one threshold for all, a scalar.
+
+    Returns:
+        Infinity where there are too few rows; for a class without rows, the largest of the others.
+    """
+    counts = target.bincount(minlength=len(importance))
+    present = counts > 0
+    weights = (importance / counts).where(present, 0.0)  # of one row of each class
+    order = _by_score_and_class(scores, target)
+    reached = weights[target[order]].cumsum(0)
+    level = coverage + (weights.max() if single else weights)
+    values = torch.cat([scores[order], scores.new_tensor([math.inf])])[
+        torch.searchsorted(reached, level - _SLACK)
+    ]
+    return values if single else values.where(present, values[present].max())
 
 
 def _by_score_and_class(scores: Tensor, target: Tensor) -> Tensor:

@@ -1,0 +1,255 @@
+"""A place: which classes occur there, and how often."""
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shortlist._messages import examples
+from shortlist._names import split_author
+from shortlist._text import composed
+from shortlist.class_table import ClassTable, class_finder
+
+MOST_INLINE = 50_000
+"""Largest number of classes that :meth:`Place.of` takes."""
+_HEADS = frozenset("id class class_id name label taxon".split())  # of the first column of a CSV
+_NAMES = ("scientificName", "acceptedScientificName", "species")  # columns of Darwin Core, and of GBIF
+_COUNT = "numberOfOccurrences"  # in a species list of GBIF
+
+
+class PlaceMatch(NamedTuple):
+    """A place in terms of a class table.
+
+    Attributes:
+        vector: Weight of each class (c,), float64, which sum to 1; 0 for a class that does not occur.
+        matched: Number of classes that occur.
+        unknown: Names of the place that are no class of the table.
+    """
+
+    vector: Float[Tensor, " c"]
+    matched: int
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place, a season or a checklist: weights over classes, by id or name; see :meth:`from_file`.
+
+    Args:
+        weights: How often each class occurs, by id or name of the class; only ratios matter, and 0 is never.
+            ``None`` for all classes of a table, evenly.
+        name: Short name, such as the name of its file.
+        title: Name for people, plain or by language.
+        synonyms: By a name in ``weights``, other names of the same class, for a table that has one of these.
+
+    Raises:
+        ValueError: If there is no weight above 0, or one is negative or not a number.
+
+    Example:
+        >>> garden = Place({"oak": 3, "Fagus sylvatica L.": 1, "yeti": 1}, name="garden")
+        >>> match = garden.match(ClassTable(names=("oak", "ash", "Fagus sylvatica")))
+        >>> match.vector.tolist(), match.unknown
+        ([0.75, 0.0, 0.25], ('yeti',))
+    """
+
+    weights: Mapping[str, float] | None
+    name: str = ""
+    title: str | Mapping[str, str] = ""
+    synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.weights is None:
+            return
+        where = f"place {self.name}: " if self.name else ""
+        weights = {}
+        for label, weight in self.weights.items():
+            weights[composed(str(label))] = _weight(weight, f"{where}the weight of {str(label)[:80]!r}")
+        if not any(weights.values()):
+            what = "only weights of 0" if weights else "no class"
+            raise ValueError(f"{where}a place must have a class with a weight above 0, got {what}")
+        object.__setattr__(self, "weights", weights)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, None if self.weights is None else frozenset(self.weights.items())))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @staticmethod
+    def even() -> "Place":
+        """Return the place where all classes of a model occur, equally often: the average class counts."""
+        return Place(None)
+
+    @staticmethod
+    def of(classes: Iterable[object], *, name: str = "") -> "Place":
+        """Return the place where these classes occur, equally often.
+
+        Args:
+            classes: Ids or names, at most 50,000.
+            name: Name of the place.
+        """
+        labels = dict.fromkeys(map(str, classes), 1.0)
+        if len(labels) > MOST_INLINE:
+            raise ValueError(f"classes must be at most {MOST_INLINE:,} ids or names, got {len(labels):,}")
+        return Place(labels, name)
+
+    @staticmethod
+    def from_file(path: str | Path) -> "Place":
+        """Read a place from a Darwin Core table or a CSV, as its header says; see the two readers."""
+        with _table(path) as (header, _):
+            has_names = any(name in header for name in _NAMES)
+        return Place.from_dwc(path) if has_names else Place.from_csv(path)
+
+    @staticmethod
+    def from_csv(path: str | Path) -> "Place":
+        """Read a CSV of ids or names, and weights if it has a second column. A header is optional.
+
+        Raises:
+            ValueError: If the file is empty, cannot be read, or a weight is negative or not a number.
+        """
+        weights: dict[str, float] = {}
+        with _table(path) as (first, rows):
+            rows = rows if _is_head(first) else chain([first], rows)
+            for number, cells in enumerate(rows, start=2 if _is_head(first) else 1):
+                label, weight = cells[0].strip(), cells[1].strip() if len(cells) > 1 else ""
+                if label:
+                    weight = _weight(weight or "1", f"{path}, row {number}: the weight")
+                    weights[label] = weights.get(label, 0.0) + weight
+        return Place(weights, Path(path).stem)
+
+    @staticmethod
+    def from_dwc(path: str | Path, *, counts: str | None = None) -> "Place":
+        """Count the rows of each name in a Darwin Core occurrence table, or read a species list of GBIF.
+
+        The file is a TSV or CSV with at least one of the columns ``scientificName``,
+        ``acceptedScientificName`` and ``species``. Records of absence do not count.
+
+        Args:
+            path: The file.
+            counts: Column of counts to add up, such as ``"individualCount"``. By default it is
+                ``numberOfOccurrences`` if there is such a column, else each row counts 1.
+
+        Raises:
+            ValueError: If the file is empty, has none of the columns, or a count is not a number >= 0.
+        """
+        weights: dict[str, float] = {}
+        synonyms: dict[str, Sequence[str]] = {}
+        with _table(path) as (header, rows):
+            column = {name: place for place, name in enumerate(header)}
+            names = [column[name] for name in _NAMES if name in column]
+            if not names or (counts is not None and counts not in column):
+                wanted = counts if names else " or ".join(_NAMES)
+                raise ValueError(f"{path} must have a column {wanted}, got {', '.join(header)[:200]}")
+            counted = column.get(counts or _COUNT)
+            status = column.get("occurrenceStatus")
+            for number, cells in enumerate(rows, start=2):
+                labels = [*dict.fromkeys(cells[place].strip() for place in names if cells[place].strip())]
+                if not labels or (status is not None and cells[status].strip().lower() == "absent"):
+                    continue
+                where = f"{path}, row {number}: the count"
+                count = 1.0 if counted is None else _weight(cells[counted].strip() or "1", where)
+                weights[labels[0]] = weights.get(labels[0], 0.0) + count
+                synonyms[labels[0]] = labels[1:]
+        return Place(weights, Path(path).stem, synonyms=synonyms)
+
+    def vector(self, class_table: ClassTable) -> Float[Tensor, " c"]:
+        """Return the weight of each class of a table (c,), float64; they sum to 1. See :meth:`match`."""
+        return self.match(class_table).vector
+
+    def match(self, class_table: ClassTable, *, strict: bool = False) -> PlaceMatch:
+        """Find the classes of a table that occur here.
+
+        A name is the id or name of a class (:func:`~shortlist.class_table.class_finder`), else a scientific
+        name that is the same without its author, if only one class has it.
+
+        Args:
+            class_table: Table of the c classes.
+            strict: Whether to refuse a place with unknown names.
+
+        Raises:
+            ValueError: If no class of the table occurs here, or ``strict`` and a name is unknown.
+        """
+        if self.weights is None:
+            even = torch.full((len(class_table),), 1 / len(class_table), dtype=torch.float64)
+            return PlaceMatch(even, len(class_table), ())
+        find, unknown, vector = _finder(class_table), [], [0.0] * len(class_table)
+        for label, weight in self.weights.items():
+            others = self.synonyms.get(label, ())
+            index = next((found for each in (label, *others) if (found := find(each)) is not None), None)
+            if index is not None:
+                vector[index] += weight
+            elif weight:
+                unknown.append(label)
+        total, where = math.fsum(vector), f"place {self.name}" if self.name else "the place"
+        if not total or (strict and unknown):
+            lacking = f"{len(unknown):,} unknown ({examples([name[:80] for name in unknown])})"
+            wanted = "only classes of the model" if strict and total else "at least 1 class of the model"
+            raise ValueError(
+                f"{where} must name {wanted} by id or name, got {lacking if unknown else 'none'}"
+            )
+        weights = torch.tensor(vector, dtype=torch.float64) / total
+        return PlaceMatch(weights, int((weights > 0).sum()), tuple(unknown))
+
+
+@contextmanager
+def _table(path: str | Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the first row of a TSV or CSV, and the others one at a time, none shorter: tables may be large."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            has_tabs = "\t" in file.readline()
+            file.seek(0)
+            # where tabs part the cells, quotes are ordinary characters
+            tabbed = (line.rstrip("\r\n").split("\t") for line in file)
+            rows = (row for row in (tabbed if has_tabs else csv.reader(file)) if any(map(str.strip, row)))
+            header = next(rows, [])
+            if not header:
+                raise ValueError(f"{path} must have at least 1 class, got an empty file")
+            yield header, (row + [""] * (len(header) - len(row)) for row in rows)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as a place: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as a table: {error}") from error
+
+
+def _is_head(first: Sequence[str]) -> bool:
+    """Whether the first row of a CSV of ids and weights is its header."""
+    return first[0].strip().lower() in _HEADS or (len(first) > 1 and not _is_number(first[1].strip() or "1"))
+
+
+def _finder(classes: ClassTable) -> Callable[[str], int | None]:
+    """Return the function from a label to the index of its class: by id, by name, then without author."""
+    find, plain = class_finder(classes), classes.plain_names
+
+    def found(label: str) -> int | None:
+        try:
+            index = find(label)
+        except ValueError:  # the name of several classes
+            return None
+        return plain.get(split_author(composed(label))[0]) if index is None else index
+
+    return found
+
+
+def _weight(weight: object, what: str) -> float:
+    number = float(weight) if _is_number(weight) else math.nan  # type: ignore[arg-type]
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{what} must be a finite number >= 0, got {str(weight)[:80]}")
+    return number
+
+
+def _is_number(text: object) -> bool:
+    try:
+        float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
