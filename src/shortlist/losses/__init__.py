@@ -163,7 +163,7 @@ def call_loss(
     if of_classes and _is_plain_cross_entropy(loss) and has_many_scores(output):
         row_loss = partial(cross_entropy, reduction="none", label_smoothing=loss.label_smoothing)
         options: dict[str, Any] = {"ignore_index": loss.ignore_index, "reduction": loss.reduction}
-        return class_loss(output, target, row_loss, None, weight=loss.weight, **options)
+        return class_loss(output, target, row_loss, None, loss.weight, **options)
     if of_classes and _is_mean_cross_entropy(loss) and num_processes() > 1:
         return _mean_cross_entropy(loss, output, target)
     return loss(tuple(output) if "two_heads" in needs else output, target)

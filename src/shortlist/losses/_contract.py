@@ -14,11 +14,8 @@ from shortlist._bounds import check_choice
 from shortlist._checks import check_class_vector, check_probabilities, check_scores, check_target, promote
 from shortlist.losses._global_batch import num_processes, weighted_mean
 from shortlist.losses._row_blocks import has_many_scores, rows_by_blocks
-from shortlist.priors import as_counts, usable_counts
 
 Reduction = Literal["mean", "sum", "none"]
-# of margin losses with class weights: margins that keep them consistent (Menon et al., theorem 1), or none
-Weighting = Literal["consistent", "plain"]
 # of losses of single positives: as the paper prints it, or as its authors' code has it
 Normalization = Literal["paper", "original"]
 Options = ParamSpec("Options")
@@ -69,19 +66,9 @@ def log_weights(weight: Tensor) -> Tensor:
     return torch.where(double > 0, double, 1.0).log()
 
 
-def meaning_without_priors(tau: float, options: Mapping[str, Any]) -> ScoreMeaning:
-    """Describe log-posteriors without tau times the log priors; only plain class weights count as priors."""
-    return ScoreMeaning(without_priors=tau, with_weights=options["weighting"] == "plain")
-
-
 def check_reduction(reduction: str) -> None:
     """Require mean, sum or none."""
     check_choice("reduction", reduction, ("mean", "sum", "none"))
-
-
-def check_weighting(weighting: str) -> None:
-    """Require consistent or plain."""
-    check_choice("weighting", weighting, ("consistent", "plain"))
 
 
 def reduce_rows(rows: Tensor, reduction: Reduction) -> Tensor:
@@ -102,10 +89,10 @@ def class_loss(
     target: Tensor,
     row_loss: RowFunction,
     class_losses: RowFunction | None,
-    *,
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
+    *,
     whole: bool = False,
 ) -> Tensor:
     """Apply a row loss with the meaning of ``torch.nn.functional.cross_entropy``.
@@ -175,26 +162,28 @@ def options_of(
     function: Callable[Concatenate[Tensor, Tensor, Options], Tensor],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Options], None]]: ...
 def options_of(function: Callable[..., Tensor]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the ``__init__`` of a module the keyword arguments of its loss function.
+    """Make the ``__init__`` of a :class:`ClassLoss` from its loss function.
 
-    An option is then written once, in the function. It still shows in the signature of the module, for
-    ``help``, for recipes and for type checkers. ``__init__`` gets all options by name, with their defaults.
+    An option is then written once, as a keyword argument of the function. It still shows in the signature of
+    the module, for ``help``, for recipes and for type checkers. The module keeps all options, with defaults.
     """
     options = [each for each in signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    known = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *options], return_annotation=None)
+    itself = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    expected = Signature([itself, *options], return_annotation=None)
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
-        def with_defaults(*given: Any, **named: Any) -> None:
+        def keep_options(self: "ClassLoss", *given: Any, **named: Any) -> None:
             try:
-                found = known.bind(*given, **named)
+                bound = expected.bind(self, *given, **named)
             except TypeError as error:
                 raise TypeError(f"{init.__qualname__}() {error}") from None
-            found.apply_defaults()
-            init(*found.args, **found.kwargs)
+            bound.apply_defaults()
+            nn.Module.__init__(self)
+            self._keep(self.prepared(bound.kwargs))
 
-        vars(with_defaults)["__signature__"] = known
-        return with_defaults
+        vars(keep_options).update(__signature__=expected, function=function)
+        return keep_options
 
     return decorate
 
@@ -202,22 +191,22 @@ def options_of(function: Callable[..., Tensor]) -> Callable[[Callable[..., None]
 class ClassLoss(nn.Module):
     """A loss function of scores (n, c) and target, with its options; see the function of the same name.
 
-    Options that can be tensors are buffers of their own, which later changes to the caller's do not reach;
-    the others are plain attributes.
+    Its ``__init__`` is made by :func:`options_of`. Options that can be tensors are buffers of their own,
+    which later changes to the caller's do not reach; the others are plain attributes. A subclass completes
+    them in :meth:`prepared`.
 
     ``needs`` names what a loss wants beyond scores and target, for a trainer to provide: ``"class_counts"``
     at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` or
     ``"label_sets"`` with each batch. A ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what
-    the scores are that a network learns with it. ``check`` refuses bad values of the options that are its
-    parameters. All of these are facts of the class: nobody has to build a loss to ask for them.
-
-    Args:
-        options: All options of the function, by name.
+    the scores are that a network learns with it, which is ``meaning`` if no option changes it. ``check``
+    refuses bad values of the options that are its parameters. All of these are facts of the class: nobody has
+    to build a loss to ask for them.
     """
 
     function: ClassVar[Callable[..., Tensor]]
     check: ClassVar[Callable[..., object] | None] = None
     needs: frozenset[str] = frozenset()
+    meaning: ClassVar[ScoreMeaning] = ScoreMeaning()
     takes_weight: ClassVar[bool] = True
 
     weight: Tensor | None
@@ -226,10 +215,19 @@ class ClassLoss(nn.Module):
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__()
+    def __init_subclass__(cls) -> None:
+        init = vars(cls).get("__init__")
+        if init is not None:
+            cls.function = staticmethod(init.function)
+
+    @classmethod
+    def prepared(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options that the module keeps, from those it was made with."""
+        return options
+
+    def _keep(self, options: dict[str, Any]) -> None:
         check_reduction(options["reduction"])
-        if options["weight"] is not None:
+        if options.get("weight") is not None:
             check_class_vector("weight", options["weight"])
         self.check_options(options)
         self._option_names = tuple(options)
@@ -255,10 +253,10 @@ class ClassLoss(nn.Module):
         """Compute the loss of a batch; see the function of the same name."""
         return self.function(logits, target, **self.options)
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Return what the scores mean with these options: no log-probabilities, unless a loss says so."""
-        return ScoreMeaning()
+        return cls.meaning
 
     def extra_repr(self) -> str:
         """Show the options that are not tensors."""
@@ -275,26 +273,3 @@ def _plain(value: Any) -> Any:
     """Turn a NumPy scalar into a Python number."""
     foreign = isinstance(value, numbers.Real) and not isinstance(value, int | float)
     return float(value) if foreign else value
-
-
-class CountedLoss(ClassLoss):
-    """A margin loss made from the training counts of the classes, which are checked when it is made.
-
-    ``half()`` and its like leave the counts as they are: 70,000 is no number of float16.
-    """
-
-    needs = frozenset({"class_counts"})
-
-    class_counts: Tensor
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        options = dict(options) | {"class_counts": as_counts(options["class_counts"])}
-        super().__init__(options)
-        check_weighting(self.weighting)
-        usable_counts(self.class_counts, zero_counts=self.zero_counts, anywhere=True)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CountedLoss":
-        counts = self.class_counts
-        super()._apply(fn, recurse)
-        self.class_counts = counts.to(self.class_counts.device)
-        return self

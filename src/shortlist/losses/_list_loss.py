@@ -1,8 +1,6 @@
 """Losses that leave the order within a list free, and say so where a training loses the first place."""
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +20,7 @@ class ListLoss(ClassLoss):
 
     k: int
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self._batches, self._next_look = 0, _FIRST_LOOK
+    _batches, _next_look = 0, _FIRST_LOOK
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Compute the loss of a batch; see the function of the same name."""

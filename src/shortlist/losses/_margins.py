@@ -1,27 +1,67 @@
 """Cross-entropy with additive margins on the scores, the common core of the pairwise margin family."""
 
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
+from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_scores, is_transformed, refuse_second_derivative
 from shortlist.losses._contract import (
+    ClassLoss,
     Reduction,
     RowFunction,
-    Weighting,
-    check_weighting,
+    ScoreMeaning,
     class_loss,
     log_weights,
 )
 from shortlist.priors import Counts, ZeroCounts, as_counts, usable_counts
 
+# with class weights: margins that keep the loss consistent (Menon et al., theorem 1), or none
+Weighting = Literal["consistent", "plain"]
+
 _FAR_OUTSIDE = 2.0
 _LOOK_AGAIN = 100  # calls
 _calls: dict[str, int] = {}
 _warned: set[str] = set()
+
+
+class CountedLoss(ClassLoss):
+    """A margin loss made from the training counts of the classes, which are checked when it is made.
+
+    ``half()`` and its like leave the counts as they are: 70,000 is no number of float16.
+    """
+
+    needs = frozenset({"class_counts"})
+
+    class_counts: Tensor
+
+    @classmethod
+    def prepared(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Make the counts a tensor, and check them."""
+        counts = as_counts(options["class_counts"])
+        check_weighting(options["weighting"])
+        usable_counts(counts, zero_counts=options["zero_counts"], anywhere=True)
+        return options | {"class_counts": counts}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CountedLoss":
+        counts = self.class_counts
+        super()._apply(fn, recurse)
+        self.class_counts = counts.to(self.class_counts.device)
+        return self
+
+
+def without_priors(tau: float, options: Mapping[str, Any]) -> ScoreMeaning:
+    """Describe log-posteriors without tau times the log priors; only plain class weights count as priors."""
+    return ScoreMeaning(without_priors=tau, with_weights=options["weighting"] == "plain")
+
+
+def check_weighting(weighting: str) -> None:
+    """Require consistent or plain."""
+    check_choice("weighting", weighting, ("consistent", "plain"))
 
 
 def counts_of(logits: Tensor, class_counts: Counts, zero_counts: ZeroCounts) -> Tensor:
@@ -53,7 +93,6 @@ def margin_loss(
     target: Tensor,
     margins: Margins,
     weighting: Weighting,
-    *,
     weight: Tensor | None,
     ignore_index: int,
     reduction: Reduction,
@@ -87,9 +126,7 @@ def margin_loss(
         table = margin_table(logits, share, on_all=_like(on_all, logits), on_true=true, scale=scale)
         return table if factors is None else table * factors.to(logits)
 
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _like(vector: Tensor | None, logits: Tensor) -> Tensor | None:

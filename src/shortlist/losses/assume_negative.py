@@ -1,6 +1,5 @@
 """Assume-negative loss: every class except the observed one is taken as a negative."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -86,9 +85,7 @@ def assume_negative_loss(
         others = others.scatter(1, largest, rest.sum(1, keepdim=True))
         return others + positive(logits)
 
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _positive_loss(logits: Tensor, *, label_smoothing: float, original_classes: int | None) -> Tensor:
@@ -128,14 +125,8 @@ def _check_options(negative_weight: float | None, label_smoothing: float, normal
 class AssumeNegativeLoss(ClassLoss):
     """Module of :func:`assume_negative_loss`."""
 
-    function = staticmethod(assume_negative_loss)
     check = staticmethod(_check_options)
+    meaning = ScoreMeaning(sigmoid=True)
 
     @options_of(assume_negative_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
-
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
-        """Describe a sigmoid of its own for each class."""
-        return ScoreMeaning(sigmoid=True)
+    def __init__(self, **options: Any) -> None: ...

@@ -181,13 +181,11 @@ class _SetRows(torch.autograd.Function):
 class AverageKLoss(ClassLoss):
     """Module of :func:`average_k_loss`. It takes the pair of scores that a two-head model returns."""
 
-    function = staticmethod(average_k_loss)
     check = staticmethod(_check_options)
     needs = frozenset({"two_heads"})
 
     @options_of(average_k_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
     def forward(self, logits: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
         """Compute the loss; ``logits`` is the pair of the set head's and the proposal head's scores."""
@@ -197,8 +195,8 @@ class AverageKLoss(ClassLoss):
             )
         return average_k_loss(*logits, target, **self.options)
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors for the proposal head, and for the set head a sigmoid for each class."""
         check_choice("head", head, ("set", "proposal"))
         return ScoreMeaning(without_priors=0.0) if head == "proposal" else ScoreMeaning(sigmoid=True)

@@ -6,15 +6,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from shortlist.losses._contract import (
-    CountedLoss,
-    Reduction,
-    ScoreMeaning,
-    Weighting,
-    meaning_without_priors,
-    options_of,
-)
-from shortlist.losses._margins import Margins, counts_of, margin_loss
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -65,21 +58,16 @@ def balanced_ce_loss(
     """
     counts = counts_of(logits, class_counts, zero_counts)
     margins = Margins(factors=counts.sum() / counts)
-    return margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
 
 
 class BalancedCELoss(CountedLoss):
     """Module of :func:`balanced_ce_loss`."""
 
-    function = staticmethod(balanced_ce_loss)
-
     @options_of(balanced_ce_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors under balanced priors."""
-        return meaning_without_priors(1.0, options)
+        return without_priors(1.0, options)

@@ -64,9 +64,7 @@ def calibrated_topk_hinge_loss(
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         return lead_over(logits, margin + kth_largest(logits, k + 1)[:, None]).clamp_min(0)
 
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _check_options(k: int, margin: float, num_classes: int | None = None) -> None:
@@ -77,9 +75,7 @@ def _check_options(k: int, margin: float, num_classes: int | None = None) -> Non
 class CalibratedTopKHingeLoss(ListLoss):
     """Module of :func:`calibrated_topk_hinge_loss`."""
 
-    function = staticmethod(calibrated_topk_hinge_loss)
     check = staticmethod(_check_options)
 
     @options_of(calibrated_topk_hinge_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

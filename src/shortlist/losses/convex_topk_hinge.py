@@ -85,15 +85,8 @@ def convex_topk_hinge_loss(
         total = torch.where(raised >= top[:, k - 1 : k], total - raised + fallen, total)
         return (total / k - logits).clamp_min(0)
 
-    return class_loss(
-        logits,
-        target,
-        smooth_row_loss if noise_std > 0 else row_loss,
-        None if noise_std > 0 else class_losses,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
+    losses = (smooth_row_loss, None) if noise_std > 0 else (row_loss, class_losses)
+    return class_loss(logits, target, *losses, weight, ignore_index, reduction)
 
 
 def _check_options(k: int, margin: float, noise_std: float, num_classes: int | None = None) -> None:
@@ -105,9 +98,7 @@ def _check_options(k: int, margin: float, noise_std: float, num_classes: int | N
 class ConvexTopKHingeLoss(ListLoss):
     """Module of :func:`convex_topk_hinge_loss`."""
 
-    function = staticmethod(convex_topk_hinge_loss)
     check = staticmethod(_check_options)
 
     @options_of(convex_topk_hinge_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

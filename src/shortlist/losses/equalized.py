@@ -8,15 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import (
-    CountedLoss,
-    Reduction,
-    ScoreMeaning,
-    Weighting,
-    meaning_without_priors,
-    options_of,
-)
-from shortlist.losses._margins import Margins, counts_of, margin_loss
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -73,9 +66,7 @@ def equalized_loss(
     counts = counts_of(logits, class_counts, zero_counts)
     log_share = tau * (counts / counts.sum()).log()
     margins = Margins(on_all=log_share, on_true=torch.zeros_like(log_share))
-    return margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
 
 
 def _check_options(tau: float) -> None:
@@ -85,14 +76,12 @@ def _check_options(tau: float) -> None:
 class EqualizedLoss(CountedLoss):
     """Module of :func:`equalized_loss`."""
 
-    function = staticmethod(equalized_loss)
     check = staticmethod(_check_options)
 
     @options_of(equalized_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors with tau 0; otherwise the scores are not log-posteriors."""
-        return ScoreMeaning() if options["tau"] else meaning_without_priors(0.0, options)
+        return ScoreMeaning() if options["tau"] else without_priors(0.0, options)

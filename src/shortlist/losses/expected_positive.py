@@ -1,6 +1,5 @@
 """Expected positive regularization: fit the observed positives, and hold the mean set size at k."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -100,14 +99,8 @@ def _check_options(
 class ExpectedPositiveLoss(ClassLoss):
     """Module of :func:`expected_positive_loss`."""
 
-    function = staticmethod(expected_positive_loss)
     check = staticmethod(_check_options)
+    meaning = ScoreMeaning(sigmoid=True, free_levels=True)
 
     @options_of(expected_positive_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
-
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
-        """Describe a sigmoid for each class, each on a level of its own."""
-        return ScoreMeaning(sigmoid=True, free_levels=True)
+    def __init__(self, **options: Any) -> None: ...

@@ -69,9 +69,7 @@ def focal_loss(
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         return faded(margin_table(logits, share), 1.0 if inside is None else inside.to(logits))
 
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _check_options(gamma: float) -> None:
@@ -81,14 +79,12 @@ def _check_options(gamma: float) -> None:
 class FocalLoss(ClassLoss):
     """Module of :func:`focal_loss`."""
 
-    function = staticmethod(focal_loss)
     check = staticmethod(_check_options)
 
     @options_of(focal_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors with gamma 0; otherwise the scores are only close to log-posteriors."""
         return ScoreMeaning() if options["gamma"] else ScoreMeaning(without_priors=0.0)

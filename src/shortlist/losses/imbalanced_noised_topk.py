@@ -136,17 +136,20 @@ def _check_options(
 class ImbalancedNoisedTopKLoss(ListLoss):
     """Module of :func:`imbalanced_noised_topk_loss`; it stores margins, also if class counts are given."""
 
-    function = staticmethod(imbalanced_noised_topk_loss)
     check = staticmethod(_check_options)
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(imbalanced_noised_topk_loss)
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None: ...
+
+    @classmethod
+    def prepared(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Make margins from the counts, if these are given."""
         for_margins = ("class_counts", "max_margin", "zero_counts", "margins")
         margins = _check_margins(**{name: options.pop(name) for name in for_margins})
-        super().__init__(options | {"margins": margins})
+        return options | {"margins": margins}
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
         return ScoreMeaning(scale=options["scale"])

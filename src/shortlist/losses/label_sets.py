@@ -1,6 +1,5 @@
 """Losses for rows with several labels: two common ones beside ``sparse_top``, and one of their number."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -8,9 +7,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
 
-from shortlist._checks import check_label_sets, check_scores, promote
-from shortlist.losses._contract import Reduction, ScoreMeaning, check_reduction, reduce_rows
-from shortlist.losses.sparse_top import SparseTopLoss
+from shortlist._checks import promote
+from shortlist.losses._contract import (
+    ClassLoss,
+    Reduction,
+    ScoreMeaning,
+    check_reduction,
+    options_of,
+    reduce_rows,
+)
+from shortlist.losses.sparse_top import SparseTopLoss, scores_and_labels
 
 
 def binary_ce_loss(logits: Float[Tensor, "n c"], target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
@@ -35,7 +41,7 @@ def binary_ce_loss(logits: Float[Tensor, "n c"], target: Tensor, *, reduction: R
     References:
         C. Garcin, thesis, equation 6.3.
     """
-    logits, labels = _checked(logits, target, reduction)
+    logits, labels = scores_and_labels(logits, target, reduction)
     return reduce_rows((softplus(logits) - labels * logits).sum(1), reduction)
 
 
@@ -62,7 +68,7 @@ def shared_ce_loss(logits: Float[Tensor, "n c"], target: Tensor, *, reduction: R
     References:
         C. Garcin, thesis, section 6.2.2.
     """
-    logits, labels = _checked(logits, target, reduction)
+    logits, labels = scores_and_labels(logits, target, reduction)
     terms = torch.where(labels > 0, log_softmax(logits, 1), 0)  # -inf of a class that is left out counts not
     return reduce_rows(-terms.sum(1) / labels.sum(1), reduction)
 
@@ -105,50 +111,25 @@ def _log_softplus(values: Tensor) -> Tensor:
     return torch.where(small, values, softplus(torch.where(small, 0, values)).log())
 
 
-def _checked(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
-    check_scores(logits)
-    check_reduction(reduction)
-    check_label_sets(target, logits)
-    logits = promote(logits)
-    return logits, target.to(logits.dtype)
+class BinaryCELoss(ClassLoss):
+    """Module of :func:`binary_ce_loss`."""
+
+    needs = frozenset({"label_sets"})
+    takes_weight = False
+    meaning = ScoreMeaning(sigmoid=True)
+
+    @options_of(binary_ce_loss)
+    def __init__(self, **options: Any) -> None: ...
 
 
-class _LabelSetLoss(nn.Module):
-    """A loss of label sets with its reduction."""
+class SharedCELoss(ClassLoss):
+    """Module of :func:`shared_ce_loss`."""
 
-    function: Callable[..., Tensor]
     needs = frozenset({"label_sets"})
     takes_weight = False
 
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.reduction: Any = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Compute the loss of a batch; see the function of the same name."""
-        return self.function(logits, target, reduction=self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the reduction."""
-        return f"reduction={self.reduction!r}"
-
-
-class BinaryCELoss(_LabelSetLoss):
-    """Module of :func:`binary_ce_loss`."""
-
-    function = staticmethod(binary_ce_loss)
-
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
-        """Return what the scores mean: a sigmoid for each class."""
-        return ScoreMeaning(sigmoid=True)
-
-
-class SharedCELoss(_LabelSetLoss):
-    """Module of :func:`shared_ce_loss`."""
-
-    function = staticmethod(shared_ce_loss)
+    @options_of(shared_ce_loss)
+    def __init__(self, **options: Any) -> None: ...
 
 
 LABEL_SET_LOSSES: dict[str, type[nn.Module]] = {

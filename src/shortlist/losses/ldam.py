@@ -7,8 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import CountedLoss, Reduction, ScoreMeaning, Weighting, options_of
-from shortlist.losses._margins import Margins, counts_of, margin_loss, warn_unless_cosine
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import (
+    CountedLoss,
+    Margins,
+    Weighting,
+    counts_of,
+    margin_loss,
+    warn_unless_cosine,
+)
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -74,9 +81,7 @@ def ldam_loss(
     # counts >= 1 in float64, so that raw > 0; as priors.margins_from_counts, but faster than pow(-1/4)
     raw = counts_of(logits, class_counts, zero_counts).rsqrt().sqrt()
     margins = Margins(on_true=-max_margin * raw / raw.max(), scale=scale)  # added to scores before the scale
-    loss = margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    loss = margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
     warn_unless_cosine(logits, scale=scale, name="ldam_loss", target=target, ignore_index=ignore_index)
     return loss
 
@@ -89,15 +94,13 @@ def _check_options(max_margin: float, scale: float) -> None:
 class LDAMLoss(CountedLoss):
     """Module of :func:`ldam_loss`."""
 
-    function = staticmethod(ldam_loss)
     check = staticmethod(_check_options)
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(ldam_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe cosines, which the loss multiplies by its scale; they are not log-posteriors."""
         return ScoreMeaning(scale=options["scale"])

@@ -7,15 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import (
-    CountedLoss,
-    Reduction,
-    ScoreMeaning,
-    Weighting,
-    meaning_without_priors,
-    options_of,
-)
-from shortlist.losses._margins import Margins, counts_of, margin_loss
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -70,9 +63,7 @@ def logit_adjusted_loss(
     _check_options(tau)
     counts = counts_of(logits, class_counts, zero_counts)
     margins = Margins(on_all=tau * (counts / counts.sum()).log())
-    return margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
 
 
 def _check_options(tau: float) -> None:
@@ -82,14 +73,12 @@ def _check_options(tau: float) -> None:
 class LogitAdjustedLoss(CountedLoss):
     """Module of :func:`logit_adjusted_loss`."""
 
-    function = staticmethod(logit_adjusted_loss)
     check = staticmethod(_check_options)
 
     @options_of(logit_adjusted_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors."""
-        return meaning_without_priors(options["tau"], options)
+        return without_priors(options["tau"], options)

@@ -7,15 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import (
-    CountedLoss,
-    Reduction,
-    ScoreMeaning,
-    Weighting,
-    meaning_without_priors,
-    options_of,
-)
-from shortlist.losses._margins import Margins, counts_of, margin_loss
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -76,9 +69,7 @@ def logit_adjusted_adaptive_loss(
     priors = counts / counts.sum()
     adjustment = tau * priors.log()
     margins = Margins(on_all=adjustment, on_true=adjustment - margin * priors.pow(-0.25))
-    return margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
 
 
 def _check_options(tau: float, margin: float) -> None:
@@ -89,14 +80,12 @@ def _check_options(tau: float, margin: float) -> None:
 class LogitAdjustedAdaptiveLoss(CountedLoss):
     """Module of :func:`logit_adjusted_adaptive_loss`."""
 
-    function = staticmethod(logit_adjusted_adaptive_loss)
     check = staticmethod(_check_options)
 
     @options_of(logit_adjusted_adaptive_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors, if there is no margin."""
-        return ScoreMeaning() if options["margin"] else meaning_without_priors(options["tau"], options)
+        return ScoreMeaning() if options["margin"] else without_priors(options["tau"], options)

@@ -93,16 +93,8 @@ def noised_topk_loss(
         other = perturbed_topk(logits, k=k + 1, **smoothing)[:, None]
         return scale * lead_over(logits, lead + other).clamp_min(0)
 
-    return class_loss(
-        logits,
-        target,
-        row_loss,
-        class_losses,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        whole=noise is not None,
-    )
+    whole = noise is not None
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction, whole=whole)
 
 
 def check_options(
@@ -129,9 +121,7 @@ def check_options(
 class NoisedTopKLoss(ListLoss):
     """Module of :func:`noised_topk_loss`. Without a generator, it uses PyTorch's global one."""
 
-    function = staticmethod(noised_topk_loss)
     check = staticmethod(check_options)
 
     @options_of(noised_topk_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

@@ -72,9 +72,7 @@ def pairwise_margin_loss(
         return rows if factors is None else rows * factors.to(logits)[target]
 
     class_losses = partial(table_of_nonzero, row_loss)
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _check_options(
@@ -94,10 +92,8 @@ def _check_options(
 class PairwiseMarginLoss(ClassLoss):
     """Module of :func:`pairwise_margin_loss`."""
 
-    function = staticmethod(pairwise_margin_loss)
     check = staticmethod(_check_options)
     needs = frozenset({"margin_table"})
 
     @options_of(pairwise_margin_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

@@ -120,15 +120,8 @@ def ranked_topk_loss(
         losses = ranked_rows(wires, None, *with_rank_weights(chances, top1, wires), top1, ranks)
         return put_back(losses, order)
 
-    return class_loss(
-        logits,
-        target,
-        row_loss,
-        class_losses if candidates is None and per != "class" else None,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
+    table = class_losses if candidates is None and per != "class" else None
+    return class_loss(logits, target, row_loss, table, weight, ignore_index, reduction)
 
 
 def _check_options(
@@ -201,23 +194,30 @@ def _keep_candidates(logits: Tensor, target: Tensor, candidates: int) -> tuple[T
     return kept, torch.zeros_like(target)
 
 
+def _distribution_of(options: Mapping[str, Any]) -> Tensor:
+    """Return the distribution of a module. With ``per="row"`` it stands in until a call gives one."""
+    per = options["per"]
+    return _check_distribution(options["distribution"], "batch" if per == "row" else per)
+
+
 class RankedTopKLoss(ClassLoss):
     """Module of :func:`ranked_topk_loss`. With ``per="row"``, the call takes the distribution."""
 
-    function = staticmethod(ranked_topk_loss)
     check = staticmethod(_check_options)
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuse bad options, a bad distribution too unless the call will give it."""
         super().check_options(options)
-        _check_distribution(options["distribution"], "batch" if options["per"] == "row" else options["per"])
+        _distribution_of(options)
 
     @options_of(ranked_topk_loss)
-    def __init__(self, **options: Any) -> None:
-        per: Per = options["per"]
-        chances = _check_distribution(options["distribution"], "batch" if per == "row" else per)
-        super().__init__(options | {"distribution": chances})
+    def __init__(self, **options: Any) -> None: ...
+
+    @classmethod
+    def prepared(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Make the distribution a tensor."""
+        return options | {"distribution": _distribution_of(options)}
 
     def forward(self, logits: Tensor, target: Tensor, distribution: Tensor | None = None) -> Tensor:
         """Compute the loss; ``distribution`` (n, K) must be given with ``per="row"`` and only then."""

@@ -69,9 +69,7 @@ def smooth_topk_loss(
     _check_options(k, temperature, margin, logits.shape[-1])
     row_loss = partial(smooth_topk_rows, k=k, temperature=temperature, margin=margin)
     class_losses = partial(table_of_nonzero, row_loss)
-    return class_loss(
-        logits, target, row_loss, class_losses, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return class_loss(logits, target, row_loss, class_losses, weight, ignore_index, reduction)
 
 
 def _check_options(k: int, temperature: float, margin: float, num_classes: int | None = None) -> None:
@@ -83,9 +81,7 @@ def _check_options(k: int, temperature: float, margin: float, num_classes: int |
 class SmoothTopKLoss(ListLoss):
     """Module of :func:`smooth_topk_loss`."""
 
-    function = staticmethod(smooth_topk_loss)
     check = staticmethod(_check_options)
 
     @options_of(smooth_topk_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

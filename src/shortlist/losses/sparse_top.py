@@ -49,11 +49,7 @@ def sparse_top_loss(
         C. Garcin, thesis, section 6.2, equation 6.25; M. Blondel, A. Martins, V. Niculae, "Learning with
         Fenchel-Young losses", JMLR 2020; A. Martins, R. Astudillo, "From softmax to sparsemax", ICML 2016.
     """
-    check_scores(logits)
-    check_reduction(reduction)
-    check_label_sets(target, logits)
-    logits = promote(logits)
-    labels = target.to(logits.dtype)
+    logits, labels = scores_and_labels(logits, target, reduction)
     count = labels.sum(1)
     weights, offset = sparse_top_and_offset(logits.detach(), k=count.to(torch.int64))
     change = weights - labels
@@ -70,12 +66,19 @@ def sparse_top_loss(
     return weighted_mean(rows, row_weight.sum()) if reduction == "mean" else reduce_rows(rows, reduction)
 
 
+def scores_and_labels(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
+    """Check scores (n, c), labels (n, c) and reduction; return both in one type, float32 at least."""
+    check_scores(logits)
+    check_reduction(reduction)
+    check_label_sets(target, logits)
+    logits = promote(logits)
+    return logits, target.to(logits.dtype)
+
+
 class SparseTopLoss(ClassLoss):
     """Module of :func:`sparse_top_loss`."""
 
-    function = staticmethod(sparse_top_loss)
     needs = frozenset({"label_sets"})
 
     @options_of(sparse_top_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

@@ -80,15 +80,8 @@ def topk_hinge_loss(
         other = torch.where(top[:, :1].isnan(), top[:, :1], other)
         return lead_over(logits, margin + other).clamp_min(0)
 
-    return class_loss(
-        logits,
-        target,
-        smooth_row_loss if noise_std > 0 else row_loss,
-        None if noise_std > 0 else class_losses,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
+    losses = (smooth_row_loss, None) if noise_std > 0 else (row_loss, class_losses)
+    return class_loss(logits, target, *losses, weight, ignore_index, reduction)
 
 
 def _check_options(k: int, margin: float, noise_std: float, num_classes: int | None = None) -> None:
@@ -100,9 +93,7 @@ def _check_options(k: int, margin: float, noise_std: float, num_classes: int | N
 class TopKHingeLoss(ListLoss):
     """Module of :func:`topk_hinge_loss`."""
 
-    function = staticmethod(topk_hinge_loss)
     check = staticmethod(_check_options)
 
     @options_of(topk_hinge_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...

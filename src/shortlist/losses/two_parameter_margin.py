@@ -7,15 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import (
-    CountedLoss,
-    Reduction,
-    ScoreMeaning,
-    Weighting,
-    meaning_without_priors,
-    options_of,
-)
-from shortlist.losses._margins import Margins, counts_of, margin_loss
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
 
@@ -73,9 +66,7 @@ def two_parameter_margin_loss(
     counts = counts_of(logits, class_counts, zero_counts)
     log_priors = (counts / counts.sum()).log()
     margins = Margins(on_all=tau_others * log_priors, on_true=tau_true * log_priors)
-    return margin_loss(
-        logits, target, margins, weighting, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return margin_loss(logits, target, margins, weighting, weight, ignore_index, reduction)
 
 
 def _check_options(tau_true: float, tau_others: float) -> None:
@@ -86,15 +77,13 @@ def _check_options(tau_true: float, tau_others: float) -> None:
 class TwoParameterMarginLoss(CountedLoss):
     """Module of :func:`two_parameter_margin_loss`."""
 
-    function = staticmethod(two_parameter_margin_loss)
     check = staticmethod(_check_options)
 
     @options_of(two_parameter_margin_loss)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, **options: Any) -> None: ...
 
-    @staticmethod
-    def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
+    @classmethod
+    def score_meaning(cls, options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
         """Describe log-posteriors without tau times the log priors, if both taus are equal."""
         same = options["tau_true"] == options["tau_others"]
-        return meaning_without_priors(options["tau_true"], options) if same else ScoreMeaning()
+        return without_priors(options["tau_true"], options) if same else ScoreMeaning()
