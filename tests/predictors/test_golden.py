@@ -30,6 +30,18 @@ def test_average_k_thresholds_sizes_and_accuracies(golden):
         assert float(hit.mean()) == pytest.approx(case["accuracy"], abs=1e-12)
 
 
+def test_bounded_average_k(golden):
+    shared = golden("places").shared
+    cases = [case for case in golden("places").cases if case["kind"] == "bounded_average_k"]
+    assert len(cases) == 5
+    for case in cases:
+        predictor = AverageK(**case["params"]).calibrate(shared["cal_logits"])
+        assert float(predictor.threshold) == pytest.approx(float(case["threshold"]), abs=1e-12)
+        assert predictor.report.average_size == case["mean_size"]
+        assert lists(predictor(shared["cal_logits"][:12])) == case["sets_of_first_12"]
+        assert float(predictor(shared["cal_logits"]).sum(1).double().mean()) == case["mean_size"]
+
+
 def torchcp_cases(golden):
     return [case for case in golden("conformal").cases if case["kind"].startswith("torchcp")]
 

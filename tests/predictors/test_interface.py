@@ -29,6 +29,7 @@ LEVELS = (*["class"] * 6, "genus", "genus", "family", "root")
 TREE = Taxonomy(tuple("abcdefGHFR"), LEVELS, (6, 7, 6, 7, 8, 9, 8, 9, 9, -1))
 CALIBRATED = {
     "average_k": lambda: AverageK(2),
+    "bounded average_k": lambda: AverageK(2, at_least=1, at_most=4),
     "average error": lambda: AverageError(coverage=0.8),
     "lac": lambda: Conformal(coverage=0.8),
     "aps": lambda: Conformal(coverage=0.8, score="aps"),

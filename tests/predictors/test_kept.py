@@ -23,7 +23,15 @@ def keep(scores, target, m):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: AverageK(3), lambda: AverageK(2.5, rule="strict"), lambda: Conformal(coverage=0.8)]
+    "make",
+    [
+        lambda: AverageK(3),
+        lambda: AverageK(2.5, rule="strict"),
+        lambda: AverageK(3, at_least=1),
+        lambda: AverageK(2, at_least=2, at_most=30),
+        lambda: AverageK(19.5, at_least=1, at_most=20),  # of these the dropped ones are no matter
+        lambda: Conformal(coverage=0.8),
+    ],
 )
 @pytest.mark.parametrize("m", [20, CLASSES])
 def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
@@ -40,7 +48,16 @@ def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
 
 @pytest.mark.parametrize(
     "predictor",
-    [TopK(4), AverageK(3), AverageK(2.5, rule="strict"), Conformal(coverage=0.8), Conformal(coverage=0.95)],
+    [
+        TopK(4),
+        AverageK(3),
+        AverageK(2.5, rule="strict"),
+        AverageK(3, at_least=1, at_most=5),
+        AverageK(3, at_least=2),
+        AverageK(7, at_least=1, at_most=9),
+        Conformal(coverage=0.8),
+        Conformal(coverage=0.95),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("m", [6, CLASSES])

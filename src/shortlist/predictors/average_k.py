@@ -13,7 +13,9 @@ from shortlist._bounds import check_choice
 from shortlist._checks import check_count, check_number
 from shortlist.predictors._activation import Activation, check_finite
 from shortlist.predictors._base import SetPredictor
+from shortlist.predictors._chunks import sets_in_chunks, where_at_least
 from shortlist.predictors._largest import LargestValues
+from shortlist.predictors._size_bounds import SizeBounds
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
 from shortlist.predictors.kept import KeptRule, enough_above
 from shortlist.promise import Promise
@@ -29,8 +31,15 @@ class AverageK(SetPredictor):
     Calibration needs no labels. With ``priors`` the values are :math:`p_j / \pi_j^\tau`: for ``tau=1`` the
     smallest *macro* error.
 
+    With ``at_least`` and ``at_most`` no set is empty, or too long to read. The best of these rules takes the
+    ``at_least`` best classes, and of the others up to the ``at_most``-th those that reach the threshold. It
+    lies between the ``(k - at_least) n``-th and the next largest of these others' probabilities.
+
     Args:
         k: Average size of the sets, > 0; it need not be an integer.
+        at_least: Smallest size of a set, at most k.
+        at_most: Largest size of a set, at least k; ``None`` for as many as there are classes. With
+            ``at_least=k, at_most=k`` the sets are those of :class:`TopK`.
         rule: ``"midpoint"``, as published: halfway between the two values, for ``round(k n)`` classes in all.
             If they are equal, all classes with that value are in, and the average is above k: a
             :class:`CalibrationWarning` says by how much. ``"strict"`` never goes above k on the calibration
@@ -53,6 +62,8 @@ class AverageK(SetPredictor):
         >>> predictor(probabilities)
         tensor([[ True, False, False],
                 [ True,  True, False]])
+        >>> AverageK(1.5, at_least=1, at_most=2, activation="none").calibrate(probabilities).threshold
+        tensor(0.2250)
 
     References:
         C. Garcin, M. Servajean, A. Joly, J. Salmon, "A two-head loss function for deep Average-K
@@ -65,6 +76,8 @@ class AverageK(SetPredictor):
         self,
         k: int | float,
         *,
+        at_least: int = 0,
+        at_most: int | None = None,
         rule: Literal["midpoint", "strict"] = "midpoint",
         priors: Tensor | None = None,
         scores_priors: Tensor | None = None,
@@ -77,7 +90,13 @@ class AverageK(SetPredictor):
         check_choice("rule", rule, ("midpoint", "strict"))
         if max_rows is not None:
             check_count("max_rows", max_rows)
+        self.bounds = SizeBounds.checked(at_least, at_most)
+        if k < at_least:
+            raise ValueError(f"k must be >= at_least ({at_least}), got {k}")
+        if at_most is not None and k > at_most:
+            raise ValueError(f"k must be <= at_most ({at_most}), got {k}")
         self.k, self.rule, self.max_rows = k, rule, max_rows
+        self.at_least, self.at_most = at_least, at_most
 
     @property
     def promise(self) -> Promise:
@@ -89,19 +108,25 @@ class AverageK(SetPredictor):
         if not self._looks_at_probabilities:
             return None
         return KeptRule(
-            takes=lambda p, rank: p >= self.threshold.to(p.dtype),
-            enough=lambda c: enough_above(float(self.threshold), c),
-            measure=lambda rows: rows.probabilities,
+            takes=lambda p, rank: self.bounds.take(rank, p >= self.threshold.to(p.dtype)),
+            enough=lambda c: max(
+                self.at_least, min(self.bounds.largest_size(c), enough_above(float(self.threshold), c))
+            ),
+            measure=lambda rows: rows.probabilities[:, self.at_least : self.at_most],
             is_exact=lambda dropped: float(self.threshold) > dropped,  # which could only raise it
         )
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
-        """Return the sets (n, c), some of which may be empty."""
-        return self._at_least(self.checked(scores), self.threshold)
+        """Return the sets (n, c), some of which may be empty unless ``at_least`` is 1 or more."""
+        return sets_in_chunks(self.checked(scores), self._sets)
+
+    def _sets(self, scores: Tensor) -> Tensor:
+        values = self.values(scores)
+        return self.bounds.sets(where_at_least(values, self.threshold.to(values.dtype)), values)
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
-        """Return the values (n, c) of all classes."""
-        return self.values(scores)
+        """Return the values (n, m) of the classes that may be in or out: of all, if sizes have no bounds."""
+        return self.bounds.open_values(self.values(scores))
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of the largest values."""
@@ -111,12 +136,14 @@ class AverageK(SetPredictor):
     def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
         """Return an accumulator with a floor that is very likely below the threshold, from some rows."""
         sample = scores[:: max(1, len(scores) // 256)]
-        rank = math.ceil(1.5 * self.k * len(sample)) + 64
-        if len(scores) < 4096 or rank >= sample.numel():
+        rank = math.ceil(1.5 * (self.k - self.at_least) * len(sample)) + 64
+        if len(scores) < 4096:
             return []
         check_finite(sample)
         self._check_classes(sample.shape[1])
-        values = self.values(sample).flatten()
+        values = self.measure(sample, None).flatten()
+        if rank >= values.numel():
+            return []
         floor = float(values.kthvalue(values.numel() - rank + 1).values)
         return [LargestValues(partial(self._needed, len(scores)), self._finished, floor=floor)]
 
@@ -124,24 +151,30 @@ class AverageK(SetPredictor):
         super()._check_classes(number)
         if self.k > number:
             raise ValueError(f"k must be <= the number of classes ({number}), got {self.k}")
+        self.bounds.check_classes(number)
 
     def _needed(self, max_rows: int | None, seen: LargestValues) -> int:
         """Return how many of the largest values so far may be above the threshold."""
         most = self.max_rows if max_rows is None else max_rows
-        return math.ceil(self.k * (2 * seen.rows if most is None else max(seen.rows, most))) + 1
+        rows = 2 * seen.rows if most is None else max(seen.rows, most)
+        return math.ceil((self.k - self.at_least) * rows) + 1
 
     def _finished(self, seen: LargestValues) -> Finished:
+        rows, more = seen.rows, self.k - self.at_least
+        if not more and rows:  # the best classes alone
+            report = CalibrationReport(rows=rows, average_size=float(self.at_least))
+            return Finished({"threshold": seen.values().new_tensor(math.inf)}, report)
         # k n to 6 digits: 0.29 * 100 is meant to be 29
-        rows, wanted = seen.rows, self.k * seen.rows
+        wanted = more * rows
         budget = round(wanted) if self.rule == "midpoint" else math.floor(round(wanted, 6))
         if budget < 1:
-            raise ValueError(
-                f"calibration of k={self.k} needs at least {math.ceil(1 / self.k)} rows, got {rows}"
-            )
+            few = math.ceil(1 / more) if more else 1
+            raise ValueError(f"calibration of {self.shown_options()} needs at least {few} rows, got {rows}")
         above, below = seen.around(budget)
         values, after = seen.values(), _next_up(below, seen.values())
         threshold = after if self.rule == "strict" else _round_up((above + below) / 2, values)
-        average, tied = seen.count_at_least(threshold) / rows, above == below
+        taken, tied = seen.count_at_least(threshold), above == below
+        average = self.at_least + taken / rows
         ties = seen.count_at_least(below) - seen.count_at_least(after) if tied else 0
         larger = (
             f"ties at the threshold {threshold:g}: the average size on the {rows} calibration "
@@ -150,7 +183,7 @@ class AverageK(SetPredictor):
         return Finished(
             {"threshold": values.new_tensor(threshold)},
             CalibrationReport(rows=rows, average_size=average, ties=ties),
-            (larger,) if tied and budget != average * rows else (),
+            (larger,) if tied and budget != taken else (),
         )
 
 

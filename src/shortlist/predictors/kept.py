@@ -144,7 +144,7 @@ class KeptCalibration:
             return self.predictor
 
         def check() -> None:
-            if rule.is_exact(self._dropped):
+            if self._kept >= rule.enough(self._classes) or rule.is_exact(self._dropped):
                 return
             raise NotKeptError(
                 f"{type(self.predictor).__name__} with {self.predictor.shown_options()} cannot be calibrated "

@@ -1,0 +1,63 @@
+"""Sets with at least so many classes, and at most so many."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist._checks import check_count
+from shortlist.ops import largest
+
+
+class SizeBounds(NamedTuple):
+    """The smallest and the largest size of a set; ``None`` for as many as there are classes."""
+
+    at_least: int = 0
+    at_most: int | None = None
+
+    @staticmethod
+    def checked(at_least: int, at_most: int | None) -> "SizeBounds":
+        """Return the bounds if they are whole numbers, and a set of some size is within them."""
+        check_count("at_least", at_least, low=0)
+        if at_most is not None:
+            check_count("at_most", at_most)
+            if at_most < at_least:
+                raise ValueError(f"at_most must be >= at_least ({at_least}), got {at_most}")
+        return SizeBounds(at_least, at_most)
+
+    def check_classes(self, number: int) -> None:
+        """Require at least as many classes as each set must have."""
+        if self.at_least > number:
+            raise ValueError(f"at_least must be <= the number of classes ({number}), got {self.at_least}")
+
+    def largest_size(self, num_classes: int) -> int:
+        """Return how many classes a set may have."""
+        return num_classes if self.at_most is None else min(self.at_most, num_classes)
+
+    def take(self, rank: Tensor, inside: Tensor) -> Tensor:
+        """Return which classes are in, by their ranks (1 for the best) and whether the rule takes them."""
+        if self.at_most is not None:
+            inside = inside & (rank <= self.at_most)
+        return inside | (rank <= self.at_least) if self.at_least else inside
+
+    def sets(self, sets: Tensor, values: Tensor) -> Tensor:
+        """Add to sets (n, c) the best classes by their values (n, c), or leave all but the best out."""
+        most = self.largest_size(values.shape[1])
+        capped = most < values.shape[1]
+        if not capped and not self.at_least:
+            return sets
+        best = largest(values, most if capped else self.at_least)[1]
+        if capped:
+            sets = torch.zeros_like(sets).scatter(1, best, sets.gather(1, best))
+        return sets.scatter(1, best[:, : self.at_least], True)
+
+    def open_values(self, values: Tensor) -> Tensor:
+        """Return the values (n, m) of the classes that may be in or out: of those between both bounds."""
+        most = self.largest_size(values.shape[1])
+        if most < values.shape[1]:
+            return largest(values, most)[0][:, self.at_least :]
+        if not self.at_least:
+            return values
+        best = largest(values, self.at_least)[1]
+        others = torch.ones_like(values, dtype=torch.bool).scatter(1, best, False)
+        return values[others].view(len(values), -1)
