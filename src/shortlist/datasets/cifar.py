@@ -102,7 +102,6 @@ def _splits(
     train: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
     table: ClassTable,
-    *,
     groups: Tensor,
     stem: str,
     val_size: int,
@@ -182,20 +181,8 @@ def cifar100(
         raise ValueError(f"{folder / 'train'} has a class in no superclass or in two of them")
     table = ClassTable(fine, parents={"superclass": [coarse[int(group)] for group in groups]})
     test = _rows(folder / "test", {"fine_labels": len(fine)})
-    return _splits(
-        (images, labels),
-        (test[0], test[1]),
-        table,
-        groups=groups,
-        stem="cifar-100",
-        val_size=val_size,
-        noise=noise,
-        long_tail=long_tail,
-        rho=rho,
-        seed=seed,
-        augment=augment,
-        padding=padding,
-    )
+    options = (val_size, noise, long_tail, rho, seed, augment, padding)
+    return _splits((images, labels), (test[0], test[1]), table, groups, "cifar-100", *options)
 
 
 def cifar10(
@@ -224,20 +211,9 @@ def cifar10(
     batches = [_rows(file, {"labels": len(names)}) for file in files]
     images, labels = (torch.cat(column) for column in zip(*batches, strict=True))
     test = _rows(folder / "test_batch", {"labels": len(names)})
-    return _splits(
-        (images, labels),
-        (test[0], test[1]),
-        ClassTable(names),
-        groups=torch.zeros(len(names), dtype=torch.int64),
-        stem="cifar-10",
-        val_size=val_size,
-        noise=noise,
-        long_tail=long_tail,
-        rho=rho,
-        seed=seed,
-        augment=augment,
-        padding=padding,
-    )
+    table, groups = ClassTable(names), torch.zeros(len(names), dtype=torch.int64)
+    options = (val_size, noise, long_tail, rho, seed, augment, padding)
+    return _splits((images, labels), (test[0], test[1]), table, groups, "cifar-10", *options)
 
 
 def cifar100_lt(

@@ -54,18 +54,47 @@ class Transition(nn.Module):
 
 
 class DenseNet(Network):
-    """A DenseNet of three blocks for images of about 32 x 32; made by :func:`densenet_cifar`."""
+    """A DenseNet of three blocks for small images, at full, half and quarter height and width.
+
+    With ``bottleneck`` and ``compression`` below 1 this is the paper's DenseNet-BC, without and with
+    ``compression=1`` its plain DenseNet. The first convolution has ``2 * growth_rate`` channels with a
+    bottleneck and 16 without, as in the paper. Convolutions start from a normal of variance 2 / fan-out.
+
+    It computes logits (n, c) from images (n, in_channels, height, width), at least 4 x 4.
+
+    Args:
+        num_classes: Number c of classes.
+        in_channels: Number of channels of the images.
+        depth: Number of convolutions on the way and the classifier: ``4 + 6 n`` with a bottleneck, else
+            ``4 + 3 n``, for n layers in each block.
+        growth_rate: Number of channels that each layer adds (k in the paper).
+        bottleneck: Whether a 1 x 1 convolution to ``4 * growth_rate`` channels comes before each 3 x 3 one.
+        compression: Share of the channels that a transition keeps (theta in the paper), in (0, 1].
+        dropout_rate: Dropout rate after each convolution in blocks and transitions. The paper uses 0.2 for
+            training without augmentation.
+
+    Raises:
+        ValueError: If an argument is outside its bounds.
+
+    Example:
+        >>> DenseNet(10, depth=40, growth_rate=12, bottleneck=False, compression=1.0).head
+        Linear(in_features=448, out_features=10, bias=True)
+
+    References:
+        G. Huang, Z. Liu, L. van der Maaten, K. Weinberger, "Densely Connected Convolutional Networks", CVPR
+        2017, sections 3 and 4.
+    """
 
     def __init__(
         self,
         num_classes: int,
         *,
-        in_channels: int,
-        depth: int,
-        growth_rate: int,
-        bottleneck: bool,
-        compression: float,
-        dropout_rate: float,
+        in_channels: int = 3,
+        depth: int = 40,
+        growth_rate: int = 40,
+        bottleneck: bool = True,
+        compression: float = 0.5,
+        dropout_rate: float = 0.0,
     ) -> None:
         check_sizes(in_channels=in_channels, depth=depth, growth_rate=growth_rate)
         check_number("compression", compression, above=0.0)
@@ -100,68 +129,20 @@ class DenseNet(Network):
         return relu(self.norm(self.blocks(self.stem(x))), inplace=True).mean((2, 3))
 
 
-def densenet_cifar(
-    num_classes: int,
-    *,
-    in_channels: int = 3,
-    depth: int = 40,
-    growth_rate: int = 40,
-    bottleneck: bool = True,
-    compression: float = 0.5,
-    dropout_rate: float = 0.0,
-) -> DenseNet:
-    """Make a DenseNet of three blocks for small images, at full, half and quarter height and width.
-
-    With ``bottleneck`` and ``compression`` below 1 this is the paper's DenseNet-BC, without and with
-    ``compression=1`` its plain DenseNet. The first convolution has ``2 * growth_rate`` channels with a
-    bottleneck and 16 without, as in the paper. Convolutions start from a normal of variance 2 / fan-out.
-
-    Args:
-        num_classes: Number c of classes.
-        in_channels: Number of channels of the images.
-        depth: Number of convolutions on the way and the classifier: ``4 + 6 n`` with a bottleneck, else
-            ``4 + 3 n``, for n layers in each block.
-        growth_rate: Number of channels that each layer adds (k in the paper).
-        bottleneck: Whether a 1 x 1 convolution to ``4 * growth_rate`` channels comes before each 3 x 3 one.
-        compression: Share of the channels that a transition keeps (theta in the paper), in (0, 1].
-        dropout_rate: Dropout rate after each convolution in blocks and transitions. The paper uses 0.2 for
-            training without augmentation.
-
-    Returns:
-        A model from images (n, in_channels, height, width), at least 4 x 4, to logits (n, c).
-
-    Raises:
-        ValueError: If an argument is outside its bounds.
-
-    Example:
-        >>> densenet_cifar(10, depth=40, growth_rate=12, bottleneck=False, compression=1.0).head
-        Linear(in_features=448, out_features=10, bias=True)
-
-    References:
-        G. Huang, Z. Liu, L. van der Maaten, K. Weinberger, "Densely Connected Convolutional Networks", CVPR
-        2017, sections 3 and 4.
-    """
-    return DenseNet(
-        num_classes,
-        in_channels=in_channels,
-        depth=depth,
-        growth_rate=growth_rate,
-        bottleneck=bottleneck,
-        compression=compression,
-        dropout_rate=dropout_rate,
-    )
+densenet_cifar = DenseNet
+"""The name of :class:`DenseNet` in recipes."""
 
 
 def densenet40_40(num_classes: int, *, in_channels: int = 3, dropout_rate: float = 0.0) -> DenseNet:
     """Make the DenseNet 40-40 of the experiments on CIFAR-100, where it has 1,941,620 parameters.
 
     The papers name only depth and growth rate. The code published with them has bottlenecks and compression
-    0.5 (DenseNet-BC) and no dropout, and so has this; :func:`densenet_cifar` makes the plain one.
+    0.5 (DenseNet-BC) and no dropout, and so has this; :class:`DenseNet` makes the plain one.
 
     Args:
         num_classes: Number c of classes.
         in_channels: Number of channels of the images.
-        dropout_rate: See :func:`densenet_cifar`.
+        dropout_rate: See :class:`DenseNet`.
 
     Returns:
         A model from images (n, in_channels, height, width) to logits (n, c).
@@ -175,4 +156,4 @@ def densenet40_40(num_classes: int, *, in_channels: int = 3, dropout_rate: float
         2018, and C. Garcin, M. Servajean, A. Joly, J. Salmon, "Stochastic smoothing of the top-K calibrated
         hinge loss for deep imbalanced classification", ICML 2022: experiments on CIFAR-100.
     """
-    return densenet_cifar(num_classes, in_channels=in_channels, dropout_rate=dropout_rate)
+    return DenseNet(num_classes, in_channels=in_channels, dropout_rate=dropout_rate)

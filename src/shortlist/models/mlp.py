@@ -12,17 +12,35 @@ from shortlist.models._base import Network, check_sizes
 
 
 class MLP(Network):
-    """A network of fully connected layers on flattened input; made by :func:`linear` and :func:`mlp`."""
+    """A network of fully connected layers with ReLU, with initial weights of variance 2 / fan-in.
+
+    It computes logits (n, c) from vectors (n, in_channels) or images.
+
+    Args:
+        num_classes: Number c of classes.
+        in_channels: Length of the vectors, or number of channels of the images.
+        image_size: Height and width of the images; ``None`` for vectors.
+        hidden: Lengths of the hidden layers; none gives :func:`linear`.
+        norm: Whether each hidden layer is normalized over the batch.
+        dropout_rate: Dropout rate after each hidden layer.
+
+    Raises:
+        ValueError: If an argument is outside its bounds.
+
+    Example:
+        >>> MLP(10, in_channels=64, hidden=(32, 16)).features(torch.randn(2, 64)).shape
+        torch.Size([2, 16])
+    """
 
     def __init__(
         self,
         num_classes: int,
         *,
-        in_channels: int,
-        image_size: Sequence[int] | None,
-        hidden: Sequence[int],
-        norm: bool,
-        dropout_rate: float,
+        in_channels: int = 3,
+        image_size: Sequence[int] | None = None,
+        hidden: Sequence[int] = (256,),
+        norm: bool = False,
+        dropout_rate: float = 0.0,
     ) -> None:
         check_sizes(in_channels=in_channels)
         if not isinstance(hidden, Sequence):
@@ -73,46 +91,11 @@ def linear(num_classes: int, *, in_channels: int = 3, image_size: Sequence[int] 
         >>> linear(10, in_channels=1, image_size=(8, 8)).head
         Linear(in_features=64, out_features=10, bias=True)
     """
-    return mlp(num_classes, in_channels=in_channels, image_size=image_size, hidden=())
+    return MLP(num_classes, in_channels=in_channels, image_size=image_size, hidden=())
 
 
-def mlp(
-    num_classes: int,
-    *,
-    in_channels: int = 3,
-    image_size: Sequence[int] | None = None,
-    hidden: Sequence[int] = (256,),
-    norm: bool = False,
-    dropout_rate: float = 0.0,
-) -> MLP:
-    """Make a network of fully connected layers with ReLU, with initial weights of variance 2 / fan-in.
-
-    Args:
-        num_classes: Number c of classes.
-        in_channels: Length of the vectors, or number of channels of the images.
-        image_size: Height and width of the images; ``None`` for vectors.
-        hidden: Lengths of the hidden layers; none gives :func:`linear`.
-        norm: Whether each hidden layer is normalized over the batch.
-        dropout_rate: Dropout rate after each hidden layer.
-
-    Returns:
-        A model from vectors (n, in_channels) or images to logits (n, c).
-
-    Raises:
-        ValueError: If an argument is outside its bounds.
-
-    Example:
-        >>> mlp(10, in_channels=64, hidden=(32, 16)).features(torch.randn(2, 64)).shape
-        torch.Size([2, 16])
-    """
-    return MLP(
-        num_classes,
-        in_channels=in_channels,
-        image_size=image_size,
-        hidden=hidden,
-        norm=norm,
-        dropout_rate=dropout_rate,
-    )
+mlp = MLP
+"""The name of :class:`MLP` in recipes."""
 
 
 def _positions(image_size: Sequence[int] | None) -> int:

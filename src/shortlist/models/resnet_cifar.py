@@ -32,9 +32,33 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(Network):
-    """A residual network of three stages for images of about 32 x 32; made by :func:`resnet_cifar`."""
+    """A residual network for small images: 3 x 3 convolutions, shortcuts without parameters (option A).
 
-    def __init__(self, num_classes: int, *, in_channels: int, depth: int, width: int) -> None:
+    Where a stage begins, the shortcut takes every second pixel and puts half of the new channels, all zero,
+    before and half after the old ones. Convolutions and the classifier's weights start from a normal of
+    variance 2 / fan-in.
+
+    It computes logits (n, c) from images (n, in_channels, height, width).
+
+    Args:
+        num_classes: Number c of classes.
+        in_channels: Number of channels of the images.
+        depth: Number of convolutions and the classifier, ``2 + 6 n`` for n blocks in each of three stages.
+        width: Number of channels of the first stage; the others have twice and four times as many.
+
+    Raises:
+        ValueError: If an argument is outside its bounds.
+
+    Example:
+        >>> CifarResNet(10, depth=20).features(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 64])
+
+    References:
+        K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section
+        4.2.
+    """
+
+    def __init__(self, num_classes: int, *, in_channels: int = 3, depth: int = 32, width: int = 16) -> None:
         check_sizes(in_channels=in_channels, depth=depth, width=width)
         if depth < 8 or (depth - 2) % 6:
             raise ValueError(f"depth must be 2 + 6 n with n >= 1, got {depth}")
@@ -58,56 +82,30 @@ class CifarResNet(Network):
         return self.blocks(relu(self.norm(self.stem(x)), inplace=True)).mean((2, 3))
 
 
-def resnet_cifar(num_classes: int, *, in_channels: int = 3, depth: int = 32, width: int = 16) -> CifarResNet:
-    """Make a residual network for small images: 3 x 3 convolutions, shortcuts without parameters (option A).
-
-    Where a stage begins, the shortcut takes every second pixel and puts half of the new channels, all zero,
-    before and half after the old ones. Convolutions and the classifier's weights start from a normal of
-    variance 2 / fan-in.
-
-    Args:
-        num_classes: Number c of classes.
-        in_channels: Number of channels of the images.
-        depth: Number of convolutions and the classifier, ``2 + 6 n`` for n blocks in each of three stages.
-        width: Number of channels of the first stage; the others have twice and four times as many.
-
-    Returns:
-        A model from images (n, in_channels, height, width) to logits (n, c).
-
-    Raises:
-        ValueError: If an argument is outside its bounds.
-
-    Example:
-        >>> resnet_cifar(10, depth=20).features(torch.randn(2, 3, 32, 32)).shape
-        torch.Size([2, 64])
-
-    References:
-        K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section
-        4.2.
-    """
-    return CifarResNet(num_classes, in_channels=in_channels, depth=depth, width=width)
+resnet_cifar = CifarResNet
+"""The name of :class:`CifarResNet` in recipes."""
 
 
 def resnet20_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """Make a :func:`resnet_cifar` of depth 20: 0.27 million parameters for 10 classes."""
-    return resnet_cifar(num_classes, in_channels=in_channels, depth=20, width=width)
+    """Make a :class:`CifarResNet` of depth 20: 0.27 million parameters for 10 classes."""
+    return CifarResNet(num_classes, in_channels=in_channels, depth=20, width=width)
 
 
 def resnet32_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """Make a :func:`resnet_cifar` of depth 32: 464,154 parameters for 10 classes.
+    """Make a :class:`CifarResNet` of depth 32: 464,154 parameters for 10 classes.
 
     Used on long-tailed CIFAR by K. Cao et al. (LDAM, NeurIPS 2019) and A. K. Menon et al. (logit
     adjustment, ICLR 2021). For LDAM, put a :class:`shortlist.models.heads.CosineHead` in place of the
     classifier.
     """
-    return resnet_cifar(num_classes, in_channels=in_channels, depth=32, width=width)
+    return CifarResNet(num_classes, in_channels=in_channels, depth=32, width=width)
 
 
 def resnet44_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """Make a :func:`resnet_cifar` of depth 44: 0.66 million parameters for 10 classes."""
-    return resnet_cifar(num_classes, in_channels=in_channels, depth=44, width=width)
+    """Make a :class:`CifarResNet` of depth 44: 0.66 million parameters for 10 classes."""
+    return CifarResNet(num_classes, in_channels=in_channels, depth=44, width=width)
 
 
 def resnet56_cifar(num_classes: int, *, in_channels: int = 3, width: int = 16) -> CifarResNet:
-    """Make a :func:`resnet_cifar` of depth 56: 0.85 million parameters for 10 classes."""
-    return resnet_cifar(num_classes, in_channels=in_channels, depth=56, width=width)
+    """Make a :class:`CifarResNet` of depth 56: 0.85 million parameters for 10 classes."""
+    return CifarResNet(num_classes, in_channels=in_channels, depth=56, width=width)

@@ -3,7 +3,7 @@
 from shortlist.ops.comparators import mix
 from shortlist.ops.expected_topk import expected_topk
 from shortlist.ops.log_esp import log_esp, log_esp_ratio, ratio_and_gradient
-from shortlist.ops.networks import NETWORKS, comparator_layers, pair_layers
+from shortlist.ops.networks import NETWORKS, Cascade, comparator_layers, pair_layers, splitter_cascades
 from shortlist.ops.perturbed_topk import NUM_NODES, TOLERANCE, noisy_places, perturbed_topk
 from shortlist.ops.perturbed_topk_sum import perturbed_topk_mask, perturbed_topk_sum
 from shortlist.ops.relaxed_topk import Comparator, Relaxation, is_masked, lower_masked, relaxed_topk

@@ -6,6 +6,7 @@ sort upwards: the largest value ends on the last wire.
 
 from functools import lru_cache
 from itertools import zip_longest
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,29 +86,49 @@ def _cascade(wires: Tensor) -> list[Tensor]:
     return layers
 
 
-def _splitter(n: int, k: int) -> list[Tensor]:
-    """Return cascades on wires that may hold the same rank, until the top k are told apart.
+class Cascade(NamedTuple):
+    """A cascade of the splitter network.
 
-    Wires are counted from the last one, where the largest value ends: ``rank`` is how many values are known
-    to be larger than the one on a wire, ``free`` the first layer in which a wire is not busy.
+    Args:
+        minimum_rank: Number of values that are known to be larger than those on its wires.
+        wires: Its wires, counted from the one where the largest value ends.
+        start: Its first layer.
+        end: The layer after its last one.
     """
-    rank, free = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64)
-    layers: list[list[Tensor]] = []
-    undecided = n > 1
-    while undecided:
-        undecided = False
-        for value in range(k - 1, -1, -1):
-            group = (rank == value).nonzero().squeeze(1)
-            if len(group) < 2:
-                continue
-            undecided = True
-            start = int(free[group].max())
-            cascade = _cascade(group)
-            layers.extend([] for _ in range(start + len(cascade) - len(layers)))
-            for depth, comparators in enumerate(cascade, start):
-                layers[depth].append(n - 1 - comparators)
-            rank[group] += torch.tensor([2 ** bin(i).count("1") - 1 for i in range(len(group))])
-            free[group] = start + len(cascade)
+
+    minimum_rank: int
+    wires: list[int]
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=256)
+def splitter_cascades(n: int, k: int) -> list[Cascade]:
+    """Return cascades on wires that may hold the same rank, until the top k are told apart."""
+    rank, free = [0] * n, [0] * n  # of each wire: values known to be larger, first layer without a cascade
+    cascades: list[Cascade] = []
+    while True:
+        wires_of: dict[int, list[int]] = {}
+        for wire, value in enumerate(rank):
+            wires_of.setdefault(value, []).append(wire)
+        undecided = [value for value, wires in wires_of.items() if value < k and len(wires) > 1]
+        if not undecided:
+            return cascades
+        for value in sorted(undecided, reverse=True):
+            wires = wires_of[value]
+            start = max(free[wire] for wire in wires)
+            end = start + (len(wires) - 1).bit_length()
+            cascades.append(Cascade(value, wires, start, end))
+            for place, wire in enumerate(wires):
+                rank[wire] += 2 ** place.bit_count() - 1
+                free[wire] = end
+
+
+def _splitter(n: int, k: int) -> list[Tensor]:
+    layers: list[list[Tensor]] = [[] for _ in range(network_depth("splitter", n, k))]
+    for cascade in splitter_cascades(n, k):
+        for depth, comparators in enumerate(_cascade(torch.tensor(cascade.wires)), cascade.start):
+            layers[depth].append(n - 1 - comparators)
     return [torch.cat(layer, dim=1) for layer in layers]
 
 
@@ -119,7 +140,6 @@ NETWORKS = {
 }
 
 
-@lru_cache(maxsize=256)
 def network_depth(network: str, n: int, k: int) -> int:
     """Return the number of layers without building them, since ``torch.compile`` allows no tensors here."""
     if network == "odd_even":
@@ -130,19 +150,7 @@ def network_depth(network: str, n: int, k: int) -> int:
     if network == "merge_selection":
         bits, block_bits = (n - 1).bit_length(), (k - 1).bit_length()
         return block_bits * (block_bits + 1) // 2 + (bits - block_bits) * (block_bits + 1)
-    rank, free, undecided = [0] * n, [0] * n, n > 1
-    while undecided:
-        undecided = False
-        for value in range(k - 1, -1, -1):
-            group = [i for i, r in enumerate(rank) if r == value]
-            if len(group) < 2:
-                continue
-            undecided = True
-            end = max(free[i] for i in group) + (len(group) - 1).bit_length()
-            for position, i in enumerate(group):
-                rank[i] += 2 ** bin(position).count("1") - 1
-                free[i] = end
-    return max(free)
+    return max((cascade.end for cascade in splitter_cascades(n, k)), default=0)
 
 
 @lru_cache(maxsize=32)

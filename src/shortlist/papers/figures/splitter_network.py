@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.ops import comparator_layers
+from shortlist.ops import Cascade, comparator_layers, splitter_cascades
 from shortlist.palette import BAD, GOOD, PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 
@@ -46,7 +46,7 @@ def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Num
     if inputs * n > _MOST_VALUES:
         got = f"{inputs:,} inputs of n={n} values for k={k}"
         raise ValueError(f"n and k must leave at most {_MOST_VALUES:,} values to try, got {got}")
-    cascades = _cascades(n, k)
+    cascades = splitter_cascades(n, k)
     layers = [(n - 1 - layer.flip(0)).T.tolist() for layer in comparator_layers("splitter", n, k)]
     ranks, work = _send_through(layers, n, k, progress)
     described = [
@@ -59,7 +59,7 @@ def measure(*, n: int = 16, k: int = 5, progress: Progress | None = None) -> Num
     counted = {"num_comparators": sum(map(len, layers)), "num_at_work": sum(map(sum, work))}
     return {"n": n, "k": k, "depth": len(layers), **counted, "inputs_tried": inputs} | {
         "layers": described,
-        "cascades": cascades,
+        "cascades": [cascade._asdict() for cascade in cascades],
         "minimum_ranks": ranks,
         "promised_ranks": [_promised(cascades, depth, n, k) for depth in range(len(layers) + 1)],
         "dropped_after": [_dropped([row[wire] for row in ranks], k) for wire in range(n)],
@@ -96,41 +96,21 @@ def _least(groups: list[Tensor], n: int, k: int) -> list[int]:
     return least.tolist()
 
 
-def _cascades(n: int, k: int) -> list[dict[str, Any]]:
-    """List the splitter cascades: their wires, first layer, layer after the last, and minimum rank."""
-    rank, free, undecided = [0] * n, [0] * n, n > 1
-    cascades = []
-    while undecided:
-        undecided = False
-        for value in range(k - 1, -1, -1):
-            wires = [wire for wire in range(n) if rank[wire] == value]
-            if len(wires) < 2:
-                continue
-            undecided = True
-            start = max(free[wire] for wire in wires)
-            end = start + (len(wires) - 1).bit_length()
-            cascades.append({"minimum_rank": value, "wires": wires, "start": start, "end": end})
-            for place, wire in enumerate(wires):
-                rank[wire] += 2 ** place.bit_count() - 1
-                free[wire] = end
-    return cascades
-
-
-def _cascade_of(cascades: list[dict[str, Any]], layer: int, wire: int) -> int:
+def _cascade_of(cascades: list[Cascade], layer: int, wire: int) -> int:
     """Find the cascade of a wire in a layer: it is in one at a time."""
     return next(
         number
         for number, cascade in enumerate(cascades)
-        if cascade["start"] <= layer < cascade["end"] and wire in cascade["wires"]
+        if cascade.start <= layer < cascade.end and wire in cascade.wires
     )
 
 
-def _promised(cascades: list[dict[str, Any]], depth: int, n: int, k: int) -> list[int]:
+def _promised(cascades: list[Cascade], depth: int, n: int, k: int) -> list[int]:
     """Find what the construction counts on: place i of a cascade has 2^popcount(i) - 1 wires above it."""
     ranks = [0] * n
     for cascade in cascades:
-        left = max(cascade["end"] - max(depth, cascade["start"]), 0)  # layers still to come
-        for place, wire in enumerate(cascade["wires"]):
+        left = max(cascade.end - max(depth, cascade.start), 0)  # layers still to come
+        for place, wire in enumerate(cascade.wires):
             ranks[wire] += 2 ** (place >> left).bit_count() - 1
     return [min(rank, k) for rank in ranks]
 
