@@ -14,6 +14,7 @@ from shortlist.predictors.accumulator import (
 )
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
+from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
@@ -21,6 +22,7 @@ from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
+from shortlist.predictors.population import Population, Values
 from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, state_path
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
@@ -35,6 +37,7 @@ __all__ = [
     "AverageError",
     "AverageK",
     "CalibrationReport",
+    "CalibrationRows",
     "CalibrationWarning",
     "Candidate",
     "Conformal",
@@ -47,6 +50,7 @@ __all__ = [
     "NoveltyDetector",
     "NoveltyReport",
     "PointwiseError",
+    "Population",
     "Promise",
     "Rows",
     "RowsOutOfOrderError",

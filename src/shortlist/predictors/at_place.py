@@ -1,5 +1,6 @@
 """The posterior at a place, where classes are as frequent as they are there."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -9,9 +10,9 @@ def place_offset(weights: Float[Tensor, " c"], priors: Float[Tensor, " c"]) -> F
 
     Args:
         weights: Frequency of the classes at the place, >= 0; -inf is the offset of a class without weight.
-        priors: Class priors that the log-posteriors contain, > 0.
+        priors: Class priors that the log-posteriors contain. A class without one is ruled out.
     """
-    return weights.double().log() - priors.double().log()
+    return (weights.double().log() - priors.double().log()).where(priors > 0, -torch.inf)
 
 
 def place_posterior(

@@ -1,0 +1,95 @@
+"""Values of many rows together, for sets of an average size."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.predictors._largest import LargestValues
+
+_SLACK = 1e-9  # in sums of weights
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The values of all rows, the largest first.
+
+    Args:
+        values: Values (m,), at least so many as the largest average size needs.
+        reached: What the rows of these values weigh together (m,), so that all rows weigh n; ``None`` if each
+            row weighs 1.
+        rows: Number n of rows.
+    """
+
+    values: np.ndarray
+    reached: np.ndarray | None
+    rows: int
+
+    def threshold(self, size: float) -> float:
+        """Return the smallest value in the sets of an average size: midway to the next one, rounded up."""
+        if self.reached is None:
+            budget = round(size * self.rows)
+        else:
+            budget = int(np.searchsorted(self.reached, size * self.rows + _SLACK, side="right"))
+        return float(self._middle(np.array([min(budget, len(self.values))]))[0])
+
+    def enters_at(self, values: np.ndarray) -> list[float | None]:
+        """Return the smallest average size whose sets have these values; ``None`` beyond the largest."""
+        thresholds = self._middle(np.arange(1, len(self.values)))[::-1]  # ascending
+        budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
+        weight = budget if self.reached is None else self.reached[np.minimum(budget, len(self.values)) - 1]
+        sizes = (weight / self.rows).astype(object)
+        sizes[budget >= len(self.values)] = None
+        return sizes.tolist()
+
+    def _middle(self, budget: np.ndarray) -> np.ndarray:
+        """Return the threshold at which so many values are in, as AverageK does."""
+        ends = np.concatenate([[np.inf], self.values, [0.0]]).astype(np.float64)
+        above, below = ends[budget], ends[budget + 1]
+        middle = np.where(budget == 0, np.inf, (above + below) / 2)
+        kind = self.values.dtype.type
+        nearest = middle.astype(kind)
+        return np.where(nearest >= middle, nearest, np.nextafter(nearest, kind(np.inf)))
+
+
+def pooled(
+    blocks: Iterable[Tensor], weights: Tensor | None, limit: int, at_least: int, at_most: int | None
+) -> Pool:
+    """Pool the values of rows at ranks above ``at_least`` up to ``at_most``.
+
+    Args:
+        blocks: Values (n, m) of some rows at a time.
+        weights: What each row weighs (n,), 1 on average; ``None`` if all weigh the same.
+        limit: Number of values that are needed, if all rows weigh the same.
+        at_least: Number of best classes that are left out.
+        at_most: Last rank that counts; ``None`` for all.
+    """
+    largest = LargestValues[Tensor](lambda _: limit, LargestValues.in_order)
+    values, heavy, start = [], [], 0
+    for block in blocks:
+        block = _between(block, at_least, at_most)
+        if weights is None:
+            largest.add(block)
+        else:
+            own = weights[start : start + len(block), None].expand_as(block)
+            values.append(block[block > 0])
+            heavy.append(own[block > 0])
+        start += len(block)
+    if weights is None:
+        found = torch.cat([largest.in_order(), torch.full((largest.at_floor,), largest.floor)])[:limit]
+        return Pool(found[found > 0].numpy(), None, start)
+    together, weight = torch.cat(values).numpy(), torch.cat(heavy).numpy()
+    order = np.argsort(-together, kind="stable")
+    return Pool(together[order], weight[order].cumsum(), start)
+
+
+def _between(block: Tensor, at_least: int, at_most: int | None) -> Tensor:
+    """Return the values at these ranks, in any order."""
+    if at_most is not None and at_most < block.shape[1]:
+        return block.topk(at_most, dim=1).values[:, at_least:]
+    if not at_least:
+        return block
+    best = block.topk(min(at_least, block.shape[1]), dim=1).indices
+    return block.scatter(1, best, -1.0)

@@ -1,0 +1,321 @@
+"""Calibration rows that a model keeps: from them sets of any coverage, size and population can be made."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from shortlist._checks import check_priors, check_scores, check_target
+from shortlist.ops import kth_largest
+from shortlist.predictors._activation import check_finite
+from shortlist.predictors._chunks import chunk_rows
+
+MAX_ROWS = 20_000  # calibration rows that are kept, about; more hardly change a threshold
+MAX_BYTES = 64_000_000  # of the posteriors of all rows
+_SEED = 20_000  # of the choice and order of rows, which must not depend on their values
+_LOWEST = -1e30  # above -inf, which is for what is chosen already
+_SHOWN = 5  # look-alikes of a class
+
+
+class Kept(NamedTuple):
+    """Log-posteriors of some rows as they are kept: all, or those of some classes.
+
+    Attributes:
+        log_p: Log-posteriors (n, m), half precision.
+        classes: Their classes (n, m), in order; ``None`` if all c are kept, in order.
+    """
+
+    log_p: Tensor
+    classes: Tensor | None
+
+
+class Group(NamedTuple):
+    """A column of the calibration rows: for each row the number of its value (n,), -1 for none."""
+
+    codes: Tensor
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRows:
+    """What a model keeps of its calibration rows, so that a request can choose what its promise is about.
+
+    Posteriors are kept in half precision, of all classes as long as that takes 64 MB. Beyond, each row keeps
+    its best classes by the posterior and by the posterior over the prior, half each. Whatever is kept, new
+    rows are treated in the same way (:meth:`kept`), so that promises stay exact and only sizes suffer.
+
+    Of more than 20,000 rows about so many are drawn by a fixed seed, whole observations together. Rows of an
+    observation follow each other in a random order, whose first m are its m photos.
+
+    Args:
+        target: True classes (n,).
+        log_p: Log-posteriors (n, m), as a rule in half precision; see :class:`Kept`.
+        classes: Classes (n, m) of ``log_p``; ``None`` if all are kept.
+        num_classes: Number c of classes.
+        priors: Class priors (c,) that the posteriors contain; ``None`` if they are not known.
+        frequencies: Class frequencies (c,) of photos; the priors if ``None``.
+        observation: Number of the observation of each row (n,), ascending; ``None`` if nobody knows.
+        groups: Columns that rows can be chosen by, such as ``organ``.
+    """
+
+    target: Int[Tensor, " n"]
+    log_p: Float[Tensor, "n m"]
+    classes: Int[Tensor, "n m"] | None
+    num_classes: int
+    priors: Float[Tensor, " c"] | None = None
+    frequencies: Float[Tensor, " c"] | None = None
+    observation: Int[Tensor, " n"] | None = None
+    groups: Mapping[str, Group] = field(default_factory=dict)
+
+    @staticmethod
+    def of_rows(
+        scores: Float[Tensor, "n c"],
+        target: Int[Tensor, " n"],
+        *,
+        priors: Tensor | None = None,
+        frequencies: Tensor | None = None,
+        observation: Sequence[object] | Tensor | None = None,
+        groups: Mapping[str, Sequence[object]] | None = None,
+        max_bytes: int = MAX_BYTES,
+        dtype: torch.dtype = torch.half,
+    ) -> "CalibrationRows":
+        """Keep what is needed of calibration rows.
+
+        Args:
+            scores: Mapped scores (n, c) of rows that the model was not trained on.
+            target: True classes (n,), int64; -100 leaves a row out.
+            priors: Class priors (c,) that the scores contain.
+            frequencies: Class frequencies (c,) of photos, if they are not the priors.
+            observation: For each row, the id of its observation, of which it is one photo; ``None`` or
+                ``""`` for a row of its own.
+            groups: For each column, the value of each row; ``None`` or ``""`` for none.
+            max_bytes: Most bytes for the posteriors.
+            dtype: Precision of the posteriors.
+
+        Raises:
+            ValueError: If no row is left, or something does not fit.
+        """
+        check_scores(scores, name="scores")
+        check_target(target, scores, ignore_index=-100)
+        for name, column in {"observation": observation, **(groups or {})}.items():
+            if column is not None and len(column) != len(scores):
+                raise ValueError(f"{name} must have one entry per row ({len(scores)}), got {len(column)}")
+        if priors is not None:
+            check_priors("priors", priors, num_classes=scores.shape[1])
+        counted = (target != -100).nonzero().squeeze(1).cpu()
+        if not len(counted):
+            raise ValueError("calibration rows must be at least 1 that is not left out, got 0")
+        codes = None if observation is None else _observations(observation, target)
+        order = _drawn(counted, codes)
+        empty = CalibrationRows(
+            target[order].cpu(),
+            torch.empty(0, _width(len(order), scores.shape[1], max_bytes), dtype=dtype),
+            None,
+            scores.shape[1],
+            priors=None if priors is None else priors.double().cpu(),
+            frequencies=None if frequencies is None else frequencies.double().cpu(),
+            observation=None if codes is None else codes[order],
+            groups={name: _group(column, order) for name, column in (groups or {}).items()},
+        )
+        return empty._filled(scores, order)
+
+    def _filled(self, scores: Tensor, order: Tensor) -> "CalibrationRows":
+        parts = []
+        for rows in order.split(chunk_rows(self.num_classes)):
+            check_finite(scores[rows])
+            parts.append(self.kept(scores[rows]))
+        log_p = torch.cat([part.log_p for part in parts])
+        classes = [part.classes for part in parts if part.classes is not None]
+        made = {"log_p": log_p, "classes": torch.cat(classes) if classes else None}
+        return CalibrationRows(**{**vars(self), **made})
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def width(self) -> int:
+        """Number of classes whose posterior is kept of each row."""
+        return self.log_p.shape[1]
+
+    def kept(self, scores: Float[Tensor, "n c"]) -> Kept:
+        """Do to new rows what was done to the kept ones: round, and drop all but the best classes."""
+        if scores.shape[1] != self.num_classes:
+            raise ValueError(f"scores must have {self.num_classes} classes, got {scores.shape[1]}")
+        scores = scores.detach().cpu()
+        log_p = (scores if scores.dtype == torch.float64 else scores.float()).log_softmax(1)
+        log_p = log_p.to(self.log_p.dtype)
+        if self.width == self.num_classes:
+            return Kept(log_p, None)
+        return _best(log_p, self.width, self.priors)
+
+    def at(self, rows: Tensor) -> Kept:
+        """Return kept rows, by number."""
+        classes = None if self.classes is None else self.classes[rows]
+        return Kept(self.log_p[rows], None if classes is None else classes.long())
+
+    def members(self, column: str, value: str) -> Tensor:
+        """Return which rows (n,) have a value in a column.
+
+        Raises:
+            ValueError: If there is no such column or value; the message names those that there are.
+        """
+        if column not in self.groups:
+            columns = ", ".join(self.groups) or "none"
+            raise ValueError(f"group must be of a column of the calibration rows ({columns}), got {column!r}")
+        codes, names = self.groups[column]
+        if value not in names:
+            raise ValueError(f"group must be one of {', '.join(names) or 'none'} ({column}), got {value!r}")
+        return codes == names.index(value)
+
+    def objects(self, photos: int = 1, members: Tensor | None = None) -> Int[Tensor, "k photos"]:
+        """Return the rows of each object with at least so many photos: those of its first ones.
+
+        Args:
+            photos: Number of photos of an object.
+            members: Which rows (n,) count, all by default.
+        """
+        rows = torch.arange(len(self)) if members is None else members.nonzero().squeeze(1)
+        if self.observation is None:
+            return rows[:, None] if photos == 1 else rows.new_empty(0, photos)
+        _, counts = self.observation[rows].unique_consecutive(return_counts=True)
+        starts = counts.cumsum(0) - counts
+        return rows[starts[counts >= photos, None] + torch.arange(photos)]
+
+    def confused_with(self, index: int) -> list[tuple[int, float]]:
+        """Return the classes that get most of the probability of a class's rows, and how much, most first."""
+        rows = (self.target == index).nonzero().squeeze(1)
+        if not len(rows):
+            return []
+        log_p, classes = self.at(rows)
+        total = torch.zeros(self.num_classes, dtype=torch.float64)
+        where = torch.arange(self.num_classes).expand_as(log_p) if classes is None else classes
+        total.index_add_(0, where.reshape(-1), log_p.double().exp().reshape(-1))
+        total[index] = -1.0
+        best = (total / len(rows)).topk(min(_SHOWN, self.num_classes - 1))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(other, share) for other, share in pairs if share > 0]
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return everything as tensors, for a file."""
+        names = ("target", "log_p", "classes", "priors", "frequencies", "observation")
+        parts = {name: getattr(self, name) for name in names}
+        tensors = {name: part for name, part in parts.items() if part is not None}
+        tensors |= {f"group.{name}": group.codes for name, group in self.groups.items()}
+        texts = {name: group.names for name, group in self.groups.items()}
+        about = json.dumps({"num_classes": self.num_classes, "groups": texts}, ensure_ascii=False)
+        return tensors | {"about": torch.frombuffer(bytearray(about.encode()), dtype=torch.uint8)}
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor]) -> "CalibrationRows":
+        """Restore what :meth:`to_tensors` returned.
+
+        Raises:
+            ValueError: If parts are missing or do not go together.
+        """
+        parts = dict(tensors)
+        if not {"target", "log_p", "about"} <= parts.keys():
+            raise ValueError(f"calibration rows must have target, log_p and about, got {', '.join(parts)}")
+        about = json.loads(bytes(parts.pop("about").tolist()))
+        codes = {name: parts.pop(f"group.{name}") for name in about["groups"]}
+        groups = {name: Group(codes[name], tuple(names)) for name, names in about["groups"].items()}
+        optional = {
+            name: parts.pop(name, None) for name in ("classes", "priors", "frequencies", "observation")
+        }
+        rows = CalibrationRows(
+            parts.pop("target"),
+            parts.pop("log_p"),
+            num_classes=about["num_classes"],
+            groups=groups,
+            **optional,
+        )
+        rows._check(parts)
+        return rows
+
+    def _check(self, others: Mapping[str, Tensor]) -> None:
+        """Require parts of one length, with classes and log-posteriors that can be."""
+        columns = [self.log_p, *(group.codes for group in self.groups.values())]
+        columns += [part for part in (self.classes, self.observation) if part is not None]
+        wide = self.log_p.ndim == 2 and (self.classes is not None or self.width == self.num_classes)
+        if others or not wide or not len(self) or any(len(part) != len(self) for part in columns):
+            raise ValueError("calibration rows must have columns of one length")
+        indices = [self.target] if self.classes is None else [self.target, self.classes]
+        if any(int(part.min()) < 0 or int(part.max()) >= self.num_classes for part in indices):
+            raise ValueError(f"calibration rows must have classes from 0 to {self.num_classes - 1}")
+        best = self.log_p.max()
+        if not best <= 0:
+            raise ValueError(f"calibration rows must have log-posteriors <= 0, got {float(best)}")
+
+
+def _width(rows: int, num_classes: int, max_bytes: int) -> int:
+    """Return of how many classes the posterior is kept."""
+    if 2 * rows * num_classes <= max_bytes:
+        return num_classes
+    entry = 2 + _class_type(num_classes).itemsize
+    return max(2, min(num_classes - 1, max_bytes // (entry * rows)))
+
+
+def _class_type(num_classes: int) -> torch.dtype:
+    return torch.int16 if num_classes <= 2**15 else torch.int32
+
+
+def _best(log_p: Tensor, width: int, priors: Tensor | None) -> Kept:
+    """Keep the best classes of each row (n, c): half by the posterior, the others by it over the priors.
+
+    Which of equal ones are kept follows from the row alone: those that come first.
+    """
+    values = log_p.double() if log_p.dtype == torch.float64 else log_p.float()
+    chosen = _first(values, width if priors is None else width - width // 2)
+    if priors is not None:
+        over = (values - priors.log().to(values)).clamp_min(_LOWEST).masked_fill(chosen, -torch.inf)
+        chosen |= _first(over, width // 2)
+    classes = chosen.nonzero()[:, 1].view(len(log_p), width)
+    return Kept(log_p.gather(1, classes), classes.to(_class_type(log_p.shape[1])))
+
+
+def _first(values: Tensor, k: int) -> Tensor:
+    """Return the k largest values of each row as bool (n, c); of equal ones, the first."""
+    last = kth_largest(values, k)[:, None]
+    above, equal = values > last, values == last
+    return above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
+
+
+def _observations(ids: Sequence[object] | Tensor, target: Tensor) -> Tensor:
+    """Return a number for each observation (n,): rows of one id and one class; of rows without id, each."""
+    texts = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+    numbers: dict[tuple[object, int], int] = {}
+    codes = []
+    for row, (text, label) in enumerate(zip(texts, target.tolist(), strict=True)):
+        key = (("row", row), label) if text is None or text == "" else (text, label)
+        codes.append(numbers.setdefault(key, len(numbers)))
+    return torch.tensor(codes)
+
+
+def _drawn(counted: Tensor, observation: Tensor | None) -> Tensor:
+    """Return the numbers of the rows that are kept, those of an observation together in a random order.
+
+    As many observations are drawn as have about ``MAX_ROWS`` rows: their number does not depend on which.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    shuffled = counted[torch.randperm(len(counted), generator=generator)]
+    if observation is None:
+        return shuffled[:MAX_ROWS].sort().values
+    codes, of_row = observation[shuffled].unique(return_inverse=True)
+    number = min(len(codes), max(1, len(codes) * MAX_ROWS // len(counted)))
+    drawn = torch.zeros(len(codes), dtype=torch.bool)
+    drawn[torch.randperm(len(codes), generator=generator)[:number]] = True
+    shuffled = shuffled[drawn[of_row]]
+    return shuffled[observation[shuffled].argsort(stable=True)]
+
+
+def _group(column: Sequence[object], order: Tensor) -> Group:
+    values = ["" if value is None else str(value) for value in column]
+    names, codes = np.unique([values[row] for row in order.tolist()], return_inverse=True)
+    numbers = torch.from_numpy(codes.reshape(-1).astype(np.int64))
+    if len(names) and names[0] == "":
+        return Group(numbers - 1, tuple(names[1:].tolist()))
+    return Group(numbers, tuple(names.tolist()))
