@@ -44,7 +44,7 @@ def test_a_row_has_all_that_its_source_says(tmp_path, form, names):
     else:
         columns = {name: [value, None] for name, value in names.items()}
         write_columns(path, {"path": ["a.png", "a.png"], "label": ["c1", "c2"], **columns})
-    rows = read_rows(path, about=True)
+    rows = read_rows(path, about=ABOUT)
     assert set(KNOWN) == set(ABOUT) and rows[0].about == KNOWN and rows[1].about == {}
     assert [row.label for row in rows] == ["c1", "c2"] and rows[0] == Row(rows.address(0), "c1", "", **KNOWN)
     source = source_of_images(path, make_small_model())

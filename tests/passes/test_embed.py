@@ -12,7 +12,9 @@ import torch
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 
-from shortlist.datasets import embeddings
+from shortlist._row_facts import observation_number
+from shortlist._tables import write_columns
+from shortlist.datasets import embeddings, facts_of
 from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
@@ -216,3 +218,30 @@ def test_the_command(tmp_path, monkeypatch):
     assert code == 0 and json.loads(said)["kept"] == 1
     code, _, err = run(*given, "-o", out, "--size", 8, "--mean", "a,b", "--allow-code")
     assert code == 2 and "--mean must be one number, or three with commas, got 'a,b'" in err
+
+
+def test_observation_and_organ_of_a_list_go_with_the_embeddings_and_the_scores(tmp_path):
+    rows = []
+    for i in range(24):
+        image(tmp_path / "photos" / f"{i}.png", seed=i)
+        split, organ = ("train", "val", "test")[i // 2 % 3], ("leaf", "", "bark")[i % 3]
+        rows.append({"path": f"{i}.png", "label": f"class {i // 12}", "split": split})
+        rows[-1] |= {"observation": f"o{i // 2}", "organ": organ}
+    path = tmp_path / "photos" / "list.csv"
+    write_columns(path, {key: [row[key] for row in rows] for key in rows[0]})
+    source = EmbedderSource(BACKBONE, SMALL, allow_code=True)
+    for number, shard_rows in enumerate((3, 100)):
+        out = tmp_path / f"out{number}"
+        embed_images(source, path, out, workers=1, shard_rows=shard_rows)
+        splits = embeddings(out)
+        for part in ("train", "val", "test"):
+            facts = facts_of(getattr(splits, part))
+            listed = [row for row in rows if row["split"] == part]
+            codes, names = facts.groups["organ"]
+            assert facts.observation.tolist() == [observation_number(row["observation"]) for row in listed]
+            assert ["" if c < 0 else names[c] for c in codes.tolist()] == [row["organ"] for row in listed]
+    # other facts are other rows: what was made of the old ones is not taken for them
+    rows[0]["observation"] = "another"
+    write_columns(path, {key: [row[key] for row in rows] for key in rows[0]})
+    with pytest.raises(ValueError, match="of other rows"):
+        embed_images(source, path, out, workers=1, shard_rows=100)

@@ -19,7 +19,7 @@ def _about_of_list(path: str | Path, **columns: Any) -> About:
     """Return a function from the path of an image to what a list says about it."""
     if not is_table(path):
         return _nothing
-    rows = read_list(path, about=True, label_column="", split_column="", **columns)
+    rows = read_list(path, about=ABOUT, label_column="", split_column="", **columns)
     numbers = {address: row for row, address in enumerate(rows.addresses())}
     return lambda image: rows.about_row(numbers[image]) if image in numbers else {}
 

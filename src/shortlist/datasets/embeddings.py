@@ -2,7 +2,6 @@
 
 import re
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +10,24 @@ from torch import Tensor
 
 from shortlist._checks import check_number
 from shortlist._messages import missing
+from shortlist._row_facts import RowFacts
 from shortlist._store.files import replacing
 from shortlist._store.manifest import read_sealed
 from shortlist.class_table import ClassTable
-from shortlist.datasets.assembly import warn_of_missing_classes
+from shortlist.datasets.assembly import warn_of_missing_classes, warn_of_torn_observations
 from shortlist.datasets.longtail import Profile, long_tailed_counts, subset_by_counts
 from shortlist.datasets.partition import proportional_split
 from shortlist.datasets.splits import Splits, TensorSplit
+from shortlist.datasets.tensor_files import HELP, SUFFIXES, load_tensors
 from shortlist.inputs import UNKNOWN
 
 EMBEDDINGS_FORMAT = "shortlist embeddings 2"
 """Format of the manifest of a folder of embeddings."""
 MANIFEST = "embeddings.json"
 """File with the manifest of a folder of embeddings."""
-SUFFIXES = (".safetensors", ".npz", ".pt", ".p")
 _LABELS = "labels"  # what others call the targets
 _Rows = tuple[Tensor, Tensor, Tensor]  # inputs, targets, and numbers among all rows of the files
 _BLOCK = 2**24  # numbers looked at in one go
-HELP = (
-    "Expected train, val and test files in one folder, each .safetensors, .npz or .pt with an array "
-    "'embeddings' (n, d) and an array 'targets' (n,), or one such file with 'train_embeddings', "
-    "'train_targets', 'test_embeddings' and so on. Make them with shortlist embed, or with "
-    "shortlist.datasets.embeddings.save_embeddings from any frozen network's features; the images of "
-    "ImageNet-21K-P are at image-net.org, its list of classes in the repository of Ridnik and others, "
-    "'ImageNet-21K Pretraining for the Masses'."
-)
 
 
 class EmbeddingSplit(TensorSplit):
@@ -45,58 +37,12 @@ class EmbeddingSplit(TensorSplit):
         inputs: All rows (n, d).
         targets: Class index of each row (n,), int64.
         rows: Number of each row (n,) among all rows of the files of the data set.
+        facts: What is known about the rows beside their class.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, rows: Tensor) -> None:
-        super().__init__(inputs, targets, transform=torch.Tensor.float)
+    def __init__(self, inputs: Tensor, targets: Tensor, rows: Tensor, facts: RowFacts | None = None) -> None:
+        super().__init__(inputs, targets, transform=torch.Tensor.float, facts=facts)
         self.rows = rows
-
-
-def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Read the tensors of a ``.safetensors``, ``.npz``, ``.pt`` or ``.p`` file; no file can run code.
-
-    Those of ``.safetensors`` and of what ``torch.save`` wrote (``.pt``, ``.p``) are mapped: the system reads
-    what of them is used. The one array of a ``.npy`` file has no name: it is taken for ``embeddings``.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is not of the format its suffix says, or holds something else than tensors.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise missing(path, HELP)
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        if path.suffix == ".npz":
-            import numpy as np
-
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: _tensor_of(name, arrays[name]) for name in arrays.files}
-        if path.suffix == ".npy":
-            import numpy as np
-
-            return {"embeddings": _tensor_of("embeddings", np.load(path, allow_pickle=False))}
-        if path.suffix in (".pt", ".p"):
-            mapped = zipfile.is_zipfile(path)  # those of old versions of PyTorch cannot be
-            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-            if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-                raise TypeError("it holds no dictionary of tensors")
-            return content
-    except Exception as error:  # each format has errors of its own
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {' '.join(str(error).split())}") from error
-    raise ValueError(f"{path} must end in {', '.join(SUFFIXES)}, got {path.suffix!r}")
-
-
-def _tensor_of(name: str, array: Any) -> Tensor:
-    if array.dtype.kind in "US":
-        raise TypeError(
-            f"the array {name!r} holds text: number the classes from 0, and put their names into a "
-            "class_table.json beside it"
-        )
-    return torch.from_numpy(array)
 
 
 def save_embeddings(path: str | Path, embeddings: Tensor, targets: Tensor) -> None:
@@ -287,7 +233,9 @@ def embeddings(
     ``test_embeddings`` and so on, with any prefix, as in the files that Petersen et al. publish
     (``imagenet21k_val_labels``); they end in ``.p``, and ``class_table.json`` may stand beside them.
     Without ``test`` or ``val`` the other one is the test split and the validation split is drawn
-    from the training split; without both, both are drawn.
+    from the training split; without both, both are drawn. A ``.safetensors`` file may have an array
+    ``observation`` (n,), the same whole number for photos of one object, and groups of rows such as
+    ``group.organ`` (n,), numbers from 0; ``shortlist embed`` writes what the data say.
 
     Args:
         root: Folder of the files, or the one file.
@@ -314,13 +262,14 @@ def embeddings(
     root = Path(root)
     if root.is_file():
         parts = _parts_of_one_file(root, input_key, target_key)
-        paths, root = {part: [root] for part in parts}, root.parent
+        paths, root, facts = {part: [root] for part in parts}, root.parent, None
     else:
         paths = embedding_files(root)
         if "train" not in paths:
             raise missing(root / "train.safetensors", HELP)
         dtype = None if as_stored else torch.float32
         parts = {part: _joined(files, input_key, target_key, dtype) for part, files in paths.items()}
+        facts = _facts(paths, {part: len(targets) for part, (_, targets) in parts.items()})
     parts = {part: _with_class(rows, part, root) for part, rows in _numbered(parts).items()}
     _check_alike(parts, paths, input_key)
     classes = 1 + max(int(targets.max()) for _, targets, _ in parts.values())
@@ -331,12 +280,14 @@ def embeddings(
             raise ValueError(
                 f"{root / 'class_table.json'} has {len(table)} classes, but targets go up to {classes - 1}"
             )
-    parts = _divide(parts, val_fraction=val_fraction, seed=seed)
+    parts = _divide(parts, facts, val_fraction=val_fraction, seed=seed)
     if long_tail is not None:
         parts["train"] = _tail(parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
     warn_of_missing_classes(table, {name: targets for name, (_, targets, _) in parts.items()}, where=root)
+    known = {name: None if facts is None else facts.take(rows) for name, (_, _, rows) in parts.items()}
+    warn_of_torn_observations(known, where=root)
     made = {
-        name: EmbeddingSplit(inputs if as_stored else inputs.float(), targets, rows)
+        name: EmbeddingSplit(inputs if as_stored else inputs.float(), targets, rows, known[name])
         for name, (inputs, targets, rows) in parts.items()
     }
     counts = parts["train"][1].bincount(minlength=len(table))
@@ -371,8 +322,20 @@ def _tail(rows: _Rows, classes: int, *, profile: Profile, rho: float, seed: int)
     return _taken(rows, index)
 
 
-def _divide(parts: dict[str, _Rows], *, val_fraction: float, seed: int) -> dict[str, _Rows]:
-    """Make the three splits; those that are missing are drawn from the training split."""
+def _facts(paths: dict[str, list[Path]], rows: dict[str, int]) -> RowFacts | None:
+    """Return what ``.safetensors`` files say about all rows beside their class."""
+    parts = []
+    for part, files in paths.items():
+        for file in files:
+            facts = RowFacts.load(file) if file.suffix == ".safetensors" else None
+            parts.append((facts, rows[part] if len(files) == 1 else _rows_of(file, "targets")))
+    return RowFacts.joined(parts)
+
+
+def _divide(
+    parts: dict[str, _Rows], facts: RowFacts | None, *, val_fraction: float, seed: int
+) -> dict[str, _Rows]:
+    """Make the three splits; those that are missing are drawn from the training split, by object."""
     check_number("val_fraction", val_fraction, low=0.0, below=0.5)
     others = [name for name in ("val", "test") if name in parts]
     if len(others) == 2:
@@ -381,7 +344,9 @@ def _divide(parts: dict[str, _Rows], *, val_fraction: float, seed: int) -> dict[
         return {"train": parts["train"], "val": parts[others[0]], "test": parts[others[0]]}
     generator = torch.Generator().manual_seed(seed)
     drawn = 1 if others else 2
-    pieces = proportional_split(parts["train"][1], fraction=val_fraction, parts=drawn, generator=generator)
+    _, targets, rows = parts["train"]
+    how: Any = {"fraction": val_fraction, "parts": drawn, "generator": generator}
+    pieces = proportional_split(targets, objects=None if facts is None else facts.take(rows).objects, **how)
     made = [_taken(parts["train"], index) for index in pieces]
     made += [parts[others[0]]] if others else []
     return dict(zip(("train", "val", "test"), made, strict=True))

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shortlist._bounds import check_choice
+from shortlist._row_facts import RowFacts
 from shortlist.datasets.transforms import EvalTransform
 from shortlist.preprocessing import read_image, reason_of, refuse_special_files, with_8_bits
 
@@ -104,6 +105,7 @@ class ImageFiles(Dataset):
         transform: Function from an RGB Pillow image to a tensor; a center crop of 224 pixels if left out. It
             must be picklable where workers are started by "spawn".
         on_error: What to do with a file that cannot be read: ``"skip"`` or ``"raise"`` (see the module).
+        facts: What is known about the rows beside their class.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class ImageFiles(Dataset):
         *,
         transform: Callable[["Image.Image"], Tensor] | None = None,
         on_error: OnError = "skip",
+        facts: RowFacts | None = None,
     ) -> None:
         check_choice("on_error", on_error, ("skip", "raise"))
         self.paths = paths if isinstance(paths, PathList) else PathList(paths)
@@ -121,7 +124,7 @@ class ImageFiles(Dataset):
                 f"targets must be int64 of shape ({len(self.paths)},), "
                 f"got {targets.dtype} {tuple(targets.shape)}"
             )
-        self.targets = targets
+        self.targets, self.facts = targets, facts
         self.on_error: OnError = on_error
         self.transform = EvalTransform() if transform is None else transform
         # in shared memory: what one worker finds, all know

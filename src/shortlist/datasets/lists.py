@@ -2,13 +2,14 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shortlist._messages import examples, missing
+from shortlist._row_facts import RowFacts
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import Files, assemble, divide
 from shortlist.datasets.splits import Splits
@@ -34,7 +35,8 @@ def _splits(
         if paths and not os.path.exists(paths[0]):  # a wrong root is wrong in the first row
             where_listed = f"It is the first image of the {split} split in {where}; root is {some.root}."
             raise missing(paths[0], where_listed)
-        files[split] = Files(paths, torch.tensor(class_indices(some.labels, table, where=where)))
+        facts = RowFacts.of_columns(some.texts(some.about))
+        files[split] = Files(paths, torch.tensor(class_indices(some.labels, table, where=where)), facts)
     parts = divide(files, val_fraction=val_fraction, seed=seed)
     _warn_of_leaks(parts, where)
     return assemble(parts, table, where=where, **image_options)
@@ -59,6 +61,7 @@ def image_list(
     path_column: str = "path",
     label_column: str = "label",
     split_column: str = "split",
+    group_columns: Sequence[str] = ("organ",),
     class_table: ClassTable | None = None,
     val_fraction: float = 0.1,
     seed: int = 0,
@@ -69,6 +72,8 @@ def image_list(
     On disk: a ``.csv`` or ``.parquet`` file with a column of paths, one of classes and, if wanted, one that
     says ``train``, ``val`` or ``test``; or a text file with ``path class`` on each line. Without a division
     into parts, or with part of one, the rest is drawn as by :func:`~shortlist.datasets.folders.image_folder`.
+    Photos of one object have the same text in the column ``observation`` (or ``observation_id``, ``obs_id``);
+    they are drawn together.
 
     Args:
         path: Path of the list.
@@ -78,6 +83,7 @@ def image_list(
             otherwise the classes are numbered in alphabetical order. Numbers far above the number of
             classes are refused, since they are ids.
         split_column: Name of the column of parts; it may be missing.
+        group_columns: Names of columns by which promises are made and measured, where the list has them.
         class_table: Classes whose ids are the labels, if their order or names are fixed elsewhere. If no id
             is a whole number, labels may be indices of its classes too.
         val_fraction: Share of each class in each split that has to be drawn.
@@ -90,10 +96,12 @@ def image_list(
         ValueError: A column or field is missing, or a part is not one of the three.
 
     Warns:
-        UserWarning: An image is listed for training and in a held-out split, too.
+        UserWarning: An image is listed for training and in a held-out split, too, or the photos of an
+            observation are in several splits.
     """
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    rows = read_list(path, root=root, split_column=split_column, need_labels=True, **columns)
+    columns |= {"split_column": split_column, "about": ("observation", *group_columns)}
+    rows = read_list(path, root=root, need_labels=True, **columns)
     check_split_names(rows.splits, path, split_column)
     by_split = {split: rows.of_split(split) for split in dict.fromkeys(rows.splits)} or {"train": rows}
     return _splits(
@@ -114,6 +122,7 @@ def image_lists(
     root: str | Path | None = None,
     path_column: str = "path",
     label_column: str = "label",
+    group_columns: Sequence[str] = ("organ",),
     class_table: ClassTable | None = None,
     val_fraction: float = 0.1,
     seed: int = 0,
@@ -121,6 +130,7 @@ def image_lists(
 ) -> Splits:
     """Open the images and classes listed in one file per part; for the rest see :func:`image_list`."""
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "split_column": ""}
+    columns["about"] = ("observation", *group_columns)
     rows = {
         split: read_list(path, root=root or Path(train).parent, need_labels=True, **columns)
         for split, path in {"train": train, "val": val, "test": test}.items()

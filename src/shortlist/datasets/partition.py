@@ -75,7 +75,12 @@ def share_of(fraction: float, count: int) -> int:
 
 
 def proportional_split(
-    targets: Tensor, *, fraction: float = 0.1, parts: int = 2, generator: torch.Generator | None = None
+    targets: Tensor,
+    *,
+    fraction: float = 0.1,
+    parts: int = 2,
+    objects: Tensor | None = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, ...]:
     r"""Split rows into training and held-out splits, each with :math:`\lceil f n_c \rceil` rows of a class.
 
@@ -85,6 +90,8 @@ def proportional_split(
         targets: Class index of each row (n,).
         fraction: Share of each class in each held-out split, in [0, 1).
         parts: Number of held-out splits: 2 for validation and test, 1 for validation only.
+        objects: Number of the object that each row is a photo of (n,). Then the shares are of objects, whose
+            class is that of their first row, and all rows of an object are in one split.
         generator: Random generator of the draw.
 
     Returns:
@@ -96,6 +103,10 @@ def proportional_split(
         (19, 3, 3)
     """
     check_number("fraction", fraction, low=0.0, below=1.0)
+    if objects is not None:
+        first, of_row = first_rows(objects)
+        split = proportional_split(targets[first], fraction=fraction, parts=parts, generator=generator)
+        return tuple(torch.isin(of_row, some).nonzero().squeeze(1) for some in split)
     counts = targets.bincount()
     held = torch.tensor([share_of(fraction, n) for n in counts.tolist()], dtype=torch.int64)
     held[parts * held >= counts] = 0
@@ -105,3 +116,12 @@ def proportional_split(
     taken = (rank < parts * quota).nonzero().squeeze(1)
     part[taken] = 1 + rank[taken] // quota[taken]
     return tuple((part == p).nonzero().squeeze(1) for p in range(parts + 1))
+
+
+def first_rows(objects: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first row of each object, ascending, and the place among them of each row's object (n,)."""
+    numbers, number = objects.unique(return_inverse=True)
+    first = torch.full((len(numbers),), len(objects))
+    first.scatter_reduce_(0, number, torch.arange(len(objects)), "amin")
+    order = first.argsort()
+    return first[order], order.argsort()[number]

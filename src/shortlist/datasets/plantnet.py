@@ -1,11 +1,13 @@
 """Pl@ntNet-300K: plant species, long-tailed and hard to tell apart."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shortlist._messages import examples, missing
 from shortlist._names import is_latin
+from shortlist._row_facts import RowFacts
 from shortlist._store.json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, files_of_classes
@@ -91,6 +93,14 @@ def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
     return content
 
 
+def _facts(paths: Sequence[str], said: Mapping[str, Any]) -> RowFacts | None:
+    """Return observation and organ of each image; nothing for images that the metadata do not name."""
+    entries = [said.get(Path(path).stem, {}) for path in paths]
+    return RowFacts.of_columns(
+        {"observation": [e.get("obs_id") for e in entries], "organ": [e.get("organ") for e in entries]}
+    )
+
+
 def _part_folders(root: Path) -> dict[str, Path]:
     """Find the folders of the parts in ``root`` or in its folder ``images``, as in the archive."""
     base = root / "images" if (root / "images" / "train").is_dir() else root
@@ -105,9 +115,9 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
 
     On disk: ``<root>/train/<species id>/``, ``<root>/val/<species id>/``, ``<root>/test/<species id>/`` (or
     these in ``<root>/images``) and ``<root>/plantnet300K_species_id_2_name.json``;
-    ``plantnet300K_metadata.json`` if ``check_metadata``. The class index is the place of the species id among
-    all ids, sorted as text (the order of published models); the class table has ids, names and the level
-    ``"genus"`` (see :func:`genus_of`).
+    ``plantnet300K_metadata.json``, if it is there, says observation and organ of each image. The class index
+    is the place of the species id among all ids, sorted as text (the order of published models); the class
+    table has ids, names and the level ``"genus"`` (see :func:`genus_of`).
 
     Args:
         root: Unpacked folder of the data set.
@@ -125,8 +135,9 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
     ids = classes_of_folders(root, folders)
     names = {str(key): str(name) for key, name in _read_json(root / NAMES_FILE).items()}
     _check_version(root / NAMES_FILE, set(names), set(ids))
-    if check_metadata:
-        plantnet_metadata(root)
     table = ClassTable([names[i] for i in ids], ids, parents={"genus": [genus_of(names[i]) for i in ids]})
     files = files_of_classes(root, folders, table, HELP)
+    if check_metadata or (root / METADATA_FILE).is_file():
+        said = plantnet_metadata(root) if check_metadata else _read_json(root / METADATA_FILE)
+        files = {part: replace(some, facts=_facts(some.paths, said)) for part, some in files.items()}
     return assemble(files, table, where=root, **image_options)

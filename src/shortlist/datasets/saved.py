@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist.datasets.embeddings import SUFFIXES, load_tensors
+from shortlist.datasets.tensor_files import SUFFIXES, load_tensors
 
 ARRAYS = (*SUFFIXES, ".npy")
 

@@ -1,6 +1,6 @@
 """The form of every data set: three splits and a class table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from shortlist._row_facts import RowFacts
 from shortlist.class_table import ClassTable
 
 
 @runtime_checkable
 class Split(Protocol):
-    """One part of a data set: ``split[i]`` is (input, class index), ``targets`` all class indices (n,)."""
+    """One part of a data set: ``split[i]`` is (input, class index), ``targets`` all class indices (n,).
+
+    It may also have ``facts``: see :func:`facts_of`.
+    """
 
     targets: Tensor
 
@@ -27,6 +31,8 @@ class Splits:
     """The training, validation and test splits of a data set, and its class table.
 
     ``calibration`` has validation rows that were kept apart to calibrate predictors, if there are any.
+    ``further`` has, by name of a held-out split, further photos of the objects in it. They are no rows of the
+    split, which stays one of single photos, and serve to promise and measure lists from several photos.
     """
 
     train: Split
@@ -34,6 +40,7 @@ class Splits:
     test: Split
     class_table: ClassTable
     calibration: Split | None = field(default=None, kw_only=True)
+    further: Mapping[str, Split] = field(default_factory=dict, kw_only=True)
 
     def __repr__(self) -> str:
         """Show the numbers of rows and classes.
@@ -58,16 +65,22 @@ class TensorSplit(Dataset):
         inputs: All rows (n, ...).
         targets: Class index of each row (n,), int64.
         transform: Function applied to a batch of rows when they are fetched.
+        facts: What is known about the rows beside their class.
     """
 
     def __init__(
-        self, inputs: Tensor, targets: Tensor, *, transform: Callable[[Tensor], Tensor] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        transform: Callable[[Tensor], Tensor] | None = None,
+        facts: RowFacts | None = None,
     ) -> None:
         if targets.dtype != torch.int64 or targets.shape != inputs.shape[:1]:
             raise ValueError(
                 f"targets must be int64 of shape ({len(inputs)},), got {targets.dtype} {tuple(targets.shape)}"
             )
-        self.inputs, self.targets, self.transform = inputs, targets, transform
+        self.inputs, self.targets, self.transform, self.facts = inputs, targets, transform, facts
 
     def __repr__(self) -> str:
         return f"TensorSplit({len(self):,} rows of shape {tuple(self.inputs.shape[1:])})"
@@ -105,6 +118,8 @@ class ChangedSplit(Dataset):
 
     def __init__(self, split: Split, rows: Tensor, targets: Tensor) -> None:
         self.split, self.rows, self.targets = split, rows, targets
+        facts = facts_of(split)
+        self.facts = None if facts is None else facts.take(rows)
 
     def __repr__(self) -> str:
         return f"ChangedSplit({len(self):,} rows of {self.split!r})"
@@ -120,6 +135,11 @@ class ChangedSplit(Dataset):
         """Return the rows with these indices and their classes."""
         inputs, targets = fetch_rows(self.split, self.rows[indices])
         return inputs, torch.where(targets == -100, targets, self.targets[indices])
+
+
+def facts_of(split: Split) -> RowFacts | None:
+    """Return what a part knows about its rows beside their class; ``None`` if it knows nothing."""
+    return getattr(split, "facts", None)
 
 
 def fetch_rows(split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:

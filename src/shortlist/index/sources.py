@@ -192,7 +192,7 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
     if text.endswith(EMBEDDING_SUFFIXES) or (os.path.isdir(text) and embedding_files(text)):
         raise ImageIndexError(f"{path} holds embeddings: an index shows images, and embeddings have none")
     try:
-        rows = read_rows(text, default="train", classes=table, about=True)
+        rows = read_rows(text, default="train", classes=table, about=ABOUT)
         names = [readable(str(getattr(file, "name", file))) for file in rows.files]
         if not names:
             raise ValueError(f"{text} holds no images")

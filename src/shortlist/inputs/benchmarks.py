@@ -1,6 +1,7 @@
 """Benchmarks that ``shortlist data build`` made: images with their splits, listed in ``metadata.json``."""
 
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,15 @@ def read_benchmark(path: str | Path) -> dict[str, BenchmarkImage]:
         row = Row(os.path.join(path.parent, name), entry["class"], entry["split"], **about)
         images[name] = BenchmarkImage(row, entry["genus"], entry["source"], entry.get("sha256", ""))
     return images
+
+
+def about_of_images(
+    root: str | Path, names: Sequence[str], about: Collection[str]
+) -> dict[str, list[str | None]]:
+    """Return columns of what a benchmark says about some of its images, by their names in it."""
+    images = read_benchmark(root)
+    rows = [images[name].row.about if name in images else {} for name in names]
+    return {column: [row.get(column) for row in rows] for column in about}
 
 
 def entry_of(image: BenchmarkImage) -> dict[str, Any]:

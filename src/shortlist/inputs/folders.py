@@ -2,12 +2,14 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from shortlist._messages import examples
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
+from shortlist.inputs.benchmarks import about_of_images, is_benchmark
 from shortlist.inputs.rows import Rows
 
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
@@ -127,7 +129,9 @@ def classes_of_folders(root: str | Path, splits: Mapping[str, Path]) -> list[str
     return sorted({composed(name) for folder in folders for name in class_folders(folder)})
 
 
-def read_folder(root: str | Path, splits: Mapping[str, Path] | None = None) -> Rows:
+def read_folder(
+    root: str | Path, splits: Mapping[str, Path] | None = None, *, about: Collection[str] = ()
+) -> Rows:
     """Read the images of class folders, class by class; the label is the name of the folder.
 
     An image beside the class folders has no label.
@@ -135,6 +139,7 @@ def read_folder(root: str | Path, splits: Mapping[str, Path] | None = None) -> R
     Args:
         root: The folder.
         splits: Folders of the splits; those of :func:`split_folders` if left out, none if empty.
+        about: What else to read, where the folder is a built benchmark: names in ``ABOUT``.
     """
     root = str(Path(root))
     splits = split_folders(root) if splits is None else splits
@@ -149,7 +154,8 @@ def read_folder(root: str | Path, splits: Mapping[str, Path] | None = None) -> R
             files += [inside + image[start:] for image in images]
             labels += [name and composed(name)] * len(images)
             split_of_rows += [split] * len(images)
-    return Rows(root, files, labels, split_of_rows if splits else ())
+    rows = Rows(root, files, labels, split_of_rows if splits else ())
+    return replace(rows, about=about_of_images(root, files, about)) if about and is_benchmark(root) else rows
 
 
 def check_nothing_left_out(root: str | Path, splits: Mapping[str, Path]) -> None:

@@ -1,7 +1,7 @@
 """Lists of images with their labels: text, CSV or Parquet, on this machine or at an address."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def read_list(
     label_column: str = "label",
     split_column: str = "split",
     need_labels: bool = False,
-    about: bool = False,
+    about: Collection[str] = (),
 ) -> Rows:
     """Read a list of images: a table, or text with ``path class`` on each line.
 
@@ -41,7 +41,7 @@ def read_list(
         label_column: Name of the column of labels.
         split_column: Name of the column of splits, which may be missing.
         need_labels: Whether each row must have a label; without it, the column may be missing too.
-        about: Whether to read also what the list says about the images.
+        about: What else to read: names in :data:`~shortlist.inputs.rows.ABOUT`, or of other columns.
 
     Raises:
         FileNotFoundError: There is no such list.
@@ -54,18 +54,18 @@ def read_list(
         return Rows(root, *_read_text(path))
     wanted = [path_column, label_column] if need_labels else [path_column]
     others = [] if need_labels else [label_column]
-    others += [split_column, *(name for names in COLUMNS.values() for name in names if about)]
+    others += [split_column, *(column for name in about for column in COLUMNS.get(name, (name,)))]
     with local_copy(str(path)) as copy:
         table = read_columns(copy, wanted, optional=[name for name in others if name not in wanted])
     files = [str(file) for file in table[path_column].to_pylist()]
     labels = table[label_column].to_pylist() if label_column in table else [None] * len(files)
     splits = [str(split or "") for split in table[split_column].to_pylist()] if split_column in table else ()
-    return Rows(root, files, labels, splits, about_columns(table) if about else {})
+    return Rows(root, files, labels, splits, about_columns(table, about))
 
 
-def about_columns(table: dict[str, Any]) -> dict[str, Any]:
+def about_columns(table: dict[str, Any], about: Collection[str] = ABOUT) -> dict[str, Any]:
     """Return the columns of a table that say something about images, by their names in ``ABOUT``."""
-    columns = {name: first_of(table, name) for name in ABOUT}
+    columns = {name: first_of(table, name) for name in about}
     return {name: column for name, column in columns.items() if column is not None}
 
 

@@ -1,7 +1,7 @@
 """Read images with their labels in any form: class folders, lists, tar files, files."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def read_rows(
     split: str | None = None,
     default: str | None = None,
     classes: ClassTable | None = None,
-    about: bool = False,
+    about: Collection[str] = (),
 ) -> Rows:
     """Read rows, always in the same order; nothing is left out without a word.
 
@@ -37,7 +37,8 @@ def read_rows(
         split: Take this split alone.
         default: Take this split alone, if there are splits.
         classes: The classes, if they are known: one of them may be called "train".
-        about: Whether to read also what a list says about the images.
+        about: What else to read of a list or a built benchmark, as :func:`read_list` takes it; tar files
+            say all they have.
 
     Raises:
         ValueError: If it is none of these, images would be left out, or there is no such split.
@@ -51,7 +52,7 @@ def read_rows(
         chosen = {name: splits[name] for name in chosen_splits(splits, split, text, default=default)}
         if split is None and default is None:
             check_nothing_left_out(text, splits)
-        rows = read_folder(text, chosen)
+        rows = read_folder(text, chosen, about=about)
         _check_labels_of_all(rows, chosen or {"": text})
         return rows
     if not (is_address(text) or os.path.isfile(text)):

@@ -24,7 +24,7 @@ _LONGEST = 500
 
 def first_of(said: Mapping[str, Any], name: str) -> Any:
     """Return what is said under the first of the names in :data:`COLUMNS`; ``None`` if nothing is."""
-    return next((said[column] for column in COLUMNS[name] if said.get(column) is not None), None)
+    return next((said[column] for column in COLUMNS.get(name, (name,)) if said.get(column) is not None), None)
 
 
 def plain_about(said: Mapping[str, Any]) -> dict[str, str]:
@@ -124,6 +124,11 @@ class Rows(Sequence[Row]):
         """Return what the source says about a row, without empty entries."""
         values = {name: column[row] for name, column in self.about.items()}
         return plain_about({n: v.as_py() if hasattr(v, "as_py") else v for n, v in values.items()})
+
+    def texts(self, columns: Iterable[str]) -> dict[str, list[Any]]:
+        """Return some of the columns of what the source says, as plain values; without those it lacks."""
+        kept = {name: self.about[name] for name in columns if name in self.about}
+        return {n: [v.as_py() if hasattr(v, "as_py") else v for v in column] for n, column in kept.items()}
 
     def take(self, rows: Iterable[int]) -> "Rows":
         """Return some rows, by their numbers."""

@@ -159,4 +159,4 @@ def map_rows(
                 errors[row] = problem
     parts = parts or [columns(torch.zeros(0, width), [])[0]]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return Mapped(rows.ids, rows.targets, kept, joined, errors)
+    return Mapped(rows.ids, rows.targets, kept, joined, errors, rows.facts)

@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shortlist._checks import check_count
+from shortlist._row_facts import FACTS, RowFacts
 from shortlist.class_table import ClassTable
 from shortlist.datasets import SUFFIXES, embedding_files
 from shortlist.inputs import (
@@ -62,7 +65,7 @@ def find_shards(
         raise ValueError(
             f"ROWS must be a folder, a list (.csv, .parquet), a .tar or .safetensors, got {rows}"
         )
-    found = read_rows(text, split=part, classes=classes)
+    found = read_rows(text, split=part, classes=classes, about=FACTS)
     if not len(found):
         raise ValueError(f"{text} holds no images, no tar files and no embeddings")
     if not os.path.isdir(text) or not found.splits:
@@ -96,7 +99,7 @@ def shards_to_embed(data: str | Path, *, shard_rows: int) -> tuple[dict[str, lis
         table = table or classes_of_labels(labels, where=text)
         shards = {split: list(_tar_shards(text, files, table)) for split, files in tars.items()}
     else:
-        rows = read_rows(text, classes=table)
+        rows = read_rows(text, classes=table, about=FACTS)
         check_split_names(rows.splits, text)
         if not len(rows):
             raise ValueError(f"{text} lists no images: it holds no images, no tar files and no embeddings")
@@ -148,10 +151,13 @@ def _tar_shards(text: str, files: Sequence[str], classes: ClassTable) -> list[Sh
 def _file_shards(name: str, rows: Rows, classes: ClassTable, size: int, where: str) -> list[Shard]:
     shown = rows.files if os.path.isdir(where) else None
     targets = class_indices(rows.labels, classes, where=where, rows=shown)
+    facts = RowFacts.of_columns(rows.texts(FACTS))
     shards: list[Shard] = []
-    for start in range(0, len(rows), size):
-        files, some = map(str, rows.files[start : start + size]), targets[start : start + size]
-        shards.append(FileShard(f"{name}-{len(shards):05d}", rows.root, tuple(files), tuple(some)))
+    for numbers in torch.arange(len(rows)).split(size):
+        some = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        files, known = tuple(map(str, rows.files[some])), None if facts is None else facts.take(numbers)
+        name_of_shard = f"{name}-{len(shards):05d}"
+        shards.append(FileShard(name_of_shard, rows.root, files, tuple(targets[some]), known))
     return shards
 
 

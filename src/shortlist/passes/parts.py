@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts
 from shortlist._store.files import replacing
 from shortlist._store.manifest import write_sealed
 
@@ -38,6 +39,7 @@ class Mapped:
         kept: Numbers of the rows that columns are about.
         columns: By name what was made of them: tensors (n, ...), or for a table Arrow arrays or lists.
         errors: Of other rows, why each could not be read.
+        facts: What is known about all rows beside their class.
     """
 
     ids: Sequence[str]
@@ -45,6 +47,7 @@ class Mapped:
     kept: Sequence[int]
     columns: Mapping[str, Any]
     errors: Mapping[int, str]
+    facts: RowFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ def _write_table(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> None:
         "target": pyarrow.array(labels, mask=labels < 0),
         "error": pyarrow.array([mapped.errors.get(row) for row in rows], pyarrow.string()),
     }
+    if mapped.facts is not None:
+        table |= {key: pyarrow.array(values) for key, values in mapped.facts.plain().items()}
     place = np.full(len(rows), -1)
     place[list(mapped.kept)] = np.arange(len(mapped.kept))
     take = pyarrow.array(place, mask=place < 0)
@@ -137,9 +142,13 @@ def _write_tensors(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> Non
     from safetensors.torch import save_file
 
     targets = torch.tensor([mapped.targets[row] for row in mapped.kept], dtype=torch.int64)
-    text = json.dumps({**header, "ids": [mapped.ids[row] for row in mapped.kept]})
+    tensors: dict[str, Tensor] = {**mapped.columns, "targets": targets}
+    header = {**header, "ids": [mapped.ids[row] for row in mapped.kept]}
+    if mapped.facts is not None:
+        known, names = mapped.facts.take(torch.tensor(mapped.kept, dtype=torch.int64)).to_tensors()
+        tensors, header = tensors | known, header | {"groups": names}
     try:
-        save_file({**mapped.columns, "targets": targets}, path, metadata={_KEY: text})
+        save_file(tensors, path, metadata={_KEY: json.dumps(header)})
     except SafetensorError as error:  # such as a full disk
         raise OSError(f"{path.name} cannot be written: {error}") from error
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from shortlist._row_facts import FACTS, RowFacts
 from shortlist.class_table import ClassTable
 from shortlist.inputs import (
     UNKNOWN,
@@ -33,12 +35,14 @@ class ShardRows:
         content: Function from the number of a row to the bytes of an image file. It raises a ``ValueError``
             for a row that cannot be read, and may be called from several threads.
         inputs: All prepared inputs (n, ...), if the rows are no images.
+        facts: What is known about the rows beside their class.
     """
 
     ids: Sequence[str]
     targets: Sequence[int]
     content: Callable[[int], bytes]
     inputs: Tensor | None = None
+    facts: RowFacts | None = None
 
 
 class Shard(Protocol):
@@ -71,21 +75,26 @@ class FileShard:
         root: Folder that the files are in.
         files: Path of each file, relative to the folder.
         targets: Class index of each file; -100 where it is not known.
+        facts: What is known about the files beside their class.
     """
 
     name: str
     root: str
     files: tuple[str, ...]
     targets: tuple[int, ...]
+    facts: RowFacts | None = None
 
     def digest(self) -> str:
-        """Return a hash of paths and classes, and of size and time of change of each file; none is opened."""
+        """Return a hash of paths, classes and facts, and of each file's size and time; none is opened."""
         states = [_state_of(full_path(self.root, file)) for file in self.files]
-        return _hash([absolute(self.root), self.files, self.targets, states])
+        known = [] if self.facts is None else [self.facts.plain()]
+        return _hash([absolute(self.root), self.files, self.targets, states, *known])
 
     def open(self, classes: ClassTable | None = None) -> ShardRows:
         """Return the rows, whose classes were found before."""
-        return ShardRows([readable(file) for file in self.files], self.targets, self._content)
+        return ShardRows(
+            [readable(file) for file in self.files], self.targets, self._content, facts=self.facts
+        )
 
     def _content(self, row: int) -> bytes:
         return content_of(full_path(self.root, self.files[row]))
@@ -120,7 +129,8 @@ class TarShard:
         rows = read_tar(self.path)
         names = [readable(image.name) for image in rows.files if isinstance(image, TarImage)]
         targets = class_indices(rows.labels, classes, where=self.path, rows=names)
-        return ShardRows(names, targets, lambda row: content_of(rows.files[row]))
+        facts = RowFacts.of_columns(rows.texts(FACTS))
+        return ShardRows(names, targets, lambda row: content_of(rows.files[row]), facts=facts)
 
 
 @dataclass(frozen=True)
@@ -167,7 +177,9 @@ class EmbeddingShard:
             raise ValueError(f"{self.path} cannot be read: {error}") from error
         stem = os.path.basename(self.path).removesuffix(".safetensors")
         ids = [f"{stem}:{row}" for row in range(self.start, self.stop)]
-        return ShardRows(ids, targets or [UNKNOWN] * len(ids), _no_image, inputs)
+        facts = RowFacts.load(self.path)
+        facts = None if facts is None else facts.take(torch.arange(self.start, self.stop))
+        return ShardRows(ids, targets or [UNKNOWN] * len(ids), _no_image, inputs, facts)
 
 
 def _no_image(_: int) -> bytes:

@@ -12,8 +12,11 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets import (
     DATASETS,
     ChangedSplit,
+    Split,
     Splits,
     alphabetical_blocks,
+    facts_of,
+    first_rows,
     have_same_rows,
     rank_within_class,
     redraw_within_groups,
@@ -58,7 +61,7 @@ def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
         options[key] = TRANSFORMS[transform.name](**transform.options)
     data = info.build(**options)
     if section.val_is_test:
-        data = replace(data, val=data.test)
+        data = replace(data, val=data.test, further={part: data.further["test"] for part in data.further})
     _check_rows(data)
     if recipe.calibration.rows == "separate":
         data = _with_calibration_rows(recipe, data)
@@ -104,14 +107,17 @@ def _with_calibration_rows(recipe: Recipe, data: Splits) -> Splits:
     """Keep apart some validation rows that only calibrate.
 
     They are drawn without looking at their classes: rows drawn evenly from each class would not be like new
-    rows.
+    rows. Photos of one object stay together.
     """
     if have_same_rows(data.val, data.test):
         raise ValueError(
             "calibration.rows must not be separate: the validation rows are the test rows, so that there are "
             "no others to calibrate on"
         )
-    rows = len(data.val)
+    facts = facts_of(data.val)
+    objects = None if facts is None else facts.objects
+    of_row = torch.arange(len(data.val)) if objects is None else first_rows(objects)[1]
+    rows = int(of_row.max()) + 1
     kept = round(recipe.calibration.fraction * rows)
     if not 0 < kept < rows:
         raise ValueError(
@@ -119,9 +125,26 @@ def _with_calibration_rows(recipe: Recipe, data: Splits) -> Splits:
             f"{recipe.calibration.fraction:g}"
         )
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(recipe.seed))
-    parts = [some.sort().values for some in (order[kept:], order[:kept])]
-    val, calibration = (ChangedSplit(data.val, some, data.val.targets[some]) for some in parts)
-    return replace(data, val=val, calibration=calibration)
+    apart = torch.isin(of_row, order[:kept])
+    val, calibration = _some_rows(data.val, ~apart), _some_rows(data.val, apart)
+    further = dict(data.further)
+    if "val" in further:
+        photos = further["val"]
+        apart = torch.isin(_observations(photos), _observations(calibration))
+        further |= {"val": _some_rows(photos, ~apart), "calibration": _some_rows(photos, apart)}
+    return replace(data, val=val, calibration=calibration, further=further)
+
+
+def _some_rows(split: Split, kept: Tensor) -> Split:
+    rows = kept.nonzero().squeeze(1)
+    return ChangedSplit(split, rows, split.targets[rows])
+
+
+def _observations(split: Split) -> Tensor:
+    """Return the observations of a split with further photos, which has them."""
+    facts = facts_of(split)
+    assert facts is not None and facts.observation is not None
+    return facts.observation
 
 
 def build_loss(recipe: Recipe, data: Splits) -> nn.Module:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts
 from shortlist._store.files import (
     is_temporary,
     lock_folder,
@@ -30,7 +31,7 @@ from shortlist.metrics import Results
 from shortlist.model import write_promises
 from shortlist.promise import Promise
 from shortlist.recipes import Recipe, complete_recipe, save_recipe, training_hash, with_absolute_places
-from shortlist.runs.run import Run, RunError, file_identity, read_info, results_file
+from shortlist.runs.run import Run, RunError, facts_file, file_identity, read_info, results_file
 from shortlist.runs.score_writer import ScoreWriter
 from shortlist.scores import ScoreMap
 
@@ -230,6 +231,12 @@ class RunFolder:
             with closing(ScoreWriter(temporary, rows, norms)) as writer:
                 yield writer
                 writer.finish()
+        self._record(name)
+
+    def save_facts(self, part: str, facts: RowFacts) -> None:
+        """Save what is known about the rows of a split whose scores are saved."""
+        name = facts_file(part)
+        facts.save(self.path / name)
         self._record(name)
 
     def save_declared(self, maps: Mapping[str, ScoreMap], loss_weight: Tensor | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts
 from shortlist._store.files import check_regular
 from shortlist._store.json import read_json
 from shortlist._store.manifest import check_file, read_run_manifest
@@ -41,8 +42,9 @@ class Run:
     Its folder has ``recipe.yaml`` (resolved), ``run.json`` (format, state, versions, manifest),
     ``epochs.csv`` (metrics by epoch), ``checkpoints/best.ckpt`` and ``last.ckpt``,
     ``scores/val.safetensors`` and ``scores/test.safetensors`` (as the network gives them),
-    ``scores/declared.json`` (what the loss says that they mean), ``results.json``, ``logs/``, and in
-    ``model/`` the finished model, which :class:`shortlist.Model` opens by itself.
+    ``scores/declared.json`` (what the loss says that they mean), ``scores/facts_val.safetensors``
+    and the like (observation and groups of each row, where the data have them), ``results.json``, ``logs/``,
+    and in ``model/`` the finished model, which :class:`shortlist.Model` opens by itself.
 
     Each part is read once, when it is first asked for, and checked against the manifest that was read at
     the opening. What was replaced since is refused, so that nothing of two states of a folder is mixed. To
@@ -198,6 +200,12 @@ class Run:
         """Return whether the scores of a part are saved."""
         return self._has(f"scores/{part}.safetensors")
 
+    def score_files(self) -> list[str]:
+        """Return the names of the files of scores of held-out rows, and of what is known about the rows."""
+        parts = [part + more for part in ("val", "calibration", "test") for more in ("", "_further")]
+        names = [name for part in parts for name in (f"scores/{part}.safetensors", facts_file(part))]
+        return [name for name in names if self._has(name)]
+
     def score_shape(self, part: str) -> tuple[int, ...]:
         """Return the numbers of rows and classes of a part's scores, from the header of the file."""
         key = f"{self.head}.scores"
@@ -209,6 +217,22 @@ class Run:
         key = f"{head}.scores"
         with self._opened(part, key, "target") as file:
             return file.get_tensor(key), file.get_tensor("target")
+
+    def facts(self, part: str) -> RowFacts | None:
+        """Return what is known about the rows of a part beside their class: observations and groups."""
+        return RowFacts.load(self.checked(facts_file(part))) if self._has(facts_file(part)) else None
+
+    def photos(self, part: str, head: str | None = None) -> tuple[Tensor, Tensor, RowFacts | None]:
+        """Return the scores before the score map, the targets and the facts of all photos of a part.
+
+        Further photos of the same objects, which are no rows of the part, come last.
+        """
+        head = self.head if head is None else head
+        parts = [name for name in (part, f"{part}_further") if name == part or self.has_scores(name)]
+        rows = [self.load_scores(name, head) for name in parts]
+        known = [(self.facts(name), len(target)) for name, (_, target) in zip(parts, rows, strict=True)]
+        scores, target = (torch.cat(columns) for columns in zip(*rows, strict=True))
+        return scores, target, RowFacts.joined(known)
 
     def scored(self, part: str) -> tuple[Tensor, Tensor]:
         """Return the mapped scores (n, c) of the head to predict from, and the targets (n,) of a part."""
@@ -295,6 +319,11 @@ class Run:
                 yield file
         except (SafetensorError, OSError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def facts_file(part: str) -> str:
+    """Return the name of the file of what is known about the rows of a part's scores."""
+    return f"scores/facts_{part}.safetensors"
 
 
 def results_file(part: str) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader
+from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader, facts_of
 from shortlist.metrics import Results, evaluate, measure_label_sets
 from shortlist.model import CalibrationSummary, write_calibration, write_network
 from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
@@ -82,18 +82,22 @@ def score_run(
     norms = class_norms(network, recipe.head.classifier)
     for part, split in scored_parts(data).items():
         tell = None if progress is None else partial(progress, f"scoring {part}")
+        read: list[Tensor] = []
         with run.writing_scores(part, len(split), norms) as writer:
-            for scores, target in _score_batches(network, recipe, split, tell):
+            for scores, target, rows in _score_batches(network, recipe, split, tell):
                 for output in scores.values():
                     check_not_diverged(output)
                 writer.add(scores, target)
+                read.append(rows)
+        if (facts := facts_of(split)) is not None:
+            run.save_facts(part, facts.take(torch.cat(read)))
 
 
 @torch.inference_mode()
 def _score_batches(
     network: nn.Module, recipe: Recipe, split: Split, tell: Callable[[int, int], None] | None
-) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Give, batch by batch, the scores (n, c) of each head and classes (n,) of rows that could be read."""
+) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+    """Give, batch by batch, each head's scores (n, c), classes and numbers of rows that could be read."""
     device = next(network.parameters()).device
     training = network.training
     network.eval()
@@ -104,7 +108,7 @@ def _score_batches(
         outputs = head_outputs(network(in_channels_last(inputs.to(device))))
         if isinstance(split, LabelPairs):  # which pairs are of one photo
             outputs["photo"] = split.rows[rows, None]
-        yield {head: output.float().cpu()[kept] for head, output in outputs.items()}, target[kept]
+        yield {head: output.float().cpu()[kept] for head, output in outputs.items()}, target[kept], rows[kept]
         if tell is not None:
             tell(number, len(loader))
     network.train(training)
@@ -138,9 +142,10 @@ def make_model(
 
 
 def scored_parts(data: Splits) -> dict[str, Split]:
-    """Return the parts of a data set whose scores a run keeps, by name."""
+    """Return the parts of a data set whose scores a run keeps, by name; further photos are parts as well."""
     apart = {} if data.calibration is None else {"calibration": data.calibration}
-    return {"val": data.val, **apart, "test": data.test}
+    further = {f"{part}_further": split for part, split in data.further.items() if len(split)}
+    return {"val": data.val, **apart, "test": data.test, **further}
 
 
 def calibrate_run(run: Run, recipe: Recipe | None = None, *, network: nn.Module | None = None) -> None:

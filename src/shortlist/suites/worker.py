@@ -155,9 +155,7 @@ def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None
 
 def _link(source: Run, folder: Path) -> None:
     """Give a new run the scores and the network of another; the model's manifest comes with its files."""
-    parts = [part for part in ("val", "calibration", "test") if source.has_scores(part)]
-    scores = [*(f"scores/{part}.safetensors" for part in parts), "scores/declared.json"]
-    for name in ["model/model.json", *scores]:
+    for name in ["model/model.json", *source.score_files(), "scores/declared.json"]:
         _link_file(source.checked(name), folder / name)
     for name in ("epochs.csv", "model/class_table.json", "model/network.safetensors"):
         if (source.path / name).is_file():

@@ -18,10 +18,11 @@ from shortlist.datasets.glyphs.groups import (
     script,
     shared_drawings,
 )
-from shortlist.datasets.glyphs.render import Progress, make_plan, map_tasks, render
+from shortlist.datasets.glyphs.render import Plan, Progress, further_photos, make_plan, map_tasks, render
 from shortlist.datasets.glyphs.trace import Traces, find_bad, trace_face
 
 PARTS = ("train", "val", "test")
+FURTHER = "_further"  # end of the name of further photos of a split
 EXPONENT, OFFSET = 1.5, 20.0  # of the Zipf-Mandelbrot profile of class sizes
 FEWEST_TRAIN = 4
 FEWEST_HELD_OUT = 4
@@ -37,15 +38,24 @@ class Recipe:
     max_classes: int | None
     characters: str | None
     train_images: int
+    photos: int = 1
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Images (n, 1, 32, 32), their classes (n,), their faces (n,) and the objects that they show (n,)."""
+
+    images: NDArray[np.uint8]
+    targets: NDArray[np.int64]
+    faces: NDArray[np.int64]
+    objects: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Built:
-    """A finished set: for each split, images (n, 1, 32, 32), classes (n,) and faces (n,)."""
+    """A finished set: its splits by name, with ``"val_further"`` and ``"test_further"`` if there are any."""
 
-    images: Mapping[str, NDArray[np.uint8]]
-    targets: Mapping[str, NDArray[np.int64]]
-    faces: Mapping[str, NDArray[np.int64]]
+    parts: Mapping[str, Drawn]
     class_table: ClassTable
     report: dict
 
@@ -81,24 +91,36 @@ def build(
     tail: Any = {"exponent": EXPONENT, "offset": OFFSET, "fewest": FEWEST_TRAIN}
     counts = long_tail_counts(characters, num_faces, total=recipe.train_images, **tail)
     held_out = held_out_sizes(counts, share=HELD_OUT_SHARE, fewest=FEWEST_HELD_OUT)
-    paths = [str(face.path) for face in faces]
-    images, targets, of_face = {}, {}, {}
+    parts: dict[str, Drawn] = {}
     for part, name in enumerate(PARTS):
         usable = [of_class[allowed[of_class, part]] for of_class in by_class]
         sizes = counts if part == 0 else held_out
         plan = make_plan(characters, sizes.tolist(), usable, seed=(recipe.seed, part, 0))
         how: Any = {"workers": workers, "progress": progress, "stage": f"{name} images"}
-        drawn = render(plan, paths, seed=(recipe.seed, part, 1), **how)
-        images[name], targets[name], of_face[name] = drawn[:, None], plan.target, plan.face
+        parts |= _draw(name, plan, [str(face.path) for face in faces], (recipe.seed, part), recipe, how)
     report = {
         "classes": len(characters),
-        "images": {name: len(targets[name]) for name in PARTS},
+        "images": {name: len(drawn.targets) for name, drawn in parts.items()},
         "drawings": len(traces),
         "dropped drawings": dropped,
-        "share drawn as another class": _shares_drawn_alike(traces, targets, of_face, characters),
-        "faces": _facts(faces, of_face),
+        "share drawn as another class": _shares_drawn_alike(traces, parts, characters),
+        "faces": _facts(faces, parts),
     }
-    return Built(images, targets, of_face, _class_table(characters, counts, groups), report)
+    return Built(parts, _class_table(characters, counts, groups), report)
+
+
+def _draw(
+    name: str, plan: Plan, paths: Sequence[str], seed: tuple[int, int], recipe: Recipe, how: dict[str, Any]
+) -> dict[str, Drawn]:
+    """Draw a split, and further photos of what is in it, if it is held out and the recipe wants them."""
+    plans = {name: (plan, np.arange(len(plan)))}
+    if recipe.photos > 1 and name != "train":
+        plans[name + FURTHER] = further_photos(plan, most=recipe.photos, seed=(*seed, 2))
+    drawn = {}
+    for step, (part, (rows, objects)) in enumerate(plans.items()):
+        images = render(rows, paths, seed=(*seed, 1 + 2 * step), **how)
+        drawn[part] = Drawn(images[:, None], rows.target, rows.face, objects + (seed[1] << 32))
+    return drawn
 
 
 def _check_classes(characters: Sequence[Any], recipe: Recipe) -> None:
@@ -109,7 +131,7 @@ def _check_classes(characters: Sequence[Any], recipe: Recipe) -> None:
         )
 
 
-def _facts(faces: Sequence[Face], of_face: Mapping[str, NDArray[np.int64]]) -> list[dict[str, Any]]:
+def _facts(faces: Sequence[Face], parts: Mapping[str, Drawn]) -> list[dict[str, Any]]:
     """Return where each face comes from, and how many images of each split it drew."""
     return [
         {
@@ -117,7 +139,7 @@ def _facts(faces: Sequence[Face], of_face: Mapping[str, NDArray[np.int64]]) -> l
             "lineage": face.lineage,
             "license": face.license[:200],
             "checksum": face.checksum,
-            "images": {name: int((of_face[name] == i).sum()) for name in PARTS},
+            "images": {name: int((drawn.faces == i).sum()) for name, drawn in parts.items()},
         }
         for i, face in enumerate(faces)
     ]
@@ -154,15 +176,15 @@ def _enough(held: Sequence[frozenset[int]], allowed: NDArray, min_faces: int) ->
 
 
 def _shares_drawn_alike(
-    traces: Traces, targets: Mapping[str, NDArray], of_face: Mapping[str, NDArray], characters: Sequence[int]
+    traces: Traces, parts: Mapping[str, Drawn], characters: Sequence[int]
 ) -> dict[str, float]:
     """Return the shares of drawings and images that equal another class's in the same face, before jitter."""
     alike = shared_drawings(traces)
     pairs = set(zip(traces.face[alike].tolist(), traces.character[alike].tolist(), strict=True))
     shares = {"drawings": float(alike.mean())}
-    for name in PARTS:
-        rows = zip(of_face[name].tolist(), (characters[i] for i in targets[name].tolist()), strict=True)
-        shares[name] = sum(row in pairs for row in rows) / len(targets[name])
+    for name, drawn in parts.items():
+        rows = zip(drawn.faces.tolist(), (characters[i] for i in drawn.targets.tolist()), strict=True)
+        shares[name] = sum(row in pairs for row in rows) / len(drawn.targets)
     return {name: round(share, 4) for name, share in shares.items()}
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from shortlist._store.files import replacing
 from shortlist._store.json import parse_json
 from shortlist.class_table import ClassTable
-from shortlist.datasets.glyphs.build import PARTS, Built, Recipe
+from shortlist.datasets.glyphs.build import Built, Drawn, Recipe
 
-VERSION = 1  # to be raised when the same options give other images
+VERSION = 2  # to be raised when the same options give other images
 
 
 def cache_folder(cache: str | Path | None) -> Path:
@@ -40,10 +40,11 @@ def save_built(built: Built, folder: Path, name: str) -> None:
 
     built.class_table.save(folder / f"{name}.json")
     tensors = {}
-    for part in PARTS:
-        tensors[f"{part}.images"] = np.ascontiguousarray(built.images[part])
-        tensors[f"{part}.targets"] = built.targets[part].astype(np.int64)
-        tensors[f"{part}.faces"] = built.faces[part].astype(np.int16)
+    for part, drawn in built.parts.items():
+        tensors[f"{part}.images"] = np.ascontiguousarray(drawn.images)
+        tensors[f"{part}.targets"] = drawn.targets.astype(np.int64)
+        tensors[f"{part}.faces"] = drawn.faces.astype(np.int16)
+        tensors[f"{part}.objects"] = drawn.objects
     table = hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()
     about = {"report": built.report, "checksum": _checksum(tensors), "table": table}
     metadata = {"shortlist": json.dumps(about)}  # one entry: several would come in any order
@@ -70,10 +71,12 @@ def load_built(folder: Path, name: str) -> Built | None:
             raise ValueError("its checksum is wrong")
         if about["table"] != hashlib.sha256(table_path.read_bytes()).hexdigest():
             raise ValueError(f"{table_path.name} does not belong to it")
-        images, targets, faces = (
-            {part: tensors[f"{part}.{column}"] for part in PARTS} for column in ("images", "targets", "faces")
-        )
-        return Built(images, targets, faces, ClassTable.load(table_path), about["report"])
+        columns = ("images", "targets", "faces", "objects")
+        parts = {
+            part: Drawn(*(tensors[f"{part}.{column}"] for column in columns))
+            for part in about["report"]["images"]
+        }
+        return Built(parts, ClassTable.load(table_path), about["report"])
     except (SafetensorError, KeyError, ValueError, OSError, TypeError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
+from shortlist._row_facts import RowFacts
 from shortlist.datasets.splits import Splits, TensorSplit
 
 MEAN, STD = 47.0, 39.0  # of the training pixels of the default set, rounded
@@ -57,6 +58,7 @@ def glyphs(
     characters: str | None = None,
     min_faces: int = 4,
     train_images: int = 30_000,
+    photos: int = 1,
     transform: Transform | None = standardize,
     progress: Progress | None = None,
 ) -> GlyphSplits:
@@ -75,6 +77,8 @@ def glyphs(
         characters: Characters to use, if enough fonts have them; all by default.
         min_faces: Smallest number of fonts that must have a character.
         train_images: Total number of training images; a class never has fewer than 4.
+        photos: Largest number of images of a held-out glyph, in the same face and size. With more than 1, the
+            splits stay as they are, and ``further`` has the other images.
         transform: Function applied to batches of images when they are fetched; None leaves them uint8.
         progress: Called with the name of a stage, steps done and steps in all.
 
@@ -87,8 +91,8 @@ def glyphs(
     from shortlist.datasets.glyphs.build import Recipe
     from shortlist.datasets.glyphs.faces import matplotlib_faces
 
-    _check_options(seed, max_classes, min_faces, train_images)
-    recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
+    _check_options(seed, max_classes, min_faces, train_images, photos)
+    recipe = Recipe(seed, min_faces, max_classes, characters, train_images, photos)
     faces, held_out = matplotlib_faces()
     parts_of = [(1, 2) if held else (0, 1, 2) for held in held_out]
     return _cached(
@@ -105,6 +109,7 @@ def glyphs_full(
     characters: str | None = None,
     min_faces: int = 10,
     train_images: int = 60_000,
+    photos: int = 1,
     require_open_license: bool = True,
     transform: Transform | None = standardize,
     workers: int | None = None,
@@ -124,6 +129,7 @@ def glyphs_full(
         characters: Characters to use, if enough fonts have them; all by default.
         min_faces: Smallest number of fonts that must have a character, at least one for each split.
         train_images: Total number of training images; a class never has fewer than 4.
+        photos: Largest number of images of a held-out glyph; see :func:`glyphs`.
         require_open_license: Whether to skip fonts that state no open license.
         transform: Function applied to batches of images when they are fetched; None leaves them uint8.
         workers: Number of processes, all processors by default. With more than one, a script that calls this
@@ -139,10 +145,10 @@ def glyphs_full(
     from shortlist.datasets.glyphs.build import Recipe
     from shortlist.datasets.glyphs.folders import deal_lineages, faces_in
 
-    _check_options(seed, max_classes, min_faces, train_images)
+    _check_options(seed, max_classes, min_faces, train_images, photos)
     workers = os.cpu_count() or 1 if workers is None else workers
     check_count("workers", workers)
-    recipe = Recipe(seed, min_faces, max_classes, characters, train_images)
+    recipe = Recipe(seed, min_faces, max_classes, characters, train_images, photos)
     folders = [folders] if isinstance(folders, str | Path) else folders
     faces, skipped = faces_in(folders, require_open_license=require_open_license)
     lineages = len({face.lineage for face in faces})
@@ -164,12 +170,15 @@ def glyphs_full(
     )
 
 
-def _check_options(seed: int, max_classes: int | None, min_faces: int, train_images: int) -> None:
+def _check_options(
+    seed: int, max_classes: int | None, min_faces: int, train_images: int, photos: int
+) -> None:
     check_count("seed", seed, low=0)
     if max_classes is not None:
         check_count("max_classes", max_classes)
     check_count("min_faces", min_faces)
     check_count("train_images", train_images)
+    check_count("photos", photos)
 
 
 def _cached(
@@ -185,7 +194,7 @@ def _cached(
     more: Mapping[str, Any] | None = None,
 ) -> GlyphSplits:
     """Read the set from the cache, or build it and keep it there."""
-    from shortlist.datasets.glyphs.build import PARTS, build
+    from shortlist.datasets.glyphs.build import FURTHER, build
     from shortlist.datasets.glyphs.cache import cache_folder, cache_key, load_built, save_built
 
     sources = [[face.name, face.checksum, list(parts)] for face, parts in zip(faces, parts_of, strict=True)]
@@ -202,12 +211,19 @@ def _cached(
         except OSError as error:
             warnings.warn(f"the glyph set is not kept for the next time: {error}", stacklevel=3)
     splits = {
-        part: TensorSplit(
-            torch.from_numpy(built.images[part]), torch.from_numpy(built.targets[part]), transform=transform
+        name: TensorSplit(
+            torch.from_numpy(drawn.images),
+            torch.from_numpy(drawn.targets),
+            transform=transform,
+            facts=RowFacts(torch.from_numpy(drawn.objects)) if recipe.photos > 1 else None,
         )
-        for part in PARTS
+        for name, drawn in built.parts.items()
     }
-    of_face = {part: torch.from_numpy(built.faces[part]).long() for part in PARTS}
+    further = {name.removesuffix(FURTHER): splits.pop(name) for name in built.parts if FURTHER in name}
     return GlyphSplits(
-        **splits, class_table=built.class_table, faces=of_face, report=built.report | dict(more or {})
+        **splits,
+        class_table=built.class_table,
+        faces={part: torch.from_numpy(built.parts[part].faces).long() for part in splits},
+        report=built.report | dict(more or {}),
+        further=further,
     )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -75,11 +75,33 @@ def make_plan(
     n = len(target)
     order = rng.permutation(n)
     size = rng.choice(np.array(SIZES), n)
-    motion = rng.uniform(-1, 1, (n, 3)) * (MOST_SHIFT, MOST_SHIFT, MOST_ROTATION)
-    low, high = zip(BACKGROUND, INK, (0.0, MOST_BLUR), (0.0, MOST_NOISE), strict=True)
-    light = rng.uniform(low, high, (n, 4))
+    motion, light = _jitter(n, rng)
     target, face = target[order], np.concatenate(chosen)[order].astype(np.int64)
     return Plan(target, np.asarray(characters, np.int64)[target], face, size, motion, light)
+
+
+def _jitter(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw motion (n, 3) and light (n, 4) of images."""
+    motion = rng.uniform(-1, 1, (n, 3)) * (MOST_SHIFT, MOST_SHIFT, MOST_ROTATION)
+    low, high = zip(BACKGROUND, INK, (0.0, MOST_BLUR), (0.0, MOST_NOISE), strict=True)
+    return motion, rng.uniform(low, high, (n, 4))
+
+
+def further_photos(plan: Plan, *, most: int, seed: Sequence[int]) -> tuple[Plan, NDArray[np.int64]]:
+    """Plan further images of each row: the same face and size, moved and lit anew.
+
+    Args:
+        plan: The first image of each object.
+        most: Largest number of images of an object, the first one among them; 1, 2, ... are equally frequent.
+        seed: Numbers that seed the random stream.
+
+    Returns:
+        The plan, and the row (m,) that each image is a further one of.
+    """
+    rng = np.random.default_rng(list(seed))
+    rows = np.repeat(np.arange(len(plan)), rng.integers(0, most, len(plan)))
+    motion, light = _jitter(len(rows), rng)
+    return replace(plan.select(rows), motion=motion, light=light), rows
 
 
 def render(
