@@ -11,6 +11,7 @@ About = Literal[
     "average class",
     "average group",
     "weighted classes",
+    "place",
     "each class",
     "each cluster",
     "vote",
@@ -56,13 +57,16 @@ class Promise:
     Args:
         about: What it is about: all ``rows`` together, the ``average class``, the ``average group``
             of classes (and within it the average class), the ``weighted classes`` by a given importance,
-            ``each class``, ``each cluster`` of classes, a random ``vote``, a ``node`` of a taxonomy;
+            what is met at a ``place``, ``each class``, ``each cluster`` of classes, a random ``vote``, a
+            ``node`` of a taxonomy;
             ``probabilities`` if coverage was asked for and depends on the model's probabilities being right;
             ``size`` if a mean size is set; ``nothing``.
         level: Promised coverage; ``None`` if no coverage is promised.
         asked: Coverage that was asked for. It is the level, unless a rule promises less or nothing.
         size: Number of classes in each set, or in a set on average, if that is set.
         group: What a group is called, such as "genus", for ``average group``.
+        place: Name of the place that lists are for; empty if it has none, or if they are for no place.
+        classes: Number of classes that occur there; ``None`` if lists are for no place.
         rows: Number of calibration rows; ``None`` if there are none.
         class_rows: For ``each class`` and ``each cluster``, the rows of the smallest one that has a threshold
             of its own, and of the median one.
@@ -86,6 +90,8 @@ class Promise:
     asked: float | None = None
     size: float | None = None
     group: str = ""
+    place: str = ""
+    classes: int | None = None
     rows: int | None = None
     class_rows: tuple[int, int] | None = None
     left_out: int = 0

@@ -147,7 +147,17 @@ def ladder_words(rows: int) -> str:
 
 def _for_whom(promise: Promise) -> str:
     words = strings()["promise"]
-    return words["whom"][promise.about].format(group=promise.group or words["group"])
+    return words["whom"][promise.about].format(**_about(promise))
+
+
+def _about(promise: Promise) -> dict[str, str]:
+    """Return the names in a sentence about a promise."""
+    words = strings()["promise"]
+    return {
+        "group": promise.group or words["group"],
+        "place": promise.place or words["place"],
+        "classes": f"{promise.classes or 0:,}",
+    }
 
 
 def _what(promise: Promise) -> list[str]:
@@ -155,7 +165,7 @@ def _what(promise: Promise) -> list[str]:
     words = strings()["promise"]
     asked = None if promise.asked is None else _percent(promise.asked)
     if promise.level is not None:
-        values = {"level": _percent(promise.level), "group": promise.group or words["group"]}
+        values = {"level": _percent(promise.level), **_about(promise)}
         more = [] if promise.asked in (None, promise.level) else [words["asked_more"].format(asked=asked)]
         return [words["level"][promise.about].format(**values), *more]
     if promise.about == "probabilities" and asked is not None:

@@ -127,9 +127,9 @@ def test_a_threshold_that_is_no_number_is_calibrated_all_the_same():
 def test_a_file_of_the_format_before_is_refused_by_name(tmp_path):
     save(AverageK(2).calibrate(scores()), tmp_path / "sets")
     path = tmp_path / "sets.json"
-    path.write_text(path.read_text().replace("shortlist predictor 3", "shortlist predictor 2"))
+    path.write_text(path.read_text().replace("shortlist predictor 4", "shortlist predictor 3"))
     with pytest.raises(
-        ValueError, match=r"sets\.json is not a predictor .*'shortlist predictor 2', not '.* 3'"
+        ValueError, match=r"sets\.json is not a predictor .*'shortlist predictor 3', not '.* 4'"
     ):
         load(path)
     save(NoveltyDetector().calibrate(scores=scores()), path)

@@ -13,7 +13,7 @@ from shortlist.metrics.shares import clopper_pearson, effective_rows
 from shortlist.predictors import Macro
 from shortlist.promise import Measured, Promise
 
-_AVERAGES = ("average class", "average group", "weighted classes")
+_AVERAGES = ("average class", "average group", "weighted classes", "place")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
         mean_size: Mean size of the sets.
     """
     average = _weighted(counts) if _is_weighted(counts) else macro
-    if promise.left_out:
+    if promise.left_out or promise.about == "place":
         counts = _without_left_out(counts)
     rows, hits = sum(counts.rows), sum(counts.hits)
     if not rows:
@@ -103,7 +103,7 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
 
 
 def _without_left_out(counts: ClassCounts) -> ClassCounts:
-    """Return the counts without the rows of classes that have no calibration rows of their own."""
+    """Return the counts without the rows of classes that have no calibration rows, as those elsewhere."""
     kept = [
         tuple(number if own else 0 for number, own in zip(numbers, counts.calibration, strict=True))
         for numbers in (counts.rows, counts.hits)

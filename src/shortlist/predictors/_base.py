@@ -1,5 +1,6 @@
 """The base of all predictors: rows of scores become sets, and calibration rows a state in buffers."""
 
+import copy
 import inspect
 import math
 from abc import abstractmethod
@@ -14,6 +15,7 @@ from torch import Tensor
 from shortlist._checks import (
     can_read_values,
     check_number,
+    check_priors,
     check_scores,
     check_target,
     check_votes,
@@ -24,6 +26,7 @@ from shortlist._checks import (
     tensor_of,
     warn_of_probabilities,
 )
+from shortlist.class_table import ClassTable
 from shortlist.predictors._activation import (
     Activation,
     check_activation,
@@ -42,6 +45,7 @@ from shortlist.predictors.accumulator import (
     NoRows,
     RowsOutOfOrderError,
 )
+from shortlist.predictors.at_place import PlaceLike, place_offset, place_weights
 from shortlist.predictors.kept import KeptRule
 from shortlist.promise import Promise
 
@@ -64,7 +68,8 @@ class SetPredictor(Calibrated):
     attributes of the same names.
     """
 
-    needs_target: ClassVar[bool] = False
+    needs_target: bool = False
+    takes_place: ClassVar[bool] = False  # whether :meth:`at` makes one for a place
     takes_priors: ClassVar[bool] = False  # whether class priors are among its arguments
     takes_taxonomy: ClassVar[bool] = False  # whether it is made for a taxonomy of the classes
     from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
@@ -73,6 +78,8 @@ class SetPredictor(Calibrated):
     adds_probabilities: bool = False  # whether activation "none" must come with probabilities
     weights: Tensor | None
     shift: Tensor | None
+    place: Tensor | None
+    place_name: str = ""
     threshold: Tensor
     report: CalibrationReport | None
 
@@ -92,11 +99,68 @@ class SetPredictor(Calibrated):
         self.tau = tau
         self.register_buffer("weights", None if priors is None else class_weights(priors, tau))
         self.register_buffer("shift", prior_conversion(priors, scores_priors, activation))
+        self.register_buffer("place", None)
 
     @property
     def promise(self) -> Promise:
         """What the sets promise, and from how many calibration rows: nothing, unless a predictor says it."""
         return Promise()
+
+    def at(self: P, place: PlaceLike, *, priors: Tensor, class_table: ClassTable | None = None) -> P:
+        r"""Return a new predictor of this kind, not calibrated, whose sets are for what is met at a place.
+
+        Its values are the posteriors at the place, :math:`u_j \propto p_j v_j / \pi_j`; a class that does
+        not occur there is in no set. Calibration takes labeled rows from anywhere: a row of class y weighs
+        :math:`v_y / n_y`, and rows of classes that do not occur there are left out.
+
+        Args:
+            place: How often each class occurs (c,), >= 0; only ratios matter. Or a :class:`shortlist.Place`.
+            priors: Class priors :math:`\pi` (c,) that the scores contain: as a rule the class frequencies of
+                the training data, uniform for a logit-adjusted loss.
+            class_table: Table of the classes, for a :class:`shortlist.Place`.
+
+        Raises:
+            ValueError: If no class occurs there, or a predictor of this kind or with these options cannot be
+                made for a place.
+        """
+        self._check_takes_place()
+        weights, name = place_weights(place, class_table)
+        check_priors("priors", priors, num_classes=len(weights))
+        placed = copy.deepcopy(self)
+        placed._move(weights, place_offset(weights, priors.cpu()), name)
+        return placed.to(self._place.device)
+
+    def _move(self, weights: Tensor, offset: Tensor, name: str) -> None:
+        """Make this a predictor of a place, not calibrated."""
+        self.place, self.shift, self.place_name = weights, offset, name
+        self._made_for = len(weights)
+        self._settle()
+        self.reset()
+
+    def _check_takes_place(self) -> None:
+        kind = type(self).__name__
+        if not self.takes_place:
+            raise ValueError(f"{kind} cannot be made for a place: TopK, AverageK and Conformal can")
+        if self.activation != "softmax":
+            raise ValueError(f"activation must be 'softmax' at a place, got {self.activation!r}")
+        if self.weights is not None or self.place is not None:
+            got = "priors" if self.place is None else "a place"
+            raise ValueError(
+                f"at() is for a {kind} without priors and place, got one with {got}: give the priors that "
+                "the scores contain to at(place, priors=...)"
+            )
+
+    def _settle(self) -> None:
+        """Do what else is to be done once the place is known."""
+
+    @property
+    def place_classes(self) -> int | None:
+        """Number of classes that occur at the place; ``None`` if there is no place."""
+        return None if self.place is None else int((self.place > 0).sum())
+
+    def _only_there(self, sets: Tensor) -> Tensor:
+        """Leave out of sets (n, c) what does not occur at the place."""
+        return sets if self.place is None else sets & (self.place > 0)
 
     @abstractmethod
     def measure(self, scores: Tensor, target: Tensor | None) -> Any:
@@ -226,9 +290,10 @@ class SetPredictor(Calibrated):
         if self.takes_votes and isinstance(target, Tensor) and target.ndim == 2:
             check_votes(target, scores)
             return None  # rows without votes add nothing
-        if check_target(target, scores, ignore_index=-100):
-            return None
-        return target != -100
+        every = check_target(target, scores, ignore_index=-100)
+        if self.place is not None:
+            return (self.place > 0)[target.clamp_min(0)] & (target != -100)
+        return None if every else target != -100
 
     def shown_options(self) -> str:
         """Show the first option, and those that are not as usual."""
@@ -241,6 +306,8 @@ class SetPredictor(Calibrated):
     def extra_repr(self) -> str:
         """Show the options, and on how many rows the predictor was calibrated."""
         shown = [self.shown_options()]
+        if self.place is not None:
+            shown.append(f"at {self.place_name or 'a place'} of {self.place_classes:,} classes")
         if self.needs_calibration and not self.calibrated:
             shown.append("not calibrated")
         elif self.needs_calibration:
@@ -273,7 +340,9 @@ class SetPredictor(Calibrated):
         """
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
             check_not_negative(scores)
-        return class_values(scores, self.activation, self.weights, self.shift)
+        values = class_values(scores, self.activation, self.weights, self.shift)
+        # a row in which all classes of the place are ruled out is 0
+        return values if self.place is None else values.nan_to_num(nan=0.0)
 
     def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
         """Return tensors for arrays and lists, on the device of the predictor; others as they are."""

@@ -16,9 +16,13 @@ from shortlist.predictors._base import SetPredictor
 from shortlist.predictors._chunks import sets_in_chunks, where_at_least
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors._size_bounds import SizeBounds
-from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished
+from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, Rows, State
+from shortlist.predictors.at_place import check_size_at_place
 from shortlist.predictors.kept import KeptRule, enough_above
+from shortlist.predictors.thresholds.macro import by_score_and_class
 from shortlist.promise import Promise
+
+_SLACK = 1e-9  # in sums of weights
 
 
 class AverageK(SetPredictor):
@@ -71,6 +75,7 @@ class AverageK(SetPredictor):
     """
 
     takes_priors: ClassVar[bool] = True
+    takes_place: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -101,7 +106,8 @@ class AverageK(SetPredictor):
     @property
     def promise(self) -> Promise:
         """Nothing about the true class; the mean size, from so many calibration rows."""
-        return Promise("size", size=self.k, rows=None if self.report is None else self.report.rows)
+        rows = None if self.report is None else self.report.rows
+        return Promise("size", size=self.k, rows=rows, place=self.place_name, classes=self.place_classes)
 
     def kept_rule(self) -> KeptRule | None:
         """Return what the threshold takes of the kept classes, unless priors weigh small probabilities."""
@@ -122,26 +128,39 @@ class AverageK(SetPredictor):
 
     def _sets(self, scores: Tensor) -> Tensor:
         values = self.values(scores)
-        return self.bounds.sets(where_at_least(values, self.threshold.to(values.dtype)), values)
+        sets = self._only_there(where_at_least(values, self.threshold.to(values.dtype)))
+        if self.place is not None:  # what does not occur is not among the best
+            values = values.where(self.place > 0, -1.0)
+        return self.bounds.sets(sets, values)
 
-    def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
+    def measure(self, scores: Tensor, target: Tensor | None) -> Tensor | State:
         """Return the values (n, m) of the classes that may be in or out: of all, if sizes have no bounds."""
-        return self.bounds.open_values(self.values(scores))
+        if self.place is None:
+            return self.bounds.open_values(self.values(scores))
+        assert target is not None  # as labels are needed
+        return {"values": self.bounds.open_values(self.values(scores)[:, self.place > 0]), "target": target}
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of the largest values."""
+        if self.place is not None:
+            return Rows(self._finished_at_place)
         return LargestValues(partial(self._needed, max_rows), self._finished)
+
+    def _settle(self) -> None:
+        check_size_at_place(self.k, self.place_classes)
+        self.bounds.check_classes(self.place_classes or 0)
+        self.needs_target = True
 
     @torch.no_grad()
     def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
         """Return an accumulator with a floor that is very likely below the threshold, from some rows."""
         sample = scores[:: max(1, len(scores) // 256)]
         rank = math.ceil(1.5 * (self.k - self.at_least) * len(sample)) + 64
-        if len(scores) < 4096:
+        if len(scores) < 4096 or self.place is not None:
             return []
         check_finite(sample)
         self._check_classes(sample.shape[1])
-        values = self.measure(sample, None).flatten()
+        values = self.bounds.open_values(self.values(sample)).flatten()
         if rank >= values.numel():
             return []
         floor = float(values.kthvalue(values.numel() - rank + 1).values)
@@ -160,31 +179,65 @@ class AverageK(SetPredictor):
         return math.ceil((self.k - self.at_least) * rows) + 1
 
     def _finished(self, seen: LargestValues) -> Finished:
-        rows, more = seen.rows, self.k - self.at_least
-        if not more and rows:  # the best classes alone
-            report = CalibrationReport(rows=rows, average_size=float(self.at_least))
-            return Finished({"threshold": seen.values().new_tensor(math.inf)}, report)
         # k n to 6 digits: 0.29 * 100 is meant to be 29
-        wanted = more * rows
+        wanted = (self.k - self.at_least) * seen.rows
         budget = round(wanted) if self.rule == "midpoint" else math.floor(round(wanted, 6))
-        if budget < 1:
-            few = math.ceil(1 / more) if more else 1
-            raise ValueError(f"calibration of {self.shown_options()} needs at least {few} rows, got {rows}")
+        if not self._takes_more(budget, seen.rows):
+            return self._without_more(seen.values(), seen.rows)
         above, below = seen.around(budget)
-        values, after = seen.values(), _next_up(below, seen.values())
-        threshold = after if self.rule == "strict" else _round_up((above + below) / 2, values)
-        taken, tied = seen.count_at_least(threshold), above == below
-        average = self.at_least + taken / rows
+        values = seen.values()
+        threshold = self._between(above, below, values)
+        taken, tied, after = seen.count_at_least(threshold), above == below, _next_up(below, values)
         ties = seen.count_at_least(below) - seen.count_at_least(after) if tied else 0
-        larger = (
-            f"ties at the threshold {threshold:g}: the average size on the {rows} calibration "
-            f"rows is {average:g} for k={self.k:g} (rule={self.rule!r})"
+        average = self.at_least + taken / seen.rows
+        report = CalibrationReport(rows=seen.rows, average_size=average, ties=ties)
+        return self._with_threshold(threshold, values, report, larger=tied and budget != taken)
+
+    def _finished_at_place(self, rows: Rows) -> Finished:
+        """Set the threshold of rows that weigh v / n: as many of the largest values are in as weigh k."""
+        assert self.place is not None
+        target, values = rows["target"], rows["values"]
+        counts = target.bincount(minlength=len(self.place))
+        weights = self.place.where(counts > 0, 0.0) / counts.clamp_min(1)
+        weights, open_values = weights / (weights * counts).sum(), values.flatten()
+        classes = target.repeat_interleave(values.shape[1])
+        order = by_score_and_class(-open_values, classes)
+        in_order, reached = open_values[order], weights[classes[order]].cumsum(0)
+        budget = int((reached <= self.k - self.at_least + _SLACK).sum())
+        if not self._takes_more(budget, len(rows)):
+            return self._without_more(values, len(rows))
+        above = float(in_order[budget - 1])
+        below = float(in_order[budget]) if budget < len(in_order) else -math.inf
+        threshold = self._between(above, below, values)
+        average = self.at_least + float(weights[classes[open_values >= threshold]].sum())
+        ties = int((in_order == below).sum()) if above == below else 0
+        report = CalibrationReport(rows=len(rows), average_size=average, ties=ties)
+        return self._with_threshold(threshold, values, report, larger=average > self.k + _SLACK)
+
+    def _takes_more(self, budget: int, rows: int) -> bool:
+        """Whether sets have more than the best classes; an error if they should and rows are too few."""
+        more = self.k - self.at_least
+        if budget >= 1 or (rows and not more):
+            return bool(more)
+        few = math.ceil(1 / more) if more else 1
+        raise ValueError(f"calibration of {self.shown_options()} needs at least {few} rows, got {rows}")
+
+    def _without_more(self, like: Tensor, rows: int) -> Finished:
+        report = CalibrationReport(rows=rows, average_size=float(self.at_least))
+        return Finished({"threshold": like.new_tensor(math.inf)}, report)
+
+    def _between(self, above: float, below: float, like: Tensor) -> float:
+        """Return the threshold between two values, as the rule has it."""
+        return _next_up(below, like) if self.rule == "strict" else _round_up((above + below) / 2, like)
+
+    def _with_threshold(
+        self, threshold: float, like: Tensor, report: CalibrationReport, *, larger: bool
+    ) -> Finished:
+        words = (
+            f"ties at the threshold {threshold:g}: the average size on the {report.rows} calibration "
+            f"rows is {report.average_size:g} for k={self.k:g} (rule={self.rule!r})"
         )
-        return Finished(
-            {"threshold": values.new_tensor(threshold)},
-            CalibrationReport(rows=rows, average_size=average, ties=ties),
-            (larger,) if tied and budget != taken else (),
-        )
+        return Finished({"threshold": like.new_tensor(threshold)}, report, (words,) if larger else ())
 
 
 def _next_up(value: float, like: Tensor) -> float:

@@ -70,8 +70,9 @@ class Conformal(SetPredictor):
         tensor(0.4000)
     """
 
-    needs_target: ClassVar[bool] = True
+    needs_target = True
     takes_priors: ClassVar[bool] = True
+    takes_place: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"score": CONFORMITY_SCORES, "rule": THRESHOLD_RULES}
     takes_votes: ClassVar[bool] = True
     chunks_at_once: ClassVar[int] = 4
@@ -115,13 +116,14 @@ class Conformal(SetPredictor):
     @property
     def promise(self) -> Promise:
         """What the rule promises at this coverage, and from how many calibration rows."""
-        about = self.rule.about
+        about = self.rule.about if self.place is None else "place"
         level = None if about == "nothing" else self.rule.promised(self.coverage)
         if not level:  # 0 is no promise
             about, level = "nothing", None
         group, has_law, report = self.rule.group_name, self.rule.has_law, self.report
+        where: dict[str, Any] = {"place": self.place_name, "classes": self.place_classes}
         if report is None:
-            return Promise(about, level=level, asked=self.coverage, group=group, has_law=has_law)
+            return Promise(about, level=level, asked=self.coverage, group=group, has_law=has_law, **where)
         by_class = sorted(rows for rows in report.class_rows if rows)
         return Promise(
             "vote" if report.voted else about,
@@ -130,10 +132,29 @@ class Conformal(SetPredictor):
             group=group,
             rows=report.rows,
             class_rows=(by_class[0], by_class[len(by_class) // 2]) if by_class else None,
-            left_out=report.class_rows.count(0) if self.rule.excludes_fallback else 0,
+            left_out=self._left_out(report) if self.rule.excludes_fallback else 0,
             has_law=has_law and not report.voted,  # of votes no law is known
             rows_also=report.rows_also,
+            **where,
         )
+
+    def _left_out(self, report: CalibrationReport) -> int:
+        """Return to how many classes the promise does not extend; those that do not occur are no matter."""
+        if self.place is None:
+            return report.class_rows.count(0)
+        return int(((self.place.cpu() > 0) & (torch.tensor(report.class_rows) == 0)).sum())
+
+    def _check_takes_place(self) -> None:
+        super()._check_takes_place()
+        if not isinstance(self.rule, Marginal):
+            rule = registered_name(self.rule, THRESHOLD_RULES)
+            raise ValueError(
+                f"rule must be 'marginal' for at(), which sets the rule of a place, got {rule!r}"
+            )
+
+    def _settle(self) -> None:
+        assert self.place is not None
+        self.rule = Macro(importance=self.place)
 
     def kept_rule(self) -> KeptRule | None:
         """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
@@ -169,7 +190,7 @@ class Conformal(SetPredictor):
 
     def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
         values = self.values(scores)
-        return sets_within(self.score, values, self.threshold, uniform=uniform)
+        return self._only_there(sets_within(self.score, values, self.threshold, uniform=uniform))
 
     def _draw(self, scores: Tensor) -> Tensor:
         """Draw one uniform number for each row; the batches do not change the sequence."""

@@ -22,7 +22,7 @@ from shortlist.predictors.topk import TopK
 from shortlist.taxonomy import Taxonomy
 
 C = TypeVar("C", bound=Calibrated)
-_FORMAT = "shortlist predictor 3"
+_FORMAT = "shortlist predictor 4"
 
 PREDICTORS: dict[str, type[SetPredictor]] = {
     "topk": TopK,
@@ -35,7 +35,9 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
 """The class of each predictor, by the name that recipes use."""
 
 
-def make(name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | None = None) -> SetPredictor:
+def make(
+    name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | None = None, place: str = ""
+) -> SetPredictor:
     """Make a predictor from its registered name and plain options, as in a recipe or a file.
 
     Args:
@@ -43,6 +45,7 @@ def make(name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | No
         options: Arguments of the predictor; a score or rule is given by name or as a dict of name and
             options.
         state: State that will be loaded. If it has priors, the predictor is made with uniform ones.
+        place: Name of the place that the state is for, if it is for one.
 
     Example:
         >>> make("conformal", {"coverage": 0.8, "score": {"name": "raps", "k_reg": 3}}).score
@@ -60,10 +63,14 @@ def make(name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | No
             options[key] = registry[kind](**chosen)
     if isinstance(options.get("taxonomy"), dict):
         options["taxonomy"] = Taxonomy.from_dict(options["taxonomy"])
+    state = {} if state is None else state
     for argument, buffer in (("priors", "weights"), ("scores_priors", "shift")):
-        if state is not None and buffer in state:
+        if buffer in state and "place" not in state:
             options[argument] = torch.full_like(state[buffer], 1 / len(state[buffer]))
-    return PREDICTORS[name](**options)
+    predictor = PREDICTORS[name](**options)
+    if "place" in state:
+        predictor._move(state["place"], state["shift"], place)
+    return predictor
 
 
 def save(predictor: SetPredictor | NoveltyDetector, path: str | Path) -> None:
@@ -88,12 +95,17 @@ def save(predictor: SetPredictor | NoveltyDetector, path: str | Path) -> None:
             )
     report = None if predictor.report is None else predictor.report.to_dict()
     content = {"format": _FORMAT, "predictor": name, "options": options, "report": report}
+    content["place"] = getattr(predictor, "place_name", "")
     _write_pair(_json_path(path), content, predictor.state_dict())
 
 
 def load(path: str | Path) -> SetPredictor:
     """Load the predictor that :func:`save` wrote."""
-    return _load(path, "a predictor", lambda of, state: make(of["predictor"], of["options"], state=state))
+    return _load(
+        path,
+        "a predictor",
+        lambda of, state: make(of["predictor"], of["options"], state=state, place=of["place"]),
+    )
 
 
 def load_novelty(path: str | Path) -> NoveltyDetector:

@@ -68,7 +68,7 @@ class TaxonomyNodes(SetPredictor):
         S. Goren, I. Galil, R. El-Yaniv, "Hierarchical selective classification", NeurIPS 2024.
     """
 
-    needs_target: ClassVar[bool] = True
+    needs_target = True
     takes_taxonomy: ClassVar[bool] = True
     chunks_at_once: ClassVar[int] = 4
     adds_probabilities = True

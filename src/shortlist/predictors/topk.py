@@ -11,6 +11,7 @@ from shortlist._checks import check_k, promote
 from shortlist.ops import largest
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import UncalibratedPredictor
+from shortlist.predictors.at_place import check_size_at_place
 from shortlist.predictors.kept import KeptRule
 from shortlist.promise import Promise
 
@@ -39,6 +40,7 @@ class TopK(UncalibratedPredictor):
     """
 
     takes_priors: ClassVar[bool] = True
+    takes_place: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class TopK(UncalibratedPredictor):
     @property
     def promise(self) -> Promise:
         """Nothing about the true class; the size of every set, which is left out where sizes differ."""
-        return Promise("nothing", size=self.k)
+        return Promise("nothing", size=self.k, place=self.place_name, classes=self.place_classes)
 
     def kept_rule(self) -> KeptRule | None:
         """Return the first k of the kept classes; with priors ``None``, which asks for all scores."""
@@ -68,15 +70,16 @@ class TopK(UncalibratedPredictor):
         """Return the sets (n, c) of exactly k classes."""
         scores = self.checked(scores)
         check_k(self.k, scores.shape[1], up_to=True)
-        if self.weights is None:
-            # only the order counts, and probabilities have the same one; a rule on probabilities themselves
-            # sets adds_probabilities, too, so that values that are none are refused
-            ranked = promote(scores)
-        elif self.activation == "softmax":
-            ranked = promote(scores)
-            change = self.weights.log() if self.shift is None else self.weights.log() + self.shift
-            ranked = ranked + change.to(ranked.dtype)  # where probabilities would underflow
+        if self.weights is None or self.activation == "softmax":
+            # only the order counts, and probabilities have the same one, but would underflow; a rule on
+            # probabilities themselves sets adds_probabilities, too, so that values that are none are refused
+            ranked, log_weights = promote(scores), None if self.weights is None else self.weights.log()
+            changes = [change for change in (log_weights, self.shift) if change is not None]
+            ranked = ranked + sum(changes).to(ranked.dtype) if changes else ranked  # type: ignore[union-attr]
         else:
             ranked = self.values(scores)
         indices = largest(ranked, self.k)[1]
-        return torch.zeros_like(scores, dtype=torch.bool).scatter(1, indices, True)
+        return self._only_there(torch.zeros_like(scores, dtype=torch.bool).scatter(1, indices, True))
+
+    def _settle(self) -> None:
+        check_size_at_place(self.k, self.place_classes)

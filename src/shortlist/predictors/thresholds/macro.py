@@ -125,7 +125,8 @@ class Macro(ThresholdRule):
     def _with_words(self, values: Tensor, counts: Tensor, coverage: float) -> Thresholds:
         """Return thresholds with what is to be said about them."""
         present = counts > 0
-        absent = tuple((~present).nonzero().squeeze(1).tolist())
+        counted = self.class_importance(torch.ones_like(present)) > 0
+        absent = tuple((~present & counted).nonzero().squeeze(1).tolist())
         without_end = tuple((present & values.isinf()).nonzero().squeeze(1).tolist())
         said = []
         if absent:
@@ -170,7 +171,7 @@ def weighted_thresholds(
     counts = target.bincount(minlength=len(importance))
     present = counts > 0
     weights = (importance / counts).where(present, 0.0)  # of one row of each class
-    order = _by_score_and_class(scores, target)
+    order = by_score_and_class(scores, target)
     reached = weights[target[order]].cumsum(0)
     level = coverage + (weights.max() if single else weights)
     values = torch.cat([scores[order], scores.new_tensor([math.inf])])[
@@ -179,7 +180,7 @@ def weighted_thresholds(
     return values if single else values.where(present, values[present].max())
 
 
-def _by_score_and_class(scores: Tensor, target: Tensor) -> Tensor:
+def by_score_and_class(scores: Tensor, target: Tensor) -> Tensor:
     """Return the order of ascending scores; equal ones by class, so that the batches change no sum."""
     by_class = target.argsort(stable=True)
     return by_class[scores[by_class].argsort(stable=True)]
