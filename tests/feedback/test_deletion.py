@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.feedback import Event, FeedbackError, FeedbackStore, _writer as writer
+from shortlist.feedback._copies import Copies
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import answers_by_item, last_answers, photos_of, read_events
 from tests.serve.parts import png
@@ -134,7 +135,7 @@ def test_a_copy_that_finds_no_room_leaves_no_file(tmp_path, monkeypatch):
             disk.setattr("os.fsync", full)
             with pytest.raises(OSError, match="No space left"):
                 store.add(said, [photo])
-        assert list((tmp_path / "store" / "incoming").iterdir()) == []
+        assert Copies(tmp_path / "store").waiting() == []
         assert store.add(said, [photo]).new
 
 

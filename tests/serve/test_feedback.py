@@ -254,11 +254,20 @@ def test_lists_do_not_need_the_store(client, tmp_path):
     assert client.post("/v1/feedback", json=said).status_code == 201
 
 
-def test_of_several_servers_at_one_store_one_writes_and_all_give_receipts(model, tmp_path):
+def test_several_servers_of_one_machine_write_to_one_store(model, tmp_path):
+    first, second = (Service(model, feedback=tmp_path / "store", audit=0.5) for _ in range(2))
+    with TestClient(make_app(first)) as one, TestClient(make_app(second)) as other:
+        said = {"verb": "bad_image", "receipt": receipt_of(one.post)}
+        assert [client.post("/v1/feedback", json=said).json()["number"] for client in (one, other)] == [1, 2]
+        assert one.get("/v1/feedback/stats").json()["events"] == 2
+
+
+def test_a_server_of_another_machine_gives_receipts_and_refuses_answers(model, tmp_path, monkeypatch):
     first, second = (Service(model, feedback=tmp_path / "store", audit=0.5) for _ in range(2))
     with TestClient(make_app(first)) as writer, TestClient(make_app(second)) as other:
         said = {"verb": "bad_image", "receipt": receipt_of(writer.post)}
         assert writer.post("/v1/feedback", json=said).status_code == 201
+        monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
         answers = [listed(other, seed=seed) for seed in range(6)]
         assert [one["audit"] for one in answers] == [listed(writer, seed=seed)["audit"] for seed in range(6)]
         said = {"verb": "none_of_these", "receipt": answers[1]["receipt"]}

@@ -54,7 +54,7 @@ def start(folder, tmp_path):
 
     def begin(model: Path = folder, **options) -> Server:
         started.append(Server(model, tmp_path, *TWO, **options))
-        wait_until(lambda: serving(started[-1]) == {"0", "1"})
+        wait_until(lambda: len(re.findall(r"process \d+ serves", started[-1].log.read_text())) == 2)
         return started[-1]
 
     yield begin
@@ -220,12 +220,12 @@ def test_a_process_that_dies_is_replaced_but_not_for_ever(start):
 
 
 def test_processes_end_with_their_parent(start, monkeypatch):
-    with tempfile.TemporaryDirectory() as place:  # of sockets, whose paths must be short
+    with tempfile.TemporaryDirectory() as place:
         monkeypatch.setenv("TMPDIR", place)
         server = start()
-        assert len(list(Path(place).glob("pymp-*"))) == 1
+        assert len(list(Path(place).glob("shortlist-*"))) == 1
         _kill_parent(server)
-        assert not list(Path(place).glob("pymp-*"))
+        assert not list(Path(place).glob("shortlist-*"))
 
 
 def _kill_parent(server: Server) -> None:

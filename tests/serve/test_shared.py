@@ -3,48 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-
-from shortlist.feedback import Event, FeedbackError
-from shortlist.feedback._writer import SameRequestError
-from shortlist.feedback.store import read_events
 from shortlist.serve.keys import Keys
 from shortlist.serve.metrics import Metrics, forget_process
-from shortlist.serve.shared import Shared, SharedStore
-
-SHA = "0" * 64
-
-
-def event(request: str, verb: str = "do_not_know", person: str = "") -> Event:
-    return Event(verb, request, person=person, images=(SHA,))
-
-
-def test_several_processes_use_one_store(tmp_path):
-    shared = Shared(tmp_path / "feedback")
-    address = shared.start()
-    assert not (tmp_path / "feedback").exists()  # made when it is first needed
-    first, second = (SharedStore(tmp_path / "feedback", address) for _ in range(2))
-    assert first.secret == second.secret and len(first.secret) == 32
-    kept = [store.submit(event(f"{i}", person="p")) for i in range(20) for store in (first, second)]
-    numbers = [one.result(30) for one in kept]
-    assert sorted({one.number for one in numbers}) == list(range(1, 21))
-    assert sum(one.new for one in numbers) == 20  # each was sent by both
-    with pytest.raises(SameRequestError):
-        second.submit(event("3", verb="none_of_these")).result(30)
-    assert len(list(read_events(tmp_path / "feedback"))) == 20
-    assert second.erase_person("p").events == 20 and not list(read_events(tmp_path / "feedback"))
-    first.close()
-    second.close()
-    shared.close()
-
-
-def test_errors_of_the_store_reach_the_process_that_asked(tmp_path):
-    (tmp_path / "feedback").mkdir()
-    (tmp_path / "feedback" / "other").write_text("no store")
-    address = Shared(tmp_path / "feedback").start()
-    with pytest.raises(FeedbackError, match="is no store of feedback"):
-        SharedStore(tmp_path / "feedback", address)
-
 
 COUNTING = """
 import sys

@@ -165,10 +165,7 @@ def delete(
     image: Annotated[str | None, typer.Option(help="SHA-256 of a photo.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete all that is known of a person or a photo. The deletion is recorded, without the name.
-
-    While a server writes to the store, delete over HTTP instead (see shortlist serve --admin-keys).
-    """
+    """Delete all that is known of a person or a photo. The deletion is recorded, without the name."""
     from shortlist.feedback import FeedbackStore, read_manifest
 
     if (person is None) == (image is None):

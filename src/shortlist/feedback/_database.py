@@ -41,7 +41,7 @@ CREATE TABLE images (
 CREATE INDEX images_image ON images (image, number);
 CREATE INDEX images_number ON images (number);
 CREATE TABLE to_remove (image TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (store TEXT NOT NULL, rows INTEGER NOT NULL);
+CREATE TABLE state (store TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
 """
 NAME_INDEXES = ("events_person", "events_item", "images_image")
 _AT_ONCE = 900  # rows that are read at a time; older versions of SQLite take fewer than 1,000 values
@@ -141,7 +141,7 @@ def create_tables(folder: Path, store: str) -> None:
     """Make the database of a new store."""
     with named_errors(folder), closing(connect(folder, create=True)) as opened:
         opened.executescript(_TABLES)
-        opened.execute("INSERT INTO state VALUES (?, 0)", (store,))
+        opened.execute("INSERT INTO state VALUES (?, 0, 0)", (store,))
 
 
 def read_rows(folder: Path, store: str, *, last: int | None = None) -> Iterator[Row]:
@@ -233,3 +233,11 @@ def check_state(opened: sqlite3.Connection, folder: Path, store: str) -> int:
     if not rows == counted == (last or 0):
         raise FeedbackError(f"{folder / NAME} is damaged: it must have {rows} rows, got {counted}")
     return rows
+
+
+def check_bytes(opened: sqlite3.Connection, folder: Path) -> None:
+    """Check the number of bytes of all copies, which is kept beside them."""
+    query = "SELECT bytes, (SELECT coalesce(sum(bytes), 0) FROM images) FROM state"
+    kept, counted = opened.execute(query).fetchone()
+    if kept != counted:
+        raise FeedbackError(f"{folder / NAME} is damaged: copies must have {kept} bytes, got {counted}")

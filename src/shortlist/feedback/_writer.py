@@ -1,12 +1,17 @@
-"""The one thread that writes to the log. It commits together all events that came while it was writing."""
+"""The thread of a process that writes to the log. It commits together all events that came meanwhile.
+
+Several processes may write: each takes its turn by SQLite's lock of the database. Files of copies are moved
+and removed in such turns too, so that no deletion comes between the record of a copy and its move.
+"""
 
 import json
 import queue
 import secrets
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +22,7 @@ from shortlist.feedback._database import (
     NAME_INDEXES,
     FeedbackError,
     Row,
+    check_bytes,
     check_state,
     connect,
     named_errors,
@@ -40,8 +46,8 @@ class Kept(NamedTuple):
 class Erased(NamedTuple):
     """What a deletion took away: a number of events and of copies of photos.
 
-    It is ``pending`` while old pages of the database are in use: somebody else reads them. They are removed
-    as soon as nobody does.
+    It is ``pending`` while something is left: old pages of the database that somebody reads, or a file that
+    cannot be removed now. It is tried again each second.
     """
 
     events: int
@@ -70,9 +76,9 @@ class Writer:
 
     def __init__(self, folder: Path, store: str, *, max_bytes: int) -> None:
         self._folder, self._store, self._max_bytes = folder, store, max_bytes
-        self._copies = Copies(folder)
-        self._unmoved: list[Path] = []  # copies of recorded events that could not be moved to their place
-        self._pending = False  # whether the log of the database has pages with what was deleted
+        self.copies = Copies(folder)
+        self._unmoved: list[Path] = []  # copies of recorded events that are not in their place
+        self._pending = True  # whether something may be left of what was deleted
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="feedback", daemon=True)
@@ -100,29 +106,52 @@ class Writer:
 
     def _run(self) -> None:
         try:
+            self.copies.check_machine()
             with named_errors(self._folder):
                 self._base = connect(self._folder)
-                self._rows = check_state(self._base, self._folder, self._store)
-                self._bytes = self._base.execute("SELECT coalesce(sum(bytes), 0) FROM images").fetchone()[0]
-                self._recover()
+                check_state(self._base, self._folder, self._store)
+                check_bytes(self._base, self._folder)
                 self._reserve()
+                self._place_copies()
+                with self._turn():
+                    self.copies.open(self._has_copy)
         except BaseException as error:
             self._opened.set_exception(error)
             return
         self._opened.set_result(None)
         open_ = True
         while open_:
+            if self._pending or self._unmoved:
+                self._pending = self._has_remains()
             jobs, open_ = self._next()
-            if self._pending:
-                self._pending = self._has_old_pages()
             events = [job for job in jobs if job.event is not None]
             if events:
                 self._append_all(events)
             for job in jobs:
                 if job.event is None:
-                    self._finish(job, self._erase_in_reserve)
-        self._has_old_pages()
+                    self._erase_all(job)
+        self._has_remains()
         self._base.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Write alone, after what others wrote: all of the block is recorded, or nothing."""
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            state = self._base.execute("SELECT rows, bytes FROM state").fetchone()
+            self._rows, self._bytes = state
+            yield
+            if state != (self._rows, self._bytes):
+                self._base.execute("UPDATE state SET rows = ?, bytes = ?", (self._rows, self._bytes))
+            self._base.execute("COMMIT")
+        except BaseException:
+            if self._base.in_transaction:
+                self._base.execute("ROLLBACK")
+            raise
+
+    def _has_remains(self) -> bool:
+        """Remove what is left of what was deleted; return whether that cannot be done now."""
+        return not self._place_copies() or self._has_old_pages()
 
     def _has_old_pages(self) -> bool:
         """Empty the log of the database, which may hold what was deleted; return whether it could not be."""
@@ -138,7 +167,7 @@ class Writer:
         """Wait for a job, and take all that wait with it, up to a deletion, which comes after them."""
         jobs: list[_Job] = []
         try:
-            job = self._queue.get(timeout=_READER_SECONDS if self._pending else None)
+            job = self._queue.get(timeout=_READER_SECONDS if self._pending or self._unmoved else None)
         except queue.Empty:
             return jobs, True
         while job is not None:
@@ -151,20 +180,26 @@ class Writer:
                 return jobs, True
         return jobs, False
 
-    def _recover(self) -> None:
-        """Finish what a killed process had begun. Nobody else may be about to add an event."""
-        self._remove_erased()
-        self._copies.recover(self._has_copy)
+    def _place_copies(self) -> bool:
+        """Move copies of recorded events to their place, remove those that deletions named.
 
-    def _remove_erased(self) -> None:
-        """Remove the copies that deletions named. Copies whose events wait in the queue stay."""
-        images = {image for (image,) in self._base.execute("SELECT image FROM to_remove").fetchall()}
-        for image in images:
-            self._copies.remove(image)
-        for path in [path for path in self._unmoved if path.name[:64] in images]:
-            self._copies.drop(path)
-            self._unmoved.remove(path)
-        self._base.execute("DELETE FROM to_remove")
+        Return whether all could be done.
+        """
+        try:
+            with self._turn():
+                for (image,) in self._base.execute("SELECT image FROM to_remove").fetchall():
+                    if not self._has_copy(image):  # somebody may have given it again
+                        self.copies.remove(image)
+                    self._base.execute("DELETE FROM to_remove WHERE image = ?", (image,))
+                while self._unmoved:
+                    if self._has_copy(self._unmoved[-1].name[:64]):
+                        self.copies.move(self._unmoved[-1])
+                    else:
+                        self._unmoved[-1].unlink(missing_ok=True)
+                    self._unmoved.pop()
+        except (OSError, sqlite3.Error):  # such as a full disk
+            return False
+        return True
 
     def _has_copy(self, image: str) -> bool:
         found = self._base.execute("SELECT 1 FROM images WHERE image = ? AND bytes > 0 LIMIT 1", (image,))
@@ -173,41 +208,23 @@ class Writer:
     def _append_all(self, jobs: list[_Job]) -> None:
         """Record events in one transaction; one that is refused does not stop the others."""
         kept: list[tuple[_Job, Kept]] = []
-        before = self._rows, self._bytes
         try:
-            with named_errors(self._folder):
-                self._base.execute("BEGIN IMMEDIATE")
+            with named_errors(self._folder), self._turn():
                 for job in jobs:
                     try:
                         kept.append((job, self._append(job)))
                     except FeedbackError as error:
-                        self._drop(job)
-                        job.done.set_exception(error)
-                self._base.execute("UPDATE state SET rows = ?", (self._rows,))
-                self._base.execute("COMMIT")
+                        _fail(job, error)
         except Exception as error:
-            self._rows, self._bytes = before
-            self._roll_back()
             for job in jobs:
                 if not job.done.done():
-                    self._drop(job)
-                    job.done.set_exception(error)
+                    _fail(job, error)
             return
-        for job, found in kept:
-            for path in job.taken:
-                try:
-                    self._copies.move(path)
-                except OSError:  # it is on disk, and moved when the store is opened next
-                    self._unmoved.append(path)
-            job.done.set_result(found)
-
-    def _drop(self, job: _Job) -> None:
-        for path in job.taken:
-            self._copies.drop(path)
-
-    def _roll_back(self) -> None:
-        if self._base.in_transaction:
-            self._base.execute("ROLLBACK")
+        self._unmoved += [path for job, record in kept if record.new for path in job.taken]
+        if self._unmoved:
+            self._place_copies()
+        for job, record in kept:
+            job.done.set_result(record)
 
     def _append(self, job: _Job) -> Kept:
         event = job.event
@@ -217,7 +234,7 @@ class Writer:
             number, verb, *_ = before
             if verb != ERASED and before[1:] != (event.verb, event.person, event.label, event.photos):
                 raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
-            self._drop(job)
+            _drop_copies(job)
             return Kept(number, new=False)
         self._check_owner(event)
         sizes = {path.name[:64]: path.stat().st_size for path in job.taken}
@@ -249,26 +266,27 @@ class Writer:
         pages = self._base.execute("PRAGMA page_count").fetchone()[0]
         return pages * self._base.execute("PRAGMA page_size").fetchone()[0] + self._bytes
 
-    def _finish(self, job: _Job, action: Any) -> None:
-        before = self._rows, self._bytes
+    def _erase_all(self, job: _Job) -> None:
         try:
             with named_errors(self._folder):
-                job.done.set_result(action(*job.erase))
+                erased = self._erase_in_reserve(*job.erase)
         except Exception as error:
-            self._rows, self._bytes = before
-            self._roll_back()
             job.done.set_exception(error)
+            return
+        self._pending = self._has_remains()
+        job.done.set_result(erased._replace(pending=self._pending))
 
     def _erase_in_reserve(self, kind: str, name: str) -> Erased:
         """Delete, on a full disk too: then there is the room of a file that is kept for it."""
         try:
-            return self._erase(kind, name)
+            with self._turn():
+                return self._erase(kind, name)
         except sqlite3.OperationalError as error:
             if "full" not in str(error):
                 raise
-            self._roll_back()
             (self._folder / RESERVE).unlink(missing_ok=True)
-            return self._erase(kind, name)
+            with self._turn():
+                return self._erase(kind, name)
         finally:
             self._reserve()
 
@@ -284,7 +302,6 @@ class Writer:
 
     def _erase(self, kind: str, name: str) -> Erased:
         """Empty the rows of a person or an image, remove copies that nobody else gave, and note it."""
-        self._base.execute("BEGIN IMMEDIATE")
         where = "person = ?" if kind == "person" else "number IN (SELECT number FROM images WHERE image = ?)"
         rows = self._base.execute(
             f"SELECT number, request, time FROM events WHERE {where}", (name,)
@@ -309,11 +326,7 @@ class Writer:
         self._insert(erasure.sealed(record), record)
         for index in NAME_INDEXES if rows else ():
             self._base.execute(f"REINDEX {index}")
-        self._base.execute("UPDATE state SET rows = ?", (self._rows,))
-        self._base.execute("COMMIT")
-        self._remove_erased()
-        self._pending = self._has_old_pages()
-        return Erased(len(rows), len(gone), self._pending)
+        return Erased(len(rows), len(gone))
 
 
 class SameRequestError(FeedbackError):
@@ -326,6 +339,16 @@ class OwnerError(FeedbackError):
 
 class FullError(FeedbackError):
     """The store has reached its size."""
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    _drop_copies(job)
+    job.done.set_exception(error)
+
+
+def _drop_copies(job: _Job) -> None:
+    for path in job.taken:
+        path.unlink(missing_ok=True)
 
 
 def _now() -> str:

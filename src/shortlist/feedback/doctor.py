@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shortlist._store.doctor import Finding, with_leftovers
 from shortlist.feedback._copies import Copies
-from shortlist.feedback._database import NAME, FeedbackError, connect, named_errors
+from shortlist.feedback._database import NAME, FeedbackError, check_bytes, connect, named_errors
 from shortlist.feedback.store import MANIFEST, read_events, read_manifest
 
 _BACK = "put it back from a copy of the store"
@@ -40,7 +40,8 @@ def examine_store(folder: str | Path) -> list[Finding]:
             findings.append(Finding(place, "is missing", _BACK))
     for path in copies.waiting():
         what = "a killed process left it, or one is writing"
-        findings.append(Finding(f"incoming/{path.name}", what, "whoever writes to the store next clears it"))
+        name = str(path.relative_to(folder))
+        findings.append(Finding(name, what, "whoever opens the store next to write clears it"))
     return with_leftovers(folder, findings)
 
 
@@ -48,8 +49,9 @@ def _check_pages(folder: Path) -> None:
     """Let SQLite look at its own pages and indexes."""
     with named_errors(folder), closing(connect(folder)) as opened:
         (said,) = opened.execute("PRAGMA integrity_check(1)").fetchone()
-    if said != "ok":
-        raise FeedbackError(f"{folder / NAME} is damaged: {said}")
+        if said != "ok":
+            raise FeedbackError(f"{folder / NAME} is damaged: {said}")
+        check_bytes(opened, folder)
 
 
 def _recorded_copies(folder: Path) -> dict[str, set[str]]:

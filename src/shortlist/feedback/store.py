@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from shortlist._store.files import lock_folder, replacing_folder, sweep
 from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist._text import composed
-from shortlist.feedback._copies import Copies
 from shortlist.feedback._database import (
     NAME,
     FeedbackError,
@@ -31,8 +30,9 @@ from shortlist.feedback._writer import Erased, Kept, Writer
 from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sha256
 
 MANIFEST = "feedback.json"
-FORMAT = "shortlist feedback 3"
+FORMAT = "shortlist feedback 4"
 MAX_BYTES = 64 << 30  # of database and copies
+_OPEN_SECONDS = 60.0  # that others may take to open the store
 _TOGETHER = 1000  # events that are read at a time
 _COUNTS = {
     "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
@@ -42,7 +42,7 @@ _COUNTS = {
 
 
 class FeedbackStore:
-    """The events of people, appended to a database on disk by one process at a time.
+    """The events of people, appended to a database on disk by any number of processes of one machine.
 
     The folder has ``feedback.json`` (which store it is), ``events.sqlite`` (SQLite in WAL mode) and
     ``images/`` (copies of photos without metadata, named by the SHA-256 of what was sent). Others can read it
@@ -53,7 +53,7 @@ class FeedbackStore:
         max_bytes: Size of database and copies together at which nothing more is taken.
 
     Raises:
-        FeedbackError: If the folder is no such store, or another process writes to it.
+        FeedbackError: If the folder is no such store, or a process of another machine writes to it.
 
     Example:
         >>> import tempfile
@@ -71,15 +71,13 @@ class FeedbackStore:
         manifest = read_manifest(self.folder)
         self.secret = bytes.fromhex(manifest["secret"])
         self._name = manifest["store"]
-        self._copies = Copies(self.folder)
-        self._open = ExitStack()
-        in_use = FeedbackError(f"{self.folder} is in use: another process writes to it")
-        self._open.enter_context(lock_folder(self.folder, in_use))
-        try:
+        with self._alone():
             self._writer = Writer(self.folder, self._name, max_bytes=max_bytes)
-        except BaseException:
-            self._open.close()
-            raise
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Keep out other processes that open or close the store."""
+        in_use = FeedbackError(f"{self.folder} is in use: another process is opening it")
+        return lock_folder(self.folder, in_use, wait=_OPEN_SECONDS)
 
     def submit(self, event: Event, copies: Sequence[bytes] = ()) -> "Future[Kept]":
         """Record an event; the future is done when it is on disk.
@@ -99,7 +97,8 @@ class FeedbackStore:
         kept = {hashlib.sha256(content).hexdigest(): without_metadata(content) for content in copies}
         if not kept.keys() <= set(event.images):
             raise ValueError("copies must be of the event's images: the SHA-256 of one is not among them")
-        return self._writer.append(event, [self._copies.take(image, copy) for image, copy in kept.items()])
+        taken = [self._writer.copies.take(image, copy) for image, copy in kept.items()]
+        return self._writer.append(event, taken)
 
     def add(self, event: Event, copies: Sequence[bytes] = ()) -> Kept:
         """Record an event, and return when it is on disk."""
@@ -127,13 +126,14 @@ class FeedbackStore:
 
     def copy_of(self, image: str) -> Path | None:
         """Return the file of the copy of an image, if there is one."""
-        path = self._copies.path(image)
+        path = self._writer.copies.path(image)
         return path if path.is_file() else None
 
     def close(self) -> None:
-        """Write what waits, and let others write."""
+        """Write what waits, and end the thread that writes."""
         self._writer.close()
-        self._open.close()
+        with self._alone():
+            self._writer.copies.close()
 
     def __enter__(self) -> "FeedbackStore":
         return self

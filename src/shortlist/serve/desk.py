@@ -2,14 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from shortlist.feedback import FeedbackError, FeedbackStore, find_drift, is_store, last_answers, read_manifest
 from shortlist.serve.refusals import Refusal
-from shortlist.serve.shared import SharedStore
 
 _LOG = logging.getLogger("shortlist.serve")
 _LAST = 5000  # events that tell about drift
@@ -20,17 +18,14 @@ class FeedbackDesk:
 
     Args:
         folder: Folder of the store.
-        open_store: Function that opens it; one of several processes uses that of its parent.
     """
 
-    def __init__(
-        self, folder: str | Path, *, open_store: Callable[[Path], FeedbackStore | SharedStore] = FeedbackStore
-    ) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder, self._store, self._lock = Path(folder), None, threading.Lock()
-        self._open_store, self._secret = open_store, None
+        self._secret: bytes | None = None
 
     @property
-    def store(self) -> FeedbackStore | SharedStore:
+    def store(self) -> FeedbackStore:
         """The store.
 
         Raises:
@@ -39,7 +34,7 @@ class FeedbackDesk:
         with self._lock:
             if self._store is None:
                 try:
-                    self._store = self._open_store(self.folder)
+                    self._store = FeedbackStore(self.folder)
                 except (OSError, ValueError) as error:
                     _LOG.error("the store of feedback cannot be opened: %s", error)
                     raise Refusal(
@@ -51,7 +46,7 @@ class FeedbackDesk:
     def secret(self) -> bytes | None:
         """What signs receipts, or ``None`` if there is no store: a list never fails because of the store.
 
-        A process that cannot write to the store, since another one does, reads what signs there.
+        A process that cannot write to the store reads there what signs.
         """
         if self._secret is None:
             try:

@@ -33,10 +33,8 @@ from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
 from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
-from shortlist.serve.shared import SharedStore
 
 _LOG = logging.getLogger("shortlist.serve")
-_LAST = 5000  # events that tell about drift
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -73,7 +71,7 @@ def _add_post(router: APIRouter, service: Service) -> None:
         return JSONResponse(content, status_code=201)
 
 
-async def _recorded(store: FeedbackStore | SharedStore, event: Event, copies: list[bytes]) -> Any:
+async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Any:
     try:
         if copies:
             future = await asyncio.to_thread(store.submit, event, copies)

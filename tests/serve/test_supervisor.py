@@ -1,5 +1,6 @@
 """The parent of several processes, without any: what it binds, whom it starts anew, how it ends them."""
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -8,27 +9,26 @@ from types import SimpleNamespace
 import pytest
 
 from shortlist.serve import processes
-from shortlist.serve.processes import _bound, _Child, _Crew, serve_by_processes
-from shortlist.serve.shared import Shared, remove_address
+from shortlist.serve.processes import _Child, _end_with_parent, _listen, _Supervisor, serve_by_processes
 from shortlist.serve.source import ServiceSource
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "[::1]"])
 def test_an_address_is_taken_before_the_processes_are_there(host):
-    first = _bound(host, 0, 3)
-    port = first[0].getsockname()[1]
-    assert [one.getsockname()[1] for one in first] == [port] * 3
-    for number in (1, 2):  # another server of one process, or of several
-        with pytest.raises(OSError, match=f"{port} cannot be listened at"):
-            _bound(host, port, number)
+    listening = _listen(host, 0)
+    port = listening.getsockname()[1]
+    with pytest.raises(OSError, match=f"{port} cannot be listened at"):  # by another server
+        _listen(host, port)
+    with socket.socket(listening.family) as other:  # nor by one whose processes have a socket each
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind((host.strip("[]"), port))
     if ":" in host:  # as a server of one process has it
-        assert all(one.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) for one in first)
-    waiting = socket.create_connection(first[0].getsockname()[:2], timeout=5)  # for a process to come
+        assert listening.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+    waiting = socket.create_connection(listening.getsockname()[:2], timeout=5)  # for a process to come
     waiting.close()
-    for one in first:
-        one.close()
-    for one in _bound(host, port, 2):  # it is free again
-        one.close()
+    listening.close()
+    _listen(host, port).close()  # it is free again
 
 
 @pytest.mark.parametrize("number", [0, -1, 65, 100_000, True])
@@ -71,11 +71,11 @@ class Pipe:
         pass
 
 
-class Crew(_Crew):
-    """A crew whose processes start, and may die before they serve."""
+class Supervisor(_Supervisor):
+    """One whose processes start, and may die before they serve."""
 
     def __init__(self, tmp_path) -> None:
-        super().__init__(ServiceSource("model"), {}, [], Shared(tmp_path))
+        super().__init__(ServiceSource("model"), {}, None, tmp_path, 0)
         self.started = 0
 
     def _start(self, number: int, *, serves: bool = True, **parts) -> None:
@@ -86,38 +86,38 @@ class Crew(_Crew):
 
 
 def test_a_process_that_never_served_ends_the_server_at_the_start_alone(tmp_path):
-    crew = Crew(tmp_path)
-    crew._start(0, serves=False)
+    supervisor = Supervisor(tmp_path)
+    supervisor._start(0, serves=False)
     with pytest.raises(ValueError, match="ended with code -9 before it could serve"):
-        crew._hear(0)
+        supervisor._receive(0)
 
 
 @pytest.mark.parametrize("error", [EOFError, ConnectionResetError, OSError])
 def test_one_that_is_killed_while_it_takes_the_place_of_another_is_replaced(tmp_path, monkeypatch, error):
     now = [0.0]
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = Crew(tmp_path)
-    crew._start(0, error=error)
-    crew._hear(0)
+    supervisor = Supervisor(tmp_path)
+    supervisor._start(0, error=error)
+    supervisor._receive(0)
     for _ in range(3):  # a start takes longer than the time within which five deaths are too many
         now[0] += 100
-        crew._start(0, serves=False, error=error)
-        crew._hear(0)
+        supervisor._start(0, serves=False, error=error)
+        supervisor._receive(0)
     now[0] += 100
-    crew._start(0, serves=False, error=error)
+    supervisor._start(0, serves=False, error=error)
     with pytest.raises(ValueError, match="died 5 times"):
-        crew._hear(0)
+        supervisor._receive(0)
 
 
 def test_deaths_that_are_far_apart_are_not_too_many(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = Crew(tmp_path)
-    crew._start(0)
+    supervisor = Supervisor(tmp_path)
+    supervisor._start(0)
     for _ in range(20):
         now[0] += 15.1
-        crew._hear(0)
-    assert crew.started == 21
+        supervisor._receive(0)
+    assert supervisor.started == 21
 
 
 @pytest.mark.parametrize(
@@ -126,20 +126,24 @@ def test_deaths_that_are_far_apart_are_not_too_many(tmp_path, monkeypatch):
 )
 def test_at_a_second_sigint_processes_are_killed(tmp_path, monkeypatch, came, killed):
     monkeypatch.setattr(processes, "_END_SECONDS", 0.2)
-    crew, (told, tell) = Crew(tmp_path), os.pipe()
+    supervisor, (signals, send) = Supervisor(tmp_path), os.pipe()
     good, hung = Process(), Process(ends=False)
-    crew._children = {0: _Child(good, Pipe(), True), 1: _Child(hung, Pipe(), True)}
-    os.write(tell, came)
+    supervisor._children = {0: _Child(good, Pipe(), True), 1: _Child(hung, Pipe(), True)}
+    os.write(send, came)
     if killed:
         monkeypatch.setattr(processes, "_END_SECONDS", 1e6)  # it is not waited for
-    crew.end(told)
+    supervisor.end(signals)
     assert hung.was_killed and not good.was_killed
 
 
-def test_the_socket_of_a_parent_that_is_gone_is_removed(tmp_path):
-    folder = tmp_path / "pymp-1"
-    folder.mkdir()
-    (folder / "listener").touch()
-    remove_address(str(folder / "listener"))
-    assert not folder.exists() and tmp_path.exists()
-    remove_address(str(folder / "listener"))  # by another process
+def test_a_process_whose_parent_is_gone_removes_the_counters_and_ends(tmp_path, monkeypatch):
+    counters, ends = tmp_path / "counters", []
+    counters.mkdir()
+    parents, childs = multiprocessing.Pipe()
+    parents.close()
+    monkeypatch.setattr(processes, "_END_SECONDS", 0)
+    monkeypatch.setattr(os, "kill", lambda *what: ends.append(what))
+    monkeypatch.setattr(os, "_exit", lambda code: ends.append(code))
+    _end_with_parent(childs, counters)
+    assert not counters.exists() and ends == [(os.getpid(), signal.SIGTERM), 1]
+    _end_with_parent(childs, counters)  # another process was first
