@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist.model import Model, ShortList
-from shortlist.serve.exchange import Answer, Query, RelatedImage
+from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.lineage import Lineage
 
 LONG = 20
@@ -74,17 +74,11 @@ class Answerer:
     def _answer(self, query: Query, listed: ShortList | None, features: Tensor | None) -> Answer:
         if listed is None:
             raise ValueError("the network must give numbers for each photo, got others")
-        related: Sequence[Sequence[Any]] = ()
+        related: Sequence[Sequence[Any]] = [()] * len(listed)
         if features is not None and query.related_images and self.index is not None:
             classes = [candidate.index for candidate in listed]
             related = self.index.similar(features, classes, query.related_images)
-        images = [tuple(map(_related, known)) for known in related] or [()] * len(listed)
         sure = 0 < len(listed.members) <= max(LONG, listed.choice.top or 0) and (listed.mass or 0.0) >= 0.5
         novel = listed.novelty is not None and listed.novelty.novel
         status = "novel" if novel else "ok" if sure else "not_confident"
-        return Answer(status, listed, images, self.lineage.common_ancestor(listed.members))
-
-
-def _related(image: Any) -> RelatedImage:
-    about = {name: getattr(image, name) for name in ("author", "license", "source", "date", "organ")}
-    return RelatedImage(id=str(image.id), similarity=float(image.similarity), **about)
+        return Answer(status, listed, related, self.lineage.common_ancestor(listed.members))

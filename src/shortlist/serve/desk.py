@@ -61,15 +61,15 @@ class FeedbackDesk:
         if not is_store(self.folder):
             return None
         try:
-            found = find_drift(last_answers(self.folder, _LAST))
+            by_model = {drift.model: drift for drift in find_drift(last_answers(self.folder, _LAST))}
         except (OSError, ValueError) as error:
             _LOG.error("drift cannot be looked for: %s", error)
             return None
-        own = next((one for one in found if one.model == model), None)
-        if own is None:
+        if model not in by_model:
             return None
+        drift = by_model[model]
         names = ("lists", "audited", "coverage", "low", "high", "promised", "is_below", "has_shifted")
-        return {"words": own.words(), **{name: getattr(own, name) for name in names}}
+        return {"words": drift.words(), **{name: getattr(drift, name) for name in names}}
 
     def close(self) -> None:
         """Write what waits, and close the store."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -40,18 +40,6 @@ class Query:
         return self.images.shape[0]  # without the checks of len, which take longer
 
 
-class RelatedImage(NamedTuple):
-    """A known image of a class, which is like the photos in question."""
-
-    id: str
-    similarity: float
-    author: str = ""
-    license: str = ""
-    source: str = ""
-    date: str = ""
-    organ: str = ""
-
-
 class CommonAncestor(NamedTuple):
     """A parent that all classes of the set share, and how many classes it has in all."""
 
@@ -69,11 +57,11 @@ class Answer:
             for, or is less probable than not, by the model's own probabilities; ``novel`` if the photo is
             like nothing that the model knows.
         listed: The short list with its promise.
-        related_images: Known images beside each candidate.
+        related_images: Images of the index beside each candidate.
         common_ancestor: Most specific parent that two or more classes of the set share.
     """
 
     status: Status
     listed: ShortList
-    related_images: Sequence[Sequence[RelatedImage]]
+    related_images: Sequence[Sequence[Any]]
     common_ancestor: CommonAncestor | None = None

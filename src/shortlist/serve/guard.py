@@ -133,6 +133,17 @@ class _Exchange:
                 size += len(message.get("body", b""))
 
 
+def names_of_server(host: str, hosts: Collection[str]) -> Collection[str] | None:
+    """Return the names by which a server at an address may be called; any if ``None``.
+
+    At an address of this machine alone, or if names are given, others are refused.
+    """
+    host = host.strip("[]")
+    if not hosts and host not in LOOPBACK:
+        return None
+    return {host.lower(), *LOOPBACK, *(name.lower() for name in hosts)}
+
+
 def _without_port(host: str) -> str:
     """Return the name in the header Host, without the port."""
     if host.startswith("["):

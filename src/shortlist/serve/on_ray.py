@@ -8,7 +8,7 @@ from typing import Any
 
 from shortlist._checks import check_count
 from shortlist.serve.app import make_app
-from shortlist.serve.guard import LOOPBACK
+from shortlist.serve.guard import names_of_server
 from shortlist.serve.source import ServiceSource
 
 
@@ -45,12 +45,10 @@ def serve_on_ray(
     if not ray.is_initialized():
         here: dict[str, Any] = {"include_dashboard": False} if address is None else {}
         ray.init(address=address, log_to_driver=False, **here)
-    at_home = host.strip("[]") in LOOPBACK
-    allowed = {host.strip("[]").lower(), *LOOPBACK, *(name.lower() for name in hosts)}
-    limits_hosts = allowed if hosts or at_home else None
+    names = names_of_server(host, hosts)
 
     def build() -> Any:
-        return make_app(source.open(), origins=origins, hosts=limits_hosts)
+        return make_app(source.open(), origins=origins, hosts=names)
 
     serve.start(http_options={"host": host, "port": port})
     ingress: Any = serve.ingress(build)()
@@ -62,11 +60,8 @@ def serve_on_ray(
         ray_actor_options={"num_cpus": 1},
     )
     if blocking:
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # also where SIGINT is ignored, as in a script's background
-            signal.signal(number, _interrupt)
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGINT, _interrupt)  # ignored in the background of a script
     with suppress(KeyboardInterrupt):
         serve.run(made.bind(), name="shortlist", blocking=blocking)
 

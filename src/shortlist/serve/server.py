@@ -15,7 +15,7 @@ from PIL import Image
 from shortlist.serve.app import make_app
 from shortlist.serve.connection import connection_class
 from shortlist.serve.following import Following, Served
-from shortlist.serve.guard import LOOPBACK
+from shortlist.serve.guard import names_of_server
 from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES
 from shortlist.serve.service import Service
 
@@ -57,12 +57,10 @@ def serve(
     """
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the bound on pixels is ours
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
-    allowed = {host.strip("[]").lower(), *LOOPBACK, *(name.lower() for name in hosts)}
-    at_home = host.strip("[]") in LOOPBACK
-    names = allowed if hosts or at_home else None
+    names = names_of_server(host, hosts)
 
-    def served(one: Service) -> Served:
-        return Served(one, make_app(one, origins=origins, hosts=names))
+    def served(current: Service) -> Served:
+        return Served(current, make_app(current, origins=origins, hosts=names))
 
     if isinstance(service, Follow):
         follow = service
