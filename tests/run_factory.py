@@ -1,19 +1,22 @@
 """One factory of finished run folders with given scores, for all tests that read runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shortlist.class_table import ClassTable
 from shortlist.model.files import read_description, write_description
-from shortlist.recipes.recipe import Recipe
+from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import describe_model
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_run, evaluate_run
 from shortlist.scores import PriorRecord, ScoreMap
+
+TOP_2 = {"two": {"name": "topk", "k": 2}}
 
 
 def finished_run(
@@ -40,6 +43,41 @@ def finished_run(
     evaluate_run(run.read())
     run.set_state("finished", **info)
     return run.read()
+
+
+def scored_run(
+    path: Path,
+    table: ClassTable,
+    targets: Mapping[str, Tensor],
+    content: Mapping[str, Any] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    draw: int | None = None,
+    skill: float = 1.0,
+    scale: float = 1.0,
+    **info: Any,
+) -> Run:
+    """A finished run with random scores: the larger ``skill``, the better.
+
+    Args:
+        path: Its folder.
+        table: Its classes.
+        targets: Labels of ``val`` and ``test``.
+        content: Of its recipe.
+        overrides: Of its recipe.
+        draw: Seed of the scores; None: that of the recipe.
+        skill: What is added to the score of the true class.
+        scale: Factor of all scores.
+        info: For ``run.json``.
+    """
+    recipe = make_recipe({"predictors": TOP_2, **(content or {})}, overrides)
+    generator = torch.Generator().manual_seed(recipe.seed if draw is None else draw)
+    made = {}
+    for part, target in targets.items():
+        scores = torch.randn(len(target), len(table), generator=generator)
+        scores[torch.arange(len(target)), target.clamp_min(0)] += skill
+        made[part] = (scale * scores, target)
+    return finished_run(path, recipe, made, table, **info)
 
 
 def seal(run: Run | RunFolder) -> None:

@@ -4,30 +4,26 @@ A verb ends with the numbers of the undamaged files, or in one line that names w
 traceback, and never with other numbers.
 """
 
-import contextlib
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-import shortlist.cli
 from shortlist import Model
 from shortlist.feedback import Event, FeedbackStore
 from shortlist.index import ImageIndex, IndexWriter, add_images
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
-from tests.index.small import CLASSES, jpeg, make_model, make_rows, name_of, start
+from tests.commands import run
+from tests.index.small import CLASSES, jpeg, make_rows, name_of, projection_model, start
 from tests.serve.parts import png
-from tests.training.small import RECIPE
-from tests.training.test_epochs import silent
+from tests.training.small import RECIPE, silent
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -122,21 +118,6 @@ def answer_of(person: str, number: int) -> Event:
     return Event("confirm", f"r{number}", person=person, label=label, images=images, consent=number == 0)
 
 
-def run(*words: object) -> tuple[int, str, str]:
-    """Run a verb in this process; returns its exit code and what it printed."""
-    out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["shortlist", *map(str, words)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            shortlist.cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    finally:
-        sys.argv = before
-    return code, out.getvalue(), err.getvalue()
-
-
 def results_in(folder: Path, name: str = "results.json") -> object:
     return json.loads((folder / name).read_text())
 
@@ -203,7 +184,7 @@ def search(folder: Path) -> tuple[str, object]:
 
 def append(folder: Path) -> tuple[str, object]:
     try:
-        add_images(make_model(), folder, [jpeg(1)], [2])
+        add_images(projection_model(), folder, [jpeg(1)], [2])
     except ValueError as error:
         return str(error), None
     return search(folder)

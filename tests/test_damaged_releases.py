@@ -23,8 +23,9 @@ from shortlist.releases import Releases
 from shortlist.serve.app import make_app
 from shortlist.serve.following import Following, Served
 from shortlist.serve.service import Service
-from tests.compare.test_gate import C, make_model
-from tests.test_damage import DAMAGES, IN_PLACE, run, spoil
+from tests.commands import run
+from tests.compare.pixels import C, pixel_model
+from tests.test_damage import DAMAGES, IN_PLACE, spoil
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -44,8 +45,8 @@ def whole(tmp_path_factory) -> Iterator[Path]:
             Image.fromarray(pixels.view(4, 4).numpy()).save(place / f"{number}.png")
     kinds = {"first": (1, 2), "second": (3,), "third": (), "fourth": (0,)}
     for name, wrong in kinds.items():
-        make_model(wrong=wrong).save(folder / name)
-        make_model(wrong=wrong, shift=0.1).save(folder / f"other {name}")
+        pixel_model(wrong=wrong).save(folder / name)
+        pixel_model(wrong=wrong, shift=0.1).save(folder / f"other {name}")
     for model in ("first", "second", "third"):
         Releases(folder / "releases").add(folder / model, who="ann")
         Releases(folder / "other").add(folder / f"other {model}", who="ann")
@@ -100,7 +101,7 @@ def serve(folder: Path, whole: Path) -> tuple[str, object]:
 
 def follow(folder: Path, whole: Path) -> tuple[str, object]:
     """A server that has served another model before, and sees the damaged folder as the next release."""
-    old = Service(make_model())
+    old = Service(pixel_model())
     log, turns = io.StringIO(), 0
     place = Releases(folder)
 

@@ -38,11 +38,10 @@ from shortlist.suites.suite import load_suite
 from shortlist.suites.worker import final_results
 from shortlist.training.fit import resume, train
 from tests.datasets.trees import class_folders
-from tests.index.small import CLASSES, SMALL, jpeg, make_model, make_rows, name_of, start
-from tests.passes.scoring import make_embeddings, make_model as make_linear
+from tests.index.small import CLASSES, SMALL, jpeg, make_rows, name_of, projection_model, start
+from tests.passes.scoring import density_model, make_embeddings
 from tests.serve.parts import png
-from tests.training.small import RECIPE
-from tests.training.test_epochs import silent
+from tests.training.small import RECIPE, silent
 
 pytestmark = pytest.mark.slow
 
@@ -235,7 +234,7 @@ def all_of(folder: Path) -> list:
 
 
 def test_index_build(tmp_path):
-    model = make_model()
+    model = projection_model()
     class_folders(tmp_path / "images", {"c0": 3, "c1": 2, "c2": 4})
 
     def go(folder: Path) -> Callable[[], object]:
@@ -263,7 +262,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", ["score", "embed"])
 def test_passes_over_rows(tmp_path, name):
     """A pass that was killed before any step ends with the same files to the byte, and none else."""
-    make_linear(tmp_path / "model")
+    density_model(tmp_path / "model")
     rows = make_embeddings(tmp_path / "rows")
     class_folders(tmp_path / "images", {"ash": 3, "oak": 2})
     embedder = EmbedderSource("tests.passes.small:make_backbone", SMALL, allow_code=True)
@@ -306,7 +305,7 @@ def check_changes_of_an_index(tmp_path: Path, change: Callable[[Path], object], 
 
 
 def test_index_append(tmp_path):
-    model = make_model()
+    model = projection_model()
     check_changes_of_an_index(
         tmp_path, lambda folder: add_images(model, folder, [jpeg(1), jpeg(2)], [0, 5]), 8
     )
@@ -407,7 +406,7 @@ def test_a_release(tmp_path):
     """Killed at any step, the current release is the one before or the new one, and is whole."""
     for name, seed in (("first", 0), ("second", 1)):
         torch.manual_seed(seed)
-        make_model().save(tmp_path / name)
+        projection_model().save(tmp_path / name)
     before = tmp_path / "before"
     Releases(before).add(tmp_path / "first", who="ann")
     whole = Path(shutil.copytree(before, tmp_path / "whole"))
@@ -430,7 +429,7 @@ def test_a_release(tmp_path):
 
 def test_the_first_release(tmp_path):
     """Killed at any step, there is no release or the first one; then the same command makes it."""
-    make_model().save(tmp_path / "model")
+    projection_model().save(tmp_path / "model")
 
     def go(folder: Path) -> Callable[[], object]:
         return lambda: Releases(folder / "releases").add(tmp_path / "model", who="ann")
@@ -454,7 +453,7 @@ def test_the_first_release(tmp_path):
 def test_a_roll_back(tmp_path):
     for name, seed in (("first", 0), ("second", 1)):
         torch.manual_seed(seed)
-        make_model().save(tmp_path / name)
+        projection_model().save(tmp_path / name)
         Releases(tmp_path / "before").add(tmp_path / name, who="ann")
     whole = Path(shutil.copytree(tmp_path / "before", tmp_path / "whole"))
     steps = in_a_child(lambda: Releases(whole).roll_back(who="ann"), whole)

@@ -14,17 +14,17 @@ from shortlist.releases import Releases, ReleasesError
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
-from tests.compare.test_gate import make_model
+from tests.commands import run
+from tests.compare.pixels import pixel_model
 from tests.index.test_hostile import make as make_index
 from tests.run_factory import finished_run
-from tests.test_damage import run
 
 FILES = {"MODEL_CARD.md", "class_table.json", "model.json", "network.safetensors", "score_map.json"}
 
 
 @pytest.fixture
 def model(tmp_path) -> Path:
-    make_model().save(tmp_path / "model")
+    pixel_model().save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -115,7 +115,7 @@ def test_names_of_a_stranger_do_not_write_to_the_terminal(model, tmp_path):
     code, out, _ = run("doctor", model)
     assert code == 1 and r"a\x1b[2J b: is missing" in out and "\x1b" not in out
     place = Releases(tmp_path / "releases")
-    make_model().save(tmp_path / "whole")
+    pixel_model().save(tmp_path / "whole")
     place.add(tmp_path / "whole", who="ann\x1b[2J", data="round\n1")
     code, out, _ = run("releases", place.folder)
     assert code == 0 and r"ann\x1b[2J  round 1" in out and "\x1b" not in out

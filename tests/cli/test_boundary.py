@@ -13,7 +13,7 @@ from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.training.fit import train
 from tests.test_bounded_files import BOMB
-from tests.training.small import RECIPE, write_recipe
+from tests.training.small import RECIPE, silent, write_recipe
 
 
 def said_by(command, monkeypatch, capsys, *words):
@@ -119,7 +119,7 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    return train(make_recipe(RECIPE, ["epochs=1"]), folder, progress=lambda *_: None)
+    return train(make_recipe(RECIPE, ["epochs=1"]), folder, progress=silent)
 
 
 @pytest.mark.errors

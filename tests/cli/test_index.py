@@ -11,10 +11,9 @@ from shortlist import Model
 from shortlist.index import ImageIndex
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
+from tests.commands import run
 from tests.datasets.trees import class_folders, image
-from tests.test_damage import run
-from tests.training.small import RECIPE
-from tests.training.test_epochs import silent
+from tests.training.small import RECIPE, silent
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -30,7 +29,7 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def listed(tmp_path_factory):
     """A run on a list of images that says who took them."""
     folder = tmp_path_factory.mktemp("trained")
     class_folders(folder / "images", {"ash": 8, "oak": 10, "yew": 12})
@@ -43,33 +42,33 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_an_index_of_the_training_images_of_a_run(trained, tmp_path):
-    code, out, err = run("index", trained / "run", "--out", tmp_path / "index")
+def test_an_index_of_the_training_images_of_a_run(listed, tmp_path):
+    code, out, err = run("index", listed / "run", "--out", tmp_path / "index")
     assert code == 0 and out == f"{tmp_path / 'index'}: 16 images, 3 classes, 16 added\n", out + err
     assert "embedding: 100 %" in err
-    model = Model.load(trained / "run")
+    model = Model.load(listed / "run")
     index = ImageIndex.open(tmp_path / "index", model=model)
     assert index.classes.tolist() == list(model.classes.counts)
-    features = model.features(model.prepare(sorted((trained / "images" / "oak").glob("*.jpg"))))
+    features = model.features(model.prepare(sorted((listed / "images" / "oak").glob("*.jpg"))))
     found = index.similar(features, [1], 100)[0]
     assert {one.author for one in found} == {"Ana oak"}
     assert sum(one.similarity > 0.999 for one in found) == len(found)  # each is one of these photos
     assert Image.open(io.BytesIO(index.thumbnail(found[0].id))).size == (24, 20)
-    code, out, _ = run("index", trained / "run", "--out", tmp_path / "index", "--json")
+    code, out, _ = run("index", listed / "run", "--out", tmp_path / "index", "--json")
     said = json.loads(out)
     assert code == 0 and (said["images"], said["added"], said["left_out"]) == (16, 0, 0)
 
 
-def test_deleting_compacting_and_the_doctor(trained, tmp_path):
+def test_deleting_compacting_and_the_doctor(listed, tmp_path):
     place = ("--out", tmp_path / "index")
-    run("index", trained / "run", *place)
+    run("index", listed / "run", *place)
     first, second = ImageIndex.open(tmp_path / "index").examples(2, 2)
-    code, out, _ = run("index", trained / "run", *place, "--delete", first.id, "--delete", second.id)
+    code, out, _ = run("index", listed / "run", *place, "--delete", first.id, "--delete", second.id)
     assert code == 0 and out == f"{tmp_path / 'index'}: 14 images, 2 deleted\n"
-    assert run("index", trained / "run", *place, "--compact")[0] == 0
+    assert run("index", listed / "run", *place, "--compact")[0] == 0
     index = ImageIndex.open(tmp_path / "index")
     assert len(index) == 14 and first.id not in {one.id for one in index.examples(2, 99)}
-    assert run("index", trained / "run", *place, "--json")[1].count('"added": 0') == 1
+    assert run("index", listed / "run", *place, "--json")[1].count('"added": 0') == 1
     assert run("doctor", tmp_path / "index")[0] == 0
     (segment,) = (tmp_path / "index").glob("segment-*")
     content = bytearray(segment.read_bytes())
@@ -79,23 +78,23 @@ def test_deleting_compacting_and_the_doctor(trained, tmp_path):
     assert code == 1 and f"{segment.name}: is damaged or was changed" in out
 
 
-def test_the_default_place_breaks_no_manifest(trained):
-    assert run("index", trained / "run")[0] == 0
-    model = trained / "model"
-    Model.load(trained / "run").save(model)
-    assert run("index", model, "--images", trained / "images")[0] == 0
-    for folder in (trained / "run", model):
+def test_the_default_place_breaks_no_manifest(listed):
+    assert run("index", listed / "run")[0] == 0
+    model = listed / "model"
+    Model.load(listed / "run").save(model)
+    assert run("index", model, "--images", listed / "images")[0] == 0
+    for folder in (listed / "run", model):
         assert len(ImageIndex.open(folder / "index", model=Model.load(folder))) > 0
         assert run("doctor", folder) == (0, f"{folder}: all files are as they were written\n", "")
-    assert run("evaluate", trained / "run")[0] == 0
-    (trained / "run" / "index" / "segment-000001").unlink()
-    code, out, _ = run("doctor", trained / "run")
+    assert run("evaluate", listed / "run")[0] == 0
+    (listed / "run" / "index" / "segment-000001").unlink()
+    code, out, _ = run("doctor", listed / "run")
     assert code == 1 and "index/segment-000001: is missing" in out
 
 
-def test_an_index_of_other_images(trained, tmp_path):
+def test_an_index_of_other_images(listed, tmp_path):
     class_folders(tmp_path / "more", {"oak": 3}, seed=70)
-    code, out, err = run("index", trained / "run", "--images", tmp_path / "more", "--out", tmp_path / "index")
+    code, out, err = run("index", listed / "run", "--images", tmp_path / "more", "--out", tmp_path / "index")
     assert code == 0 and "3 images, 1 classes, 3 added" in out, out + err
     features = torch.randn(ImageIndex.open(tmp_path / "index").dimension)
     assert [len(part) for part in ImageIndex.open(tmp_path / "index").similar(features, [0, 1, 2], 9)] == [
@@ -134,8 +133,8 @@ def test_a_run_on_vectors_has_nothing_to_show(tmp_path):
 
 
 @pytest.mark.errors
-def test_what_cannot_be_indexed(trained, tmp_path):
-    Model.load(trained / "run").save(tmp_path / "model")
+def test_what_cannot_be_indexed(listed, tmp_path):
+    Model.load(listed / "run").save(tmp_path / "model")
     image(tmp_path / "fir" / "elm" / "a.jpg")
     cases = {
         ("index", tmp_path / "model"): "is a model without the data of a run: name its images with --images",
@@ -154,7 +153,7 @@ def test_what_cannot_be_indexed(trained, tmp_path):
             "--images",
             tmp_path,
         ): "change the index alone: give no --images",
-        ("index", trained / "run", "--out", tmp_path): "is not an index of images: it has no index.json, but",
+        ("index", listed / "run", "--out", tmp_path): "is not an index of images: it has no index.json, but",
     }
     for words, said in cases.items():
         code, _, err = run(*words)

@@ -14,10 +14,10 @@ from shortlist.predictors import AverageK, TopK
 from shortlist.recipes.recipe import make_recipe
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.fit import train
+from tests.commands import run
 from tests.datasets.trees import image
 from tests.index.small import SMALL
-from tests.test_damage import run
-from tests.training.test_epochs import silent
+from tests.training.small import silent
 
 CODE = """
 import torch

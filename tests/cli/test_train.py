@@ -1,8 +1,6 @@
 import csv
 import json
-import os
 import shutil
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
@@ -10,10 +8,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 import shortlist.cli
-from shortlist.cli import app
 from shortlist.cli.predict import predict_files
 from shortlist.model import Model
 from shortlist.recipes.build import build_data
@@ -21,24 +17,9 @@ from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.sentences import promise_numbers
 from shortlist.training.fit import train
+from tests.commands import invoke, output_of, shell
 from tests.datasets import trees
-from tests.training.small import RECIPE, write_recipe
-
-
-def silent(*_):
-    pass
-
-
-def run(*words, code=0):
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stdout
-
-
-def shell(*words):
-    command = [sys.executable, "-m", "shortlist", *map(str, words)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+from tests.training.small import RECIPE, silent, write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +85,7 @@ def test_a_variant_of_a_recipe(monkeypatch, capsys, tmp_path):
     variants = {"recipe": {"two_head": ["loss=average_k", "loss.k=2"], "focal": ["loss=focal"]}}
     (tmp_path / "variants.yaml").write_text(json.dumps(variants))  # which is YAML, too
     monkeypatch.chdir(tmp_path)
-    run("train", recipe, "--variant", "two_head", "--set", "seed=3")
+    output_of("train", recipe, "--variant", "two_head", "--set", "seed=3")
     made = Run.open(tmp_path / "runs" / "small-two_head-seed3")
     assert made.state == "finished" and (made.recipe.loss.name, made.recipe.seed) == ("average_k", 3)
     monkeypatch.setattr(sys, "argv", ["shortlist", "train", str(recipe), "--variant", "two_heads"])
@@ -117,16 +98,16 @@ def test_a_variant_of_a_recipe(monkeypatch, capsys, tmp_path):
 
 
 def test_evaluate_prints_a_table_or_json(trained):
-    assert "average2_macro" in run("evaluate", trained.path)
-    assert json.loads(run("evaluate", trained.path, "--split", "val", "--json"))["rows"] == 200
+    assert "average2_macro" in output_of("evaluate", trained.path)
+    assert json.loads(output_of("evaluate", trained.path, "--split", "val", "--json"))["rows"] == 200
 
 
 def test_calibrate_adds_a_predictor_and_refuses_to_change_the_training(trained):
-    said = run("calibrate", trained.path, "--set", "predictors.average3={name: average_k, k: 3}")
+    said = output_of("calibrate", trained.path, "--set", "predictors.average3={name: average_k, k: 3}")
     assert "average3: 200 rows, average size 3.000" in said
     assert set(Run.open(trained.path).predictors) == {*RECIPE["predictors"], "average3"}
     assert "The scores are log-posteriors under the training priors: temperature" in said
-    result = CliRunner().invoke(app, ["calibrate", str(trained.path), "--set", "epochs=9"])
+    result = invoke("calibrate", trained.path, "--set", "epochs=9")
     assert "adjust, predictors, novelty and evaluation only" in str(result.exception)
 
 
@@ -138,7 +119,7 @@ def test_predict_from_saved_scores_in_three_formats(trained, tmp_path):
     for suffix in ("csv", "jsonl", "parquet"):
         out = tmp_path / f"lists.{suffix}"
         options = ("--predictor", "average2", "--top", 2, "--batch-size", 64)
-        said = run("predict", trained.path, tmp_path / "scores.safetensors", "-o", out, *options)
+        said = output_of("predict", trained.path, tmp_path / "scores.safetensors", "-o", out, *options)
         assert said.startswith("300 items")
         sets, listed = torch.zeros_like(expected), torch.zeros_like(expected)
         if suffix == "jsonl":
@@ -184,9 +165,7 @@ def test_predict_from_images_folders_and_lists(pictures, tmp_path):
         Image.fromarray(data.test.inputs[row, 0].numpy()).save(folder / f"{row}.png")
     (folder / "broken.png").write_bytes(b"no image")
     out = tmp_path / "lists.csv"
-    result = CliRunner().invoke(
-        app, ["predict", str(pictures.path), str(folder), "-o", str(out), "--top", "20"]
-    )
+    result = invoke("predict", pictures.path, folder, "-o", out, "--top", "20")
     assert "7 items" in result.stdout and "1 could not be read" in result.stdout
     assert "broken.png cannot be read" in result.stderr and result.exit_code == 1
     scores, _ = pictures.scored("test")
@@ -200,7 +179,7 @@ def test_predict_from_images_folders_and_lists(pictures, tmp_path):
             float(scores[number].softmax(0)[int(row["class"])]), abs=1e-5
         )
     (tmp_path / "list.csv").write_text("path\nimages/3.png\nimages/1.png\n")
-    run("predict", pictures.path, tmp_path / "list.csv", folder / "0.png", "-o", tmp_path / "b.jsonl")
+    output_of("predict", pictures.path, tmp_path / "list.csv", folder / "0.png", "-o", tmp_path / "b.jsonl")
     items = [json.loads(line)["item"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [item.split("/")[-1] for item in items] == ["3.png", "1.png", "0.png"]
 
@@ -215,7 +194,7 @@ def test_predict_needs_neither_the_data_nor_the_checkpoints(tmp_path):
     shutil.copy(image, tmp_path / "picture.jpg")
     shutil.rmtree(tmp_path / "data")
     shutil.rmtree(made.path / "checkpoints")
-    run("predict", made.path, tmp_path / "picture.jpg", "-o", tmp_path / "lists.csv", "--top", 3)
+    output_of("predict", made.path, tmp_path / "picture.jpg", "-o", tmp_path / "lists.csv", "--top", 3)
     lines = list(csv.DictReader((tmp_path / "lists.csv").read_text().splitlines()))
     for line in lines:
         expected = float(scores[1].softmax(0)[int(line["class"])])
@@ -240,7 +219,7 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
             "--predictor must be one of",
         ),
     ):
-        result = CliRunner().invoke(app, ["predict", *map(str, words)])
+        result = invoke("predict", *words)
         assert message in str(result.exception), result.exception
     assert not list(tmp_path.iterdir())
 
@@ -249,4 +228,4 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
     "verb", [(), ("train",), ("calibrate",), ("evaluate",), ("predict",), ("demo",), ("data",)]
 )
 def test_help_is_there(verb):
-    assert "Usage" in run(*verb, "--help")
+    assert "Usage" in output_of(*verb, "--help")

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from scipy import stats
-from typer import Typer
-from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
-from shortlist.cli.compare import compare
 from shortlist.compare import tables as compare_tables
 from shortlist.compare.comparison import Comparison, compare_runs
 from shortlist.compare.same_rows import on_same_rows
@@ -33,27 +30,19 @@ from shortlist.runs.folder import RunFolder
 from shortlist.runs.groups import find_runs
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
-from tests.run_factory import finished_run, save_scores, seal
+from tests.commands import invoke, output_of
+from tests.run_factory import save_scores, scored_run, seal
 
 ROWS, CLASSES = 400, 6
 TABLE = ClassTable(names=tuple("abcdef"), counts=(200, 150, 60, 30, 10, 5))
 TARGET = torch.arange(ROWS) % CLASSES
-app = Typer()
-app.command()(compare)
 
 
-def make_run(
+def letter_run(
     path: Path, *, seed: int = 0, skill: float = 1.0, overrides: tuple[str, ...] = (), rows=ROWS
 ) -> Run:
-    """A finished run with made-up scores: the larger ``skill``, the better."""
-    recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, [f"seed={seed}", *overrides])
-    generator = torch.Generator().manual_seed(seed)
-    made = {}
-    for part in ("val", "test"):
-        scores = torch.randn(rows, CLASSES, generator=generator)
-        scores[torch.arange(rows), TARGET[:rows]] += skill
-        made[part] = (scores, TARGET[:rows])
-    return finished_run(path, recipe, made, TABLE)
+    targets = dict.fromkeys(("val", "test"), TARGET[:rows])
+    return scored_run(path, TABLE, targets, overrides=[f"seed={seed}", *overrides], draw=seed, skill=skill)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +50,9 @@ def runs(tmp_path_factory) -> Path:
     """Three seeds each of two losses that differ clearly, of which the second is the better one."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in range(3):
-        make_run(folder / f"plain-{seed}", seed=seed, overrides=("name=plain",))
-        make_run(folder / f"better-{seed}", seed=seed, skill=2.0, overrides=("name=better", "loss=focal"))
+        letter_run(folder / f"plain-{seed}", seed=seed, overrides=("name=plain",))
+        letter_run(folder / f"better-{seed}", seed=seed, skill=2.0, overrides=("name=better", "loss=focal"))
     return folder
-
-
-def invoke(*words: object) -> str:
-    result = CliRunner().invoke(app, list(map(str, words)))
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
@@ -213,7 +196,7 @@ def test_holm_by_hand():
 
 def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
     for seed in range(3):
-        make_run(tmp_path / f"near-{seed}", seed=seed, skill=1.05, overrides=("name=near", "epochs=3"))
+        letter_run(tmp_path / f"near-{seed}", seed=seed, skill=1.05, overrides=("name=near", "epochs=3"))
     found = compare_runs([runs, tmp_path], ["top1.micro", "sets.two.coverage.micro"], baseline="plain")
     assert found.differences.keys() == {"top1.micro", "sets.two.coverage.micro"}  # not the size
 
@@ -285,7 +268,7 @@ def test_single_runs_are_tested_over_rows(runs):
 
 
 def test_close_runs_are_not_bold(runs, tmp_path):
-    make_run(tmp_path / "near", seed=0, skill=1.001, overrides=("name=near", "epochs=3"))
+    letter_run(tmp_path / "near", seed=0, skill=1.001, overrides=("name=near", "epochs=3"))
     found = compare_runs([tmp_path / "near", runs / "plain-0"], ["top1.micro"])
     assert not found.best["top1.micro"].significant
     assert "**" not in compare_tables.to_markdown(found)
@@ -293,7 +276,7 @@ def test_close_runs_are_not_bold(runs, tmp_path):
 
 def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
     """The same scores at another temperature: the test is against the next that differs."""
-    make_run(tmp_path / "hot", skill=2.0, overrides=("name=hot", "loss=focal", "adjust.temperature=2.0"))
+    letter_run(tmp_path / "hot", skill=2.0, overrides=("name=hot", "loss=focal", "adjust.temperature=2.0"))
     found = compare_runs([runs / "plain-0", runs / "better-0", tmp_path / "hot"], ["top1.micro", "nll"])
     best = found.best["top1.micro"]
     assert (best.row, best.level, best.second, best.significant) == ("better", ("hot",), "plain", True)
@@ -307,7 +290,7 @@ def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
 
 
 def test_other_test_rows_are_not_compared(runs, tmp_path):
-    make_run(tmp_path / "short", rows=200, overrides=("name=short",))
+    letter_run(tmp_path / "short", rows=200, overrides=("name=short",))
     found = compare_runs([tmp_path / "short", runs / "better-0"], ["top1.micro"])
     assert found.best["top1.micro"].test == "no test: not the same test rows"
     assert not found.best["top1.micro"].significant
@@ -323,14 +306,14 @@ def test_coverage_comes_with_sizes_that_are_never_best(runs):
 def test_sets_that_promise_coverage_have_no_best(tmp_path):
     for i, skill in enumerate((1.0, 2.0)):
         more = (f"epochs={i + 1}", "predictors.c={name: conformal, coverage: 0.9}")
-        make_run(tmp_path / str(i), skill=skill, overrides=more)
+        letter_run(tmp_path / str(i), skill=skill, overrides=more)
     found = compare_runs([tmp_path], ["sets.c.coverage.micro", "top1.micro"])
     assert set(found.best) == {"top1.micro"}
 
 
 def test_groups_of_one_name_are_told_apart(runs, tmp_path):
-    make_run(tmp_path / "a", overrides=("loss.label_smoothing=0.1", "optimizer.lr=0.2", "name=plain"))
-    make_run(tmp_path / "b", overrides=("loss=focal", "name=plain"))
+    letter_run(tmp_path / "a", overrides=("loss.label_smoothing=0.1", "optimizer.lr=0.2", "name=plain"))
+    letter_run(tmp_path / "b", overrides=("loss=focal", "name=plain"))
     found = compare_runs([runs / "plain-0", runs / "plain-1", tmp_path / "a", tmp_path / "b"])
     assert [(row.label, len(row.runs)) for row in found.rows] == [
         ("cross_entropy, label_smoothing 0.0", 2),
@@ -358,7 +341,7 @@ def test_what_cannot_be_read_is_named_and_left_out(runs, tmp_path):
     assert "results.json is damaged or was changed" in reasons["garbled"]
     assert "recipe.yaml is damaged or was changed" in reasons["yaml"]
     assert "no such folder" in reasons["missing"]
-    assert "left out: " in invoke(runs / "plain-0", tmp_path / "lost")
+    assert "left out: " in output_of("compare", runs / "plain-0", tmp_path / "lost")
 
 
 def test_runs_of_a_recipe_that_were_evaluated_otherwise_are_left_out(runs, tmp_path):
@@ -403,9 +386,9 @@ def test_a_copy_of_a_run_is_no_other_seed(runs, tmp_path):
 def test_seeds_that_say_the_opposite_are_no_proof(runs, tmp_path):
     """The best by its mean over all seeds is clearly worse in the seeds that both have."""
     for seed in range(3):
-        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=0.5, overrides=("name=mixed", "epochs=3"))
+        letter_run(tmp_path / f"mixed-{seed}", seed=seed, skill=0.5, overrides=("name=mixed", "epochs=3"))
     for seed in range(3, 12):
-        make_run(tmp_path / f"mixed-{seed}", seed=seed, skill=3.0, overrides=("name=mixed", "epochs=3"))
+        letter_run(tmp_path / f"mixed-{seed}", seed=seed, skill=3.0, overrides=("name=mixed", "epochs=3"))
     plain = [runs / f"plain-{seed}" for seed in range(3)]
     best = compare_runs([tmp_path, *plain], ["top1.micro"]).best["top1.micro"]
     assert (best.row, best.test) == ("mixed", "paired t-test over 3 seeds")
@@ -445,8 +428,8 @@ def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
 
 def test_groups_of_a_run_are_those_of_its_recipe(tmp_path):
     bins = ("evaluation.count_bins=[10, 150]", "evaluation.ks=[1, 4]")
-    make_run(tmp_path / "plain", overrides=("name=plain", *bins))
-    make_run(tmp_path / "better", skill=2.0, overrides=("name=better", "loss=focal", *bins))
+    letter_run(tmp_path / "plain", overrides=("name=plain", *bins))
+    letter_run(tmp_path / "better", skill=2.0, overrides=("name=better", "loss=focal", *bins))
     found = compare_runs([tmp_path], ["top1.up_to_10", "top4.micro", "sets.two.coverage.over_150"])
     scores, target = Run.open(tmp_path / "better").load_scores("test")
     small = [c for c, count in enumerate(TABLE.counts) if count <= 10]
@@ -485,9 +468,9 @@ def test_any_damage_is_reported_and_not_fatal(runs, tmp_path, file, content):
 
 def test_few_seeds_are_compared_where_both_have_them(tmp_path):
     """The same scores at another temperature differ in nothing but the seeds that only one of them has."""
-    paths = [make_run(tmp_path / f"a{seed}", seed=seed, overrides=("name=a",)).path for seed in (0, 1)]
+    paths = [letter_run(tmp_path / f"a{seed}", seed=seed, overrides=("name=a",)).path for seed in (0, 1)]
     hot = ("name=b", "adjust.temperature=2.0")
-    paths += [make_run(tmp_path / f"b{seed}", seed=seed, overrides=hot).path for seed in (1, 2)]
+    paths += [letter_run(tmp_path / f"b{seed}", seed=seed, overrides=hot).path for seed in (1, 2)]
     found = compare_runs(paths, ["top1.micro"], baseline="a")
     difference = found.differences["top1.micro"]["b"]
     assert (difference.value, difference.p_value) == (0, 1)
@@ -511,7 +494,7 @@ def test_few_seeds_are_compared_where_both_have_them(tmp_path):
 def test_rows_of_other_data_are_no_pairs(runs, tmp_path, data, alike):
     """As many rows of each class as in the others, but not the same ones."""
     for seed in range(3):
-        make_run(tmp_path / str(seed), seed=seed, skill=2.0, overrides=("name=other", "loss=focal", *data))
+        letter_run(tmp_path / str(seed), seed=seed, skill=2.0, overrides=("name=other", "loss=focal", *data))
     both = compare_runs([runs / "plain-0", tmp_path / "0"], ["top1.micro"]).best["top1.micro"]
     seeds = [*(runs / f"plain-{seed}" for seed in range(3)), tmp_path]
     every = compare_runs(seeds, ["top1.micro"]).best["top1.micro"]
@@ -529,7 +512,7 @@ def test_published_data_are_known_by_name():
 
 def test_what_does_not_change_numbers_makes_no_other_method(runs, tmp_path):
     others = ("name=plain", "workers=3", "loggers=[]", "accelerator=cpu")
-    make_run(tmp_path / "d", seed=7, overrides=others)
+    letter_run(tmp_path / "d", seed=7, overrides=others)
     (row,) = compare_runs([runs / "plain-0", tmp_path / "d"], ["top1.micro"]).rows
     assert (row.label, row.seeds) == ("plain", (0, 7))
 
@@ -539,14 +522,14 @@ def test_json_is_strict_where_a_metric_is_infinite(runs, tmp_path):
     results = Results.load(tmp_path / "plain" / "results.json")
     endless = replace(results.scores, nll=Estimate(math.inf))
     RunFolder(tmp_path / "plain").save_results(replace(results, scores=endless))
-    text = invoke(tmp_path / "plain", "--metrics", "nll", "--json")
+    text = output_of("compare", tmp_path / "plain", "--metrics", "nll", "--json")
     content = json.loads(text, parse_constant=pytest.fail)
     assert content["rows"][0]["metrics"]["nll"]["value"] == "inf"
 
 
 @pytest.mark.errors
 def test_metrics_must_be_named():
-    result = CliRunner().invoke(app, ["run", "--metrics", " , "])
+    result = invoke("compare", "run", "--metrics", " , ")
     assert "--metrics must name at least one" in str(result.exception)
 
 
@@ -567,7 +550,7 @@ def test_nothing_left_to_compare(tmp_path, runs):
     ) as no:
         compare_runs([runs], ["top7.micro"])
     assert len(str(no.value)) < 400  # and not all names
-    result = CliRunner().invoke(app, [str(runs), "--json", "--latex"])
+    result = invoke("compare", runs, "--json", "--latex")
     assert "only one of --markdown, --latex, --csv and --json" in str(result.exception)
 
 
@@ -577,7 +560,7 @@ def test_runs_on_several_splits_of_a_data_set_are_averaged(tmp_path):
         for name, skill in (("plain", 1.0), ("better", 2.0)):
             overrides = (f"name={name}", f"data.seed={split}", f"loss={'focal' if skill > 1 else 'ldam'}")
             rows = ROWS - 6 * split
-            make_run(tmp_path / f"{name}-{split}", skill=skill + split / 50, overrides=overrides, rows=rows)
+            letter_run(tmp_path / f"{name}-{split}", skill=skill + split / 50, overrides=overrides, rows=rows)
     apart = compare_runs([tmp_path], ["top1.micro"])
     assert [len(row.runs) for row in apart.rows] == [1] * 6
     found = compare_runs([tmp_path], ["top1.micro"], baseline="plain", over=["data.seed"])
@@ -593,7 +576,7 @@ def test_runs_on_several_splits_of_a_data_set_are_averaged(tmp_path):
         assert row.metrics["top1.micro"].value == pytest.approx(sum(values[row.label]) / 3)
     expected = stats.ttest_rel(values["better"], values["plain"])
     assert found.differences["top1.micro"]["better"].p_value == pytest.approx(expected.pvalue, abs=1e-12)
-    assert "method,runs" in invoke(tmp_path, "--over", "data.seed", "--csv")
+    assert "method,runs" in output_of("compare", tmp_path, "--over", "data.seed", "--csv")
     shutil.rmtree(tmp_path / "plain-2")
     two = compare_runs([tmp_path], ["top1.micro"], over=["data.seed"])
     assert two.best["top1.micro"].test == "no test: fewer than 3 pairs of runs on the same data"
@@ -613,7 +596,9 @@ def test_folders_of_suites_give_the_runs_that_count(runs, tmp_path):
 
 
 def test_command_prints_tables(runs):
-    content = json.loads(invoke(runs, "--json", "--metrics", "top1.micro, sets.two.coverage.micro"))
+    content = json.loads(
+        output_of("compare", runs, "--json", "--metrics", "top1.micro, sets.two.coverage.micro")
+    )
     assert content["metrics"] == ["top1.micro", "sets.two.coverage.micro", "sets.two.size.micro"]
     assert [row["label"] for row in content["rows"]] == ["better", "plain"]
     results = [Results.load(runs / f"better-{seed}" / "results.json") for seed in range(3)]
@@ -622,13 +607,15 @@ def test_command_prints_tables(runs):
     assert (metric["value"], metric["low"], metric["high"]) == (expected.value, expected.low, expected.high)
     assert content["best"]["top1.micro"]["significant"]
     text = format_metric("top1.micro", expected)
-    assert f"| better | 3 | **{text}** |" in invoke(runs, "--markdown", "--metrics", "top1.micro")
-    latex = invoke(runs, "--latex", "--metrics", "top1.micro")
+    assert f"| better | 3 | **{text}** |" in output_of(
+        "compare", runs, "--markdown", "--metrics", "top1.micro"
+    )
+    latex = output_of("compare", runs, "--latex", "--metrics", "top1.micro")
     assert rf"better & $3$ & $\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$ \\" in latex
     assert r"top-1 (\%)" in latex and "top1.micro" not in latex.partition("tabular")[2]
-    latex = invoke(runs, "--latex", "--metrics", "sets.two.coverage.macro")
+    latex = output_of("compare", runs, "--latex", "--metrics", "sets.two.coverage.macro")
     assert r"two: macro coverage (\%) & two: macro size" in latex
-    printed = invoke(runs, "--csv", "--metrics", "top1.micro", "--baseline", "plain")
+    printed = output_of("compare", runs, "--csv", "--metrics", "top1.micro", "--baseline", "plain")
     lines = {line["method"]: line for line in csv.DictReader(io.StringIO(printed))}
     assert list(lines) == ["better", "plain"] and lines["better"]["runs"] == "3"
     ends = [float(lines["better"][f"top1.micro{end}"]) for end in ("", ".low", ".high")]
@@ -636,7 +623,7 @@ def test_command_prints_tables(runs):
     difference = expected.value - float(lines["plain"]["top1.micro"])
     assert float(lines["better"]["top1.micro.difference"]) == pytest.approx(difference)
     assert float(lines["better"]["top1.micro.p"]) < 0.05 and lines["plain"]["top1.micro.p"] == ""
-    plain = invoke(runs, "--metrics", "top1.micro")
+    plain = output_of("compare", runs, "--metrics", "top1.micro")
     assert text in plain
     assert "top1.micro: better before plain, p = " in plain
     assert "sets.two" not in plain
@@ -663,8 +650,8 @@ def test_directions():
 def test_notes_tell_promises(tmp_path):
     overrides = ("predictors.lac={name: conformal, coverage: 0.8}",)
     for seed in (0, 1):
-        make_run(tmp_path / f"a-{seed}", seed=seed, overrides=overrides)
-    make_run(tmp_path / "b", overrides=(*overrides, "loss=focal"), skill=2.0)
+        letter_run(tmp_path / f"a-{seed}", seed=seed, overrides=overrides)
+    letter_run(tmp_path / "b", overrides=(*overrides, "loss=focal"), skill=2.0)
     found = compare_runs([tmp_path])
     notes = compare_tables.footnotes(found)
     (note,) = [note for note in notes if note.startswith("lac: ")]
@@ -681,8 +668,8 @@ def test_notes_tell_promises(tmp_path):
 
 
 def test_coverage_by_parents_and_of_the_worst_class_can_be_compared(tmp_path):
-    make_run(tmp_path / "a")
-    make_run(tmp_path / "b", overrides=("loss=focal",), skill=2.0)
+    letter_run(tmp_path / "a")
+    letter_run(tmp_path / "b", overrides=("loss=focal",), skill=2.0)
     found = compare_runs([tmp_path], ["sets.two.worst_class"])
     assert found.metrics == ("sets.two.worst_class",)
     assert found.best["sets.two.worst_class"].test == "no test: not a mean over test rows"
@@ -692,7 +679,7 @@ def test_where_mistakes_lie_has_no_best_but_a_difference(tmp_path):
     table = replace(TABLE, parents={"genus": tuple("xxyyzz")})
     for seed in range(3):
         for name, skill in (("a", 1.0), ("b", 2.0)):
-            run = make_run(
+            run = letter_run(
                 tmp_path / f"{name}-{seed}", seed=seed, skill=skill, overrides=(f"epochs={skill:g}",)
             )
             table.save(run.model_path / "class_table.json")

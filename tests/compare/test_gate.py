@@ -7,44 +7,18 @@ import pytest
 import torch
 from PIL import Image
 
-from shortlist import ClassTable, Model, Preprocessing
+from shortlist import ClassTable, Model
 from shortlist._store.manifest import write_sealed
 from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import build_benchmark
 from shortlist.inputs.rows import Rows
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import Conformal, TopK
+from shortlist.predictors import TopK
 from shortlist.releases import Releases, ReleasesError
 from shortlist.scores import PriorRecord, ScoreMap
-from tests.test_damage import run
-
-C = 12
-COUNTS = (200,) * 8 + (5,) * 4
-PREPARE = Preprocessing(height=4, width=4, resize=4, mean=(0.0,), std=(1.0,), color="L")
-
-
-def make_model(
-    *, wrong: tuple[int, ...] = (), shift: float = 0.0, names: str = "c", rows: int = 500
-) -> Model:
-    """A model that reads the class from the first 12 pixels; some classes it never finds."""
-    table = ClassTable(tuple(f"{names[i % len(names)]}{i:02d}" for i in range(C)), counts=COUNTS)
-    spec = NetworkSpec(name="linear", num_classes=C, input_shape=(1, 4, 4))
-    network = build_network(spec)
-    parameters = {tuple(one.shape): one for one in network.parameters()}
-    weight = 8 * torch.eye(C, 16)
-    for index in wrong:
-        weight[index] = 0.0
-    parameters[C, 16].data, parameters[C,].data = weight, torch.zeros(C)
-    score_map = ScoreMap(C, contains=PriorRecord.training(table.class_counts))
-    generator = torch.Generator().manual_seed(5)
-    target = torch.randint(C, (rows,), generator=generator)
-    scores = torch.randn(rows, C, generator=generator)
-    scores[torch.arange(rows), target] += 2 + shift
-    conformal = Conformal(coverage=0.9).calibrate(scores, target)
-    return Model.from_parts(
-        network, table, preprocessing=PREPARE, score_map=score_map, predictors={"c90": conformal}, spec=spec
-    )
+from tests.commands import run
+from tests.compare.pixels import PREPARE, C, pixel_model
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +47,7 @@ def with_predictors(model: Model, **predictors) -> Model:
 
 
 def test_a_promise_of_the_old_model_cannot_be_dropped(frozen):
-    old = make_model()
+    old = pixel_model()
     c90 = old.predictors["c90"]
     assert judge_release(with_predictors(old, renamed=c90), old, frozen).passed
     for fewer in (with_predictors(old, top=TopK(3)), with_predictors(old)):
@@ -87,7 +61,7 @@ def test_a_promise_of_the_old_model_cannot_be_dropped(frozen):
 @pytest.mark.parametrize("change", [{"current": 1.0}, {"current": True}, {"current": "1"}, {"current": None}])
 def test_a_list_with_an_odd_number_is_refused(change, tmp_path):
     place = Releases(tmp_path / "releases")
-    make_model().save(tmp_path / "model")
+    pixel_model().save(tmp_path / "model")
     place.add(tmp_path / "model")
     path = place.folder / "releases.json"
     content = json.loads(path.read_text())
@@ -98,7 +72,7 @@ def test_a_list_with_an_odd_number_is_refused(change, tmp_path):
 
 
 def test_the_same_model_passes_and_a_worse_one_is_named(frozen):
-    good, worse = make_model(), make_model(wrong=(0, 1, 2, 3))
+    good, worse = pixel_model(), pixel_model(wrong=(0, 1, 2, 3))
     assert judge_release(good, good, frozen).passed
     verdict = judge_release(worse, good, frozen)
     assert not verdict.passed and verdict.rows == 12 * C
@@ -115,7 +89,7 @@ def test_the_same_model_passes_and_a_worse_one_is_named(frozen):
 
 def test_rare_classes_have_their_own_say(frozen):
     """Two of four rare classes are lost: hardly seen in the mean over all rows, but among the rare."""
-    good, worse = make_model(), make_model(wrong=(9, 10))
+    good, worse = pixel_model(), pixel_model(wrong=(9, 10))
     found = checks(judge_release(worse, good, frozen, metrics=["top1.rare", "top1.micro"], tolerance=0.2))
     assert found["top1.micro"].passed and not found["top1.rare"].passed
     expected = []
@@ -131,10 +105,10 @@ def test_rare_classes_have_their_own_say(frozen):
 
 
 def test_a_broken_promise_stops_a_release(frozen):
-    broken = make_model(shift=8.0)  # calibrated on rows that are far easier than the test images
+    broken = pixel_model(shift=8.0)  # calibrated on rows that are far easier than the test images
     verdict = judge_release(broken, None, frozen)
     assert [check.name for check in verdict.failed] == ["promise of c90"] and len(verdict.checks) == 2
-    assert judge_release(make_model(), None, frozen).passed
+    assert judge_release(pixel_model(), None, frozen).passed
 
 
 def sizes_of(model: Model, images: Rows) -> list[int]:
@@ -144,7 +118,7 @@ def sizes_of(model: Model, images: Rows) -> list[int]:
 
 def test_sets_that_grew_stop_a_release(frozen):
     """Their promise holds all the more; by default they may be larger by a quarter."""
-    old, larger, little = (make_model(shift=shift) for shift in (-0.8, -1.5, -0.85))
+    old, larger, little = (pixel_model(shift=shift) for shift in (-0.8, -1.5, -0.85))
     images = read_frozen_images(frozen)
     before, after = sizes_of(old, images), sizes_of(larger, images)
     assert sum(after) > 1.6 * sum(before) and 1 < sum(sizes_of(little, images)) / sum(before) < 1.2
@@ -167,18 +141,18 @@ def test_sets_that_grew_stop_a_release(frozen):
 @pytest.mark.filterwarnings("ignore:coverage=0.9 needs at least 9")
 def test_sets_of_all_classes_keep_every_promise_and_are_not_released(frozen):
     """Calibrated on five rows, sets that hold the class 90 times in 100 must hold everything."""
-    full = make_model(rows=5)
+    full = pixel_model(rows=5)
     assert set(sizes_of(full, read_frozen_images(frozen))) == {C}
     for old in (None, full):
         verdict = judge_release(full, old, frozen)
         assert [check.name for check in verdict.failed] == ["size of c90"]
         assert "12.00 of 12 classes on average" in verdict.failed[0].words
-    assert not checks(judge_release(full, make_model(), frozen))["sets.c90.size.micro"].passed
+    assert not checks(judge_release(full, pixel_model(), frozen))["sets.c90.size.micro"].passed
 
 
 def test_release_list_and_roll_back_by_command(frozen, tmp_path):
-    make_model().save(tmp_path / "first")
-    make_model(wrong=(0,)).save(tmp_path / "worse")
+    pixel_model().save(tmp_path / "first")
+    pixel_model(wrong=(0,)).save(tmp_path / "worse")
     place = tmp_path / "releases"
     words = ("--data", frozen, "--to", place, "--who", "ann")
     code, out, err = run("release", tmp_path / "first", *words, "--trained-on", "round 1", "--json")
@@ -218,11 +192,11 @@ def test_a_class_that_the_new_model_lost_is_named_though_no_image_shows_it(froze
     images = read_frozen_images(frozen)
     some = [row for row, name in enumerate(images.labels) if int(name[1:]) % 2 == 0]
     seen = images.take(some)
-    found = checks(judge_release(make_model(names="cd"), make_model(), seen))
+    found = checks(judge_release(pixel_model(names="cd"), pixel_model(), seen))
     assert (
         not found["classes"].passed and "6 of the old model are missing: c01, c03" in found["classes"].words
     )
-    assert checks(judge_release(make_model(), make_model(), seen))["classes"].passed
+    assert checks(judge_release(pixel_model(), pixel_model(), seen))["classes"].passed
 
 
 def test_models_of_three_classes_are_compared_by_what_they_have(tmp_path):
@@ -268,7 +242,7 @@ def test_frozen_test_images_of_a_benchmark_are_as_they_were(tmp_path):
 
 @pytest.mark.errors
 def test_bad_metrics_and_data_are_refused(frozen, tmp_path):
-    model = make_model()
+    model = pixel_model()
     with pytest.raises(ValueError, match="metrics must be of what both models have"):
         judge_release(model, model, frozen, metrics=["top3.micro"])
     with pytest.raises(ValueError, match=r"must end in .micro"):

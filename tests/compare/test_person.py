@@ -6,48 +6,38 @@ from pathlib import Path
 import pytest
 import torch
 from scipy import stats
-from typer import Typer
-from typer.testing import CliRunner
 
 from shortlist.class_table import ClassTable
-from shortlist.cli.compare import compare
 from shortlist.compare.answers import read_answers
 from shortlist.compare.person import compare_with_person, sets_of_mean_size, sets_of_row_sizes
 from shortlist.compare.significance import paired_bootstrap_test
 from shortlist.datasets.folders import image_folder
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
+from tests.commands import invoke
 from tests.datasets.trees import class_folders
-from tests.run_factory import finished_run, save_scores, seal
+from tests.run_factory import finished_run, save_scores, scored_run, seal
 
 ROWS, CLASSES = 60, 5
 NAMES = ("Lupinus albus", "Lupinus luteus", "Crotalaria pallida", "Crotalaria; alata", "albus")
 TABLE = ClassTable(names=NAMES, ids=("la", "ll", "cp", "ca", "x"), counts=(90, 50, 30, 20, 10))
 TARGET = torch.arange(ROWS) % CLASSES
 TARGET[7] = -100  # a row that could not be read
-app = Typer()
-app.command()(compare)
 
 
-def make_run(path: Path, *, seed: int = 0, skill: float = 1.5, name: str = "method", table=TABLE) -> Run:
+def plant_run(path: Path, *, seed: int = 0, skill: float = 1.5, name: str = "method", table=TABLE) -> Run:
     settings = [f"seed={seed}", f"name={name}", f"optimizer.lr={len(name)}"]  # so that names are methods
-    recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, settings)
-    generator = torch.Generator().manual_seed(seed + len(name))
-    made = {}
-    for part in ("val", "test"):
-        scores = torch.randn(ROWS, CLASSES, generator=generator)
-        scores[torch.arange(ROWS), TARGET.clamp_min(0)] += skill
-        made[part] = (scores, TARGET if part == "test" else TARGET.clamp_min(0))
-    return finished_run(path, recipe, made, table)
+    targets = {"val": TARGET.clamp_min(0), "test": TARGET}
+    return scored_run(path, table, targets, overrides=settings, draw=seed + len(name), skill=skill)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """One run of a method, three seeds of another."""
     folder = tmp_path_factory.mktemp("runs")
-    make_run(folder / "alone", seed=3, name="alone", skill=0.5)
+    plant_run(folder / "alone", seed=3, name="alone", skill=0.5)
     for seed in range(3):
-        make_run(folder / f"several-{seed}", seed=seed, name="several", skill=2.5)
+        plant_run(folder / f"several-{seed}", seed=seed, name="several", skill=2.5)
     return folder
 
 
@@ -243,8 +233,8 @@ def test_rows_without_a_class_and_runs_that_do_not_fit(runs, tmp_path):
         compare_with_person([tmp_path / "nowhere"], tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("row,class\n1,la\n")
     other = ClassTable(names=tuple("abcde"), counts=TABLE.counts)
-    make_run(tmp_path / "more" / "other", name="other", table=other)
-    moved = make_run(tmp_path / "more" / "moved", name="moved")
+    plant_run(tmp_path / "more" / "other", name="other", table=other)
+    moved = plant_run(tmp_path / "more" / "moved", name="moved")
     target = TARGET.clone()
     target[0] = 4
     save_scores(moved, "test", moved.load_scores("test")[0], target)
@@ -284,17 +274,13 @@ def test_paths_are_those_of_the_data(tmp_path):
 # the command
 
 
-def invoke(*words: object):
-    return CliRunner().invoke(app, [*map(str, words)])
-
-
 def test_the_command_prints_the_table(runs, answers):
     found = compare_with_person([runs], answers)
-    result = invoke(runs, "--person", answers, "--json")
+    result = invoke("compare", runs, "--person", answers, "--json")
     content = json.loads(result.stdout)
     assert content["mean_size"] == found.mean_size and content["coverage"]["value"] == found.coverage.value
     assert content["rows"][1]["same_sizes"]["p_value"] == found.rows[1].same_sizes.p_value
-    text = invoke(runs, "--person", answers, "--markdown").stdout
+    text = invoke("compare", runs, "--person", answers, "--markdown").stdout
     lines = text.splitlines()
     assert lines[0].startswith("| method | runs | same mean size (%) | sizes | difference | p |")
     assert lines[2].startswith(f"| person |  | {100 * found.coverage.value:.1f} ± ")
@@ -302,8 +288,8 @@ def test_the_command_prints_the_table(runs, answers):
     points = f"{100 * found.rows[1].same_mean.difference:+.1f}"
     shown = f"**{points}**" if found.rows[1].same_mean.significant else points
     assert f"| {shown} |" in lines[4]
-    assert r"\begin{tabular}{lrrrrrrrr}" in invoke(runs, "--person", answers, "--latex").stdout
-    plain = invoke(runs, "--person", answers).stdout
+    assert r"\begin{tabular}{lrrrrrrrr}" in invoke("compare", runs, "--person", answers, "--latex").stdout
+    plain = invoke("compare", runs, "--person", answers).stdout
     assert "person" in plain and "several" in plain and "Holm's correction for 2 methods" in plain
 
 
@@ -318,4 +304,4 @@ def test_the_command_prints_the_table(runs, answers):
 )
 def test_options_that_do_not_go_together(runs, words, message):
     with pytest.raises(ValueError, match=message):
-        raise invoke(runs, *words).exception
+        raise invoke("compare", runs, *words).exception

@@ -6,15 +6,15 @@ import pytest
 
 from shortlist._store.manifest import read_sealed, write_sealed
 from shortlist.releases import Judged, Releases, ReleasesError
-from tests.compare.test_gate import make_model
-from tests.test_damage import run
+from tests.commands import run
+from tests.compare.pixels import pixel_model
 
 
 @pytest.fixture
 def place(tmp_path) -> Releases:
     """Two releases, and a third model."""
     for number in range(3):
-        make_model(wrong=(number,)).save(tmp_path / f"model-{number}")
+        pixel_model(wrong=(number,)).save(tmp_path / f"model-{number}")
     place = Releases(tmp_path / "releases")
     for number in range(2):
         place.add(tmp_path / f"model-{number}", who="ann")

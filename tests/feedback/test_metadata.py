@@ -18,7 +18,7 @@ from shortlist.feedback.export import write_photos
 from shortlist.feedback.votes import collect_votes
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import encoded, files, make_model
+from tests.serve.parts import encoded, files, tree_model
 
 SECRET = "52.5163N 13.3777E"
 XMP = f'<x:xmpmeta><a exif:GPSLatitude="{SECRET}" tiff:Orientation="6"/></x:xmpmeta>'.encode()
@@ -179,7 +179,7 @@ def test_a_store_keeps_no_place_and_its_doctor_knows_the_copies(tmp_path):
 
 def test_the_server_keeps_no_place(tmp_path):
     sent = PHOTOS["JPEG of a camera"]
-    service = Service(make_model(), feedback=tmp_path / "store")
+    service = Service(tree_model(), feedback=tmp_path / "store")
     with TestClient(make_app(service)) as client:
         receipt = client.post("/v1/identify?receipt=true", files=files(sent)).json()["receipt"]
         said = json.dumps({"verb": "do_not_know", "receipt": receipt, "consent": True}).encode()

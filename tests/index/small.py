@@ -16,7 +16,7 @@ CLASSES, DIMENSION = 6, 5
 SMALL = Preprocessing(height=8, width=8, resize=None, mean=(0.5,) * 3, std=(0.25,) * 3)
 
 
-def make_model(seed: int = 0, *, dimension: int = DIMENSION) -> Model:
+def projection_model(seed: int = 0, *, dimension: int = DIMENSION) -> Model:
     """A network whose features are a fixed projection of the pixels."""
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, dimension), nn.Linear(dimension, CLASSES))
@@ -37,7 +37,7 @@ def make_rows(count: int, seed: int, *, dimension: int = DIMENSION, classes: int
 
 def start(folder: Path, *parts: NewRows, model: Model | None = None) -> Path:
     """Make an index with a segment of each split."""
-    with IndexWriter.open(folder, model=model or make_model()) as writer:
+    with IndexWriter.open(folder, model=model or projection_model()) as writer:
         for rows in parts:
             writer.append(rows)
         writer.finish()

@@ -22,7 +22,7 @@ from shortlist.index import (
 )
 from shortlist.index.thumbnails import thumbnail
 from tests.datasets.trees import class_folders, truncate
-from tests.index.small import CLASSES, jpeg, make_model
+from tests.index.small import CLASSES, jpeg, projection_model
 
 
 def folder_of_images(tmp_path, counts=(4, 3, 5)):
@@ -31,7 +31,7 @@ def folder_of_images(tmp_path, counts=(4, 3, 5)):
 
 
 def test_each_image_is_nearest_to_itself(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     told = []
     counts = build_index(
         model, source_of_images(images, model), tmp_path / "index", progress=lambda *n: told.append(n)
@@ -50,7 +50,7 @@ def test_each_image_is_nearest_to_itself(tmp_path):
 
 
 def test_only_what_is_new_is_embedded(tmp_path, monkeypatch):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     build_index(model, source_of_images(images, model), tmp_path / "index", segment_rows=4)
     embedded = []
     original = embedding._halves
@@ -77,7 +77,7 @@ def test_only_what_is_new_is_embedded(tmp_path, monkeypatch):
 
 
 def test_unreadable_files_are_counted_and_tried_again(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     broken = truncate(images / "c0" / "image 1.jpg")
     whole = jpeg(99)
     (images / "c2" / "image 2.jpg").write_bytes(b"")
@@ -91,7 +91,7 @@ def test_unreadable_files_are_counted_and_tried_again(tmp_path):
 
 
 def test_large_classes_keep_spread_images(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path, (4, 30, 2))
+    model, images = projection_model(), folder_of_images(tmp_path, (4, 30, 2))
     source = source_of_images(images, model)
     counts = build_index(model, source, tmp_path / "index", max_per_class=5, segment_rows=8)
     assert (counts.images, counts.left_out) == (11, 25)
@@ -100,7 +100,7 @@ def test_large_classes_keep_spread_images(tmp_path):
 
 
 def test_images_in_memory(tmp_path):
-    model = make_model()
+    model = projection_model()
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8, generator=generator)
     source = TensorSource(inputs, torch.arange(20) % CLASSES, lambda rows: rows.float() / 255)
@@ -116,7 +116,7 @@ def test_images_in_memory(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_what_lists_say_about_images(tmp_path, suffix):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     lines = [("path", "label", "split", "author", "licence", "url", "observed_on", "organ", "obs_id")]
     for path in sorted(images.rglob("*.jpg")):
         author = f"Ana {path.parent.name}" if path.stem != "image 1" else ""
@@ -141,7 +141,7 @@ def test_what_lists_say_about_images(tmp_path, suffix):
 
 
 def test_images_that_are_added_one_by_one(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     build_index(model, source_of_images(images, model), tmp_path / "index")
     index = ImageIndex.open(tmp_path / "index")
     about = [{"author": "Ben", "secret": "no"}, {"date": None}]
@@ -157,7 +157,7 @@ def test_images_that_are_added_one_by_one(tmp_path):
 
 @pytest.mark.errors
 def test_bad_images_and_folders(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     build_index(model, source_of_images(images, model), tmp_path / "index")
     with pytest.raises(
         ValueError, match=r"1 of 2 images cannot be used, the first is 1: image 1 cannot be read"
@@ -168,7 +168,7 @@ def test_bad_images_and_folders(tmp_path):
     with pytest.raises(ValueError, match="classes and about must have one entry per image"):
         add_images(model, tmp_path / "index", [jpeg(1)], [])
     with pytest.raises(ImageIndexError, match="another model"):
-        add_images(make_model(1), tmp_path / "index", [jpeg(1)], [0])
+        add_images(projection_model(1), tmp_path / "index", [jpeg(1)], [0])
     (images / "stranger").mkdir()
     (images / "stranger/a.jpg").write_bytes(jpeg(1))
     with pytest.raises(ImageIndexError, match=r"row stranger/a.jpg: the class 'stranger' is none"):
@@ -194,7 +194,7 @@ def test_a_thumbnail_in_spite_of_damaged_exif():
 
 
 def test_the_upright_thumbnail_of_an_indexed_file(tmp_path):
-    model, images = make_model(), tmp_path / "images"
+    model, images = projection_model(), tmp_path / "images"
     exif = Image.Exif()
     exif[0x0112] = 6
     (images / "c0").mkdir(parents=True)
@@ -206,7 +206,7 @@ def test_the_upright_thumbnail_of_an_indexed_file(tmp_path):
 
 
 def test_nothing_of_paths_is_kept(tmp_path):
-    model, images = make_model(), folder_of_images(tmp_path)
+    model, images = projection_model(), folder_of_images(tmp_path)
     build_index(model, source_of_images(images, model), tmp_path / "index")
     for path in (tmp_path / "index").iterdir():
         assert b"image 0" not in path.read_bytes() and b"images" not in path.read_bytes()

@@ -24,10 +24,10 @@ from shortlist.index.manifest import PARTS
 from shortlist.inputs.rows import Rows
 from shortlist.passes.local import run_local
 from shortlist.passes.score import ModelSource
+from tests.commands import run
 from tests.datasets.trees import class_folders, truncate
-from tests.index.small import jpeg, make_model as make_small
+from tests.index.small import jpeg, projection_model
 from tests.passes.scoring import Disturbed
-from tests.test_damage import run
 
 COUNTS = {"c0": 21, "c1": 90, "c2": 40, "c4": 33}
 KEPT = 21 + 30 + 30 + 30
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be read as an image")
 def world(tmp_path_factory):
     """A model on disk, a folder of images one of which cannot be read, and the index from one process."""
     folder = tmp_path_factory.mktemp("world")
-    make_small().save(folder / "model")
+    projection_model().save(folder / "model")
     class_folders(folder / "images", COUNTS)
     truncate(folder / "images" / "c2" / "image 7.jpg")
     build(folder, folder / "one")
@@ -89,14 +89,6 @@ def test_any_order_of_the_shards(world, tmp_path):
 def test_two_processes(world, tmp_path):
     build(world, tmp_path / "out", shard_rows=16, workers=2)
     assert contents(tmp_path / "out") == contents(world / "one")
-
-
-@pytest.fixture(scope="module")
-def ray_here():
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.slow
@@ -196,12 +188,12 @@ def test_parts_of_a_stopped_build_that_are_damaged_are_made_again(world, tmp_pat
 @pytest.mark.errors
 def test_a_worker_with_another_model_writes_nothing(world, tmp_path):
     with pytest.raises(ValueError, match="a worker has another model than the command"):
-        build(world, tmp_path / "out", load=lambda: make_small(1))
+        build(world, tmp_path / "out", load=lambda: projection_model(1))
     assert not (tmp_path / "out" / PARTS).exists()
 
 
 def test_what_was_deleted_after_a_stopped_addition_stays_away(world, tmp_path):
-    model = make_small()
+    model = projection_model()
     class_folders(tmp_path / "images", {"c0": 3})
     build_index(model, source_of_images(tmp_path / "images", model), tmp_path / "out")
     new = tmp_path / "images" / "c0" / "new.jpg"

@@ -8,7 +8,7 @@ from shortlist.index import ImageIndex, build_index
 from shortlist.index.segment import ImageIndexError
 from shortlist.index.sources import source_of_images
 from tests.datasets.trees import class_folders, image, truncate
-from tests.index.small import make_model
+from tests.index.small import projection_model
 from tests.passes.test_inputs import write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be read as an image")
@@ -30,7 +30,7 @@ def test_a_list_at_an_address_with_images_at_addresses_and_beside_it(tmp_path):
             b"path,label,author,split\nmemory://index/photos/0.png,c1,Ada,train\nphotos/1.png,c2,Bea,train\n"
             b"photos/2.png,c2,Cleo,test\nphotos/9.png,c2,Dora,train\n"
         )
-    model = make_model()
+    model = projection_model()
     source = source_of_images("memory://index/rows.csv", model)
     counts = build_index(model, source, tmp_path / "index")
     assert (counts.images, counts.unreadable) == (2, 1)
@@ -45,14 +45,14 @@ def test_a_tar_file_at_an_address(tmp_path):
     write_tar(tmp_path / "a.tar", {"a.png": photo, "a.cls": b"c3"})
     with fsspec.open("memory://index/a.tar", "wb") as file:
         file.write((tmp_path / "a.tar").read_bytes())
-    model = make_model()
+    model = projection_model()
     counts = build_index(model, source_of_images("memory://index/a.tar", model), tmp_path / "index")
     assert counts.images == 1 and found_in(tmp_path / "index") == [(3, "")]
 
 
 @pytest.mark.parametrize("name", ["{part}-1.tar", "{part}/1.tar"])
 def test_of_tar_files_with_parts_those_for_training_are_taken(tmp_path, name):
-    model = make_model()
+    model = projection_model()
     for number, part in enumerate(("train", "val", "test")):
         path = tmp_path / "tars" / name.format(part=part)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def test_of_tar_files_with_parts_those_for_training_are_taken(tmp_path, name):
 
 
 def test_rows_that_are_there_twice_and_tar_rows_with_two_images(tmp_path):
-    model = make_model()
+    model = projection_model()
     photo = image(tmp_path / "a.png").read_bytes()
     truncate(image(tmp_path / "bad.png"))
     (tmp_path / "rows.csv").write_text("path,label\na.png,c0\na.png,c0\na.png,c1\nbad.png,c1\nbad.png,c1\n")
@@ -99,4 +99,4 @@ def test_what_has_no_class_or_would_be_left_out_is_refused(tmp_path):
         ("blank.tar", r"blank.tar holds no images"),
     ]:
         with pytest.raises(ValueError, match=words):
-            source_of_images(tmp_path / images, make_model())
+            source_of_images(tmp_path / images, projection_model())

@@ -12,9 +12,9 @@ from tests.index.small import (
     CLASSES,
     brute_force,
     check_equal_to_brute_force,
-    make_model,
     make_rows,
     name_of,
+    projection_model,
     start,
 )
 
@@ -167,17 +167,17 @@ def test_texts_of_strangers(tmp_path):
 
 @pytest.mark.errors
 def test_a_model_whose_features_are_others_is_refused(tmp_path):
-    folder = start(tmp_path / "index", make_rows(10, 0), model=make_model(0))
-    ImageIndex.open(folder, model=make_model(0))
+    folder = start(tmp_path / "index", make_rows(10, 0), model=projection_model(0))
+    ImageIndex.open(folder, model=projection_model(0))
     with pytest.raises(ImageIndexError, match="was made with another model"):
-        ImageIndex.open(folder, model=make_model(1))
-    other = make_model(0)
+        ImageIndex.open(folder, model=projection_model(1))
+    other = projection_model(0)
     changed = replace(other, classes=replace(other.classes, ids=[f"d{c}" for c in range(CLASSES)]))
     with pytest.raises(ImageIndexError, match="was made with another model"):
         ImageIndex.open(folder, model=changed)
     with (
         pytest.raises(ImageIndexError, match="was made with another model"),
-        IndexWriter.open(folder, model=make_model(1)),
+        IndexWriter.open(folder, model=projection_model(1)),
     ):
         pass
 

@@ -10,7 +10,7 @@ import torch
 from shortlist.index import ImageIndex, ImageIndexError, IndexWriter, NewRows
 from shortlist.index.doctor import examine_index
 from shortlist.index.spread import farthest_points
-from tests.index.small import check_equal_to_brute_force, make_model, make_rows, name_of, start
+from tests.index.small import check_equal_to_brute_force, make_rows, name_of, projection_model, start
 
 
 def names(rows):
@@ -113,7 +113,7 @@ def test_farthest_points_against_a_loop():
 
 
 def test_an_unfinished_index_is_not_opened(tmp_path):
-    with IndexWriter.open(tmp_path / "index", model=make_model()) as writer:
+    with IndexWriter.open(tmp_path / "index", model=projection_model()) as writer:
         writer.append(make_rows(5, 0))
         with pytest.raises(ImageIndexError, match="is not finished"):
             ImageIndex.open(tmp_path / "index")
@@ -141,7 +141,7 @@ def test_folders_that_are_no_index(tmp_path):
             pass
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "letter.txt").write_text("dear")
-    opened = IndexWriter.open(tmp_path, model=make_model())
+    opened = IndexWriter.open(tmp_path, model=projection_model())
     with pytest.raises(ImageIndexError, match=r"it has no index.json, but letter.txt"), opened:
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

@@ -20,9 +20,10 @@ from shortlist.inputs.labels import class_indices
 from shortlist.inputs.lists import read_list
 from shortlist.inputs.read import read_rows
 from shortlist.inputs.rows import ABOUT, Row, Rows
-from tests.compare.test_gate import frozen, make_model  # noqa: F401
+from tests.compare.pixels import pixel_model
+from tests.compare.test_gate import frozen as frozen
 from tests.datasets.trees import class_folders, image
-from tests.index.small import make_model as make_small_model
+from tests.index.small import projection_model
 from tests.passes.test_inputs import write_tar
 
 KNOWN = {
@@ -47,7 +48,7 @@ def test_a_row_has_all_that_its_source_says(tmp_path, form, names):
     rows = read_rows(path, about=ABOUT)
     assert set(KNOWN) == set(ABOUT) and rows[0].about == KNOWN and rows[1].about == {}
     assert [row.label for row in rows] == ["c1", "c2"] and rows[0] == Row(rows.address(0), "c1", "", **KNOWN)
-    source = source_of_images(path, make_small_model())
+    source = source_of_images(path, projection_model())
     assert [source.about(row) for row in (0, 1)] == [KNOWN, {}]
     part = pickle.loads(pickle.dumps(source.take([1, 0])))  # as a worker gets it
     assert [part.about(row) for row in (0, 1)] == [{}, KNOWN] and part.content(1) == photo
@@ -127,9 +128,9 @@ def test_a_class_may_be_called_like_a_split(tmp_path):
         read_rows(tmp_path / "vehicles")
 
 
-def test_the_gate_takes_tar_files_and_addresses(frozen, tmp_path):  # noqa: F811
+def test_the_gate_takes_tar_files_and_addresses(frozen, tmp_path):
     fsspec = pytest.importorskip("fsspec")
-    model, images = make_model(), read_frozen_images(frozen)
+    model, images = pixel_model(), read_frozen_images(frozen)
     expected, lines, members = look_at(model, images).values, ["path,label,split"], {}
     for number, row in enumerate(images):
         with open(row.path, "rb") as file, fsspec.open(f"memory://gate/{number}.png", "wb") as copy:
@@ -147,9 +148,9 @@ def test_the_gate_takes_tar_files_and_addresses(frozen, tmp_path):  # noqa: F811
         assert judge_release(model, model, path).passed
 
 
-def test_ids_and_indices_of_one_class_are_one_class_to_the_gate(frozen, tmp_path):  # noqa: F811
+def test_ids_and_indices_of_one_class_are_one_class_to_the_gate(frozen, tmp_path):
     """The mean over classes is that of the class folders, however the labels are written."""
-    model, worse = make_model(), make_model(wrong=(0, 9))
+    model, worse = pixel_model(), pixel_model(wrong=(0, 9))
     images = read_frozen_images(frozen)
     lines = [f"{row.path},{int(row.class_label[1:]) if n % 2 else row.label}" for n, row in enumerate(images)]
     (tmp_path / "rows.csv").write_text("\n".join(["path,label", *lines]))

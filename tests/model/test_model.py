@@ -49,7 +49,7 @@ def adjusted_map() -> ScoreMap:
     return made.under(PriorRecord.training(torch.tensor(COUNTS)))
 
 
-def trained(kind: str = "linear", /, **parts) -> Model:
+def cnn_model(kind: str = "linear", /, **parts) -> Model:
     """A small network as a run would leave it, with predictors calibrated on its scores."""
     torch.manual_seed(5)
     spec = NetworkSpec(
@@ -71,7 +71,7 @@ def trained(kind: str = "linear", /, **parts) -> Model:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "saved"
-    trained(about={"name": "trees", "version": 3}).save(folder)
+    cnn_model(about={"name": "trees", "version": 3}).save(folder)
     return folder
 
 
@@ -118,7 +118,7 @@ def test_scores_go_through_the_map_and_half_precision_comes_back_as_float32():
 
 @pytest.mark.parametrize("head", ["set", "proposal"])
 def test_two_heads_predict_from_the_chosen_one(head):
-    model, batch = trained("two_head", head=head), torch.randn(7, 1, 16, 16)
+    model, batch = cnn_model("two_head", head=head), torch.randn(7, 1, 16, 16)
     with torch.no_grad():
         output = model.network(batch)
     raw = output.set_logits if head == "set" else output.proposal_logits
@@ -127,7 +127,7 @@ def test_two_heads_predict_from_the_chosen_one(head):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_features_are_what_the_head_sees(head):
-    model, batch = trained(head), torch.randn(7, 1, 16, 16)
+    model, batch = cnn_model(head), torch.randn(7, 1, 16, 16)
     calls = []
     model.network.blocks.register_forward_hook(lambda *_: calls.append(1))
     features = model.features(batch)
@@ -166,7 +166,7 @@ def test_features_of_two_threads_do_not_mix():
 
 
 def test_sets_are_those_of_the_predictor_of_that_name():
-    model = trained()
+    model = cnn_model()
     scores = model.scores(torch.randn(20, 1, 16, 16))
     assert torch.equal(model.sets(scores), model.predictors["lac"](scores))  # the one with a promise
     assert torch.equal(model.sets(scores, "average2"), model.predictors["average2"](scores))
@@ -189,7 +189,7 @@ def photos(folder: Path) -> list[Path]:
 
 
 def test_pictures_may_be_paths_pillow_images_or_tensors(tmp_path):
-    model, paths = trained(), photos(tmp_path)
+    model, paths = cnn_model(), photos(tmp_path)
     batch = model.prepare(paths)
     assert batch.shape == (6, 1, 16, 16)
     gray = Image.open(paths[1])  # of 50 x 40, the shorter side to 18, 16 of it
@@ -215,7 +215,7 @@ def test_pictures_may_be_paths_pillow_images_or_tensors(tmp_path):
 
 
 def test_scores_that_are_no_numbers_have_no_list_and_all_else_has_the_same(tmp_path):
-    model, paths = trained(), photos(tmp_path)
+    model, paths = cnn_model(), photos(tmp_path)
     expected = model.short_lists(paths, "top2", at_least=3)
     for bad in (torch.nan, torch.inf, -torch.inf):
         scores = model.scores(model.prepare(paths)).clone()
@@ -238,7 +238,7 @@ def test_candidates_of_scores_without_a_meaning_have_no_probability():
 
 
 def test_batches_are_of_the_size_that_is_asked_for():
-    model, sizes = trained(), []
+    model, sizes = cnn_model(), []
     model.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     batch = torch.randn(10, 1, 16, 16)
     model.short_lists(batch, batch_size=4)
@@ -291,7 +291,7 @@ def test_parts_that_do_not_go_together():
 
 @pytest.mark.errors
 def test_bad_calls(tmp_path):
-    model, plain = trained(), of_known_scores(predictors={})
+    model, plain = cnn_model(), of_known_scores(predictors={})
     batch = torch.randn(2, 1, 16, 16)
     scores = model.scores(batch)
     (tmp_path / "no image.png").write_text("no")
@@ -332,7 +332,7 @@ def test_bad_calls(tmp_path):
 
 
 def test_the_model_is_in_evaluation_mode_and_moves_with_its_parts():
-    model = trained()
+    model = cnn_model()
     assert not any(module.training for module in model.network.modules())
     assert model.device == torch.device("cpu") and model.to("cpu") is model
     model.to("meta")
@@ -355,7 +355,7 @@ def files_of(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_saved_and_loaded_it_is_the_same_to_the_bit(head, tmp_path):
-    model = trained(head, head="proposal" if head == "two_head" else "set", about={"name": "birds", "n": 3})
+    model = cnn_model(head, head="proposal" if head == "two_head" else "set", about={"name": "birds", "n": 3})
     model.save(tmp_path / "saved")
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
     state = torch.random.get_rng_state()
@@ -418,18 +418,18 @@ def test_a_strangers_code_is_not_run(tmp_path, monkeypatch):
     code = 'from pathlib import Path\nPath(__file__).with_name("was run").touch()\n'
     (tmp_path / "strangers_code.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    trained().save(tmp_path / "saved")
+    cnn_model().save(tmp_path / "saved")
     description = read_sealed(tmp_path / "saved" / "model.json")
     description["network"]["name"] = "strangers_code:make"
     write_sealed(tmp_path / "saved" / "model.json", description)
     with pytest.raises(ModelError, match=r"model.json .* opening a model never runs code"):
         Model.load(tmp_path / "saved")
     assert not (tmp_path / "was run").exists() and "strangers_code" not in sys.modules
-    given = trained().network
+    given = cnn_model().network
     for parameter in given.parameters():
         nn.init.zeros_(parameter)
     batch = torch.randn(3, 1, 16, 16)
-    assert torch.equal(Model.load(tmp_path / "saved", network=given).scores(batch), trained().scores(batch))
+    assert torch.equal(Model.load(tmp_path / "saved", network=given).scores(batch), cnn_model().scores(batch))
 
 
 CARD = {"MODEL_CARD.md"}  # for people: a model opens without it, and the doctor looks at it
@@ -498,7 +498,7 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
 def test_a_model_is_saved_to_a_new_folder_or_not_at_all(saved, tmp_path, monkeypatch):
     before = {name: (saved / name).read_bytes() for name in files_of(saved)}
     with pytest.raises(ModelError, match="saved exists: a model is saved to a new folder"):
-        trained("cosine").save(saved)
+        cnn_model("cosine").save(saved)
     assert {name: (saved / name).read_bytes() for name in files_of(saved)} == before
 
     def fail(*_):
@@ -506,7 +506,7 @@ def test_a_model_is_saved_to_a_new_folder_or_not_at_all(saved, tmp_path, monkeyp
 
     monkeypatch.setattr("shortlist.model.files.save", fail)
     with pytest.raises(OSError, match="disk full"):
-        trained().save(tmp_path / "below" / "new")
+        cnn_model().save(tmp_path / "below" / "new")
     assert not list((tmp_path / "below").iterdir())
 
 
@@ -569,7 +569,7 @@ PAIRS = [(head, predictor) for head in HEADS for predictor in ("average2", "top2
 )
 def test_onnx_says_the_same(head, predictor, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = trained(head)
+    model = cnn_model(head)
     model.export_onnx(tmp_path / "model.onnx", predictor=predictor)
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
@@ -683,8 +683,8 @@ def summary_rows() -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_summary_is_saved_with_the_model(tmp_path):
     scores, target = summary_rows()
     summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
-    trained(summary=summary).save(tmp_path / "with")
-    trained().save(tmp_path / "without")
+    cnn_model(summary=summary).save(tmp_path / "with")
+    cnn_model().save(tmp_path / "without")
     again = Model.load(tmp_path / "with").summary
     assert again is not None and again.macro is not None
     assert again.to_tensors().keys() == summary.to_tensors().keys()
@@ -712,7 +712,7 @@ def test_a_summary_names_the_classes_that_get_the_probability_of_others():
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_scores_and_features_come_from_one_pass(kind):
-    model, batch = trained(kind), torch.randn(5, 1, 16, 16)
+    model, batch = cnn_model(kind), torch.randn(5, 1, 16, 16)
     calls = []
     model.network.register_forward_hook(lambda *_: calls.append(1))
     scores, features = model.scores_and_features(batch)
@@ -742,7 +742,7 @@ def test_a_network_that_is_missing_or_does_not_fit_is_no_damage(tmp_path):
 
 
 def test_arrays_are_taken_by_every_method(tmp_path):
-    model, rows = trained(), np.random.default_rng(0).normal(size=(5, 1, 16, 16))
+    model, rows = cnn_model(), np.random.default_rng(0).normal(size=(5, 1, 16, 16))
     batch = torch.tensor(rows).float()
     scores = model.scores(batch)
     array = scores.numpy()

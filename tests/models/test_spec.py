@@ -12,6 +12,7 @@ from shortlist.models.classifiers import replace_classifier
 from shortlist.models.heads import CosineHead, LinearHead, ScaledHead, TwoHead, TwoHeadScores
 from shortlist.models.spec import NetworkSpec, build_network, in_channels_last
 from tests.conftest import vision_library
+from tests.models.test_models import equal_states
 
 CNN = {"name": "small_cnn", "num_classes": 5, "input_shape": (2, 16, 16), "options": {"width": 4}}
 SMALL = {"resnet_cifar": {"depth": 8}, "densenet_cifar": {"depth": 10, "growth_rate": 6}}
@@ -24,11 +25,6 @@ HEADS = {
     ),
     "two_head": (NetworkSpec(**CNN, head="two_head"), lambda d: TwoHead(d, 5)),
 }
-
-
-def equal_states(a: nn.Module, b: nn.Module) -> bool:
-    states = a.state_dict(), b.state_dict()
-    return states[0].keys() == states[1].keys() and all(states[0][k].equal(states[1][k]) for k in states[0])
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,20 +1,18 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from shortlist.cli import app
 from shortlist.papers.figures import FIGURES, load_figure, write_figure
+from tests.commands import invoke
 
 SMALL = {"n": 8, "k": 2}
 
 
-def invoke(*words: object):
-    return CliRunner().invoke(app, ["papers", "figure", *map(str, words)])
-
-
 def test_all_are_listed_with_their_options():
-    text = invoke().stdout
+    text = invoke(
+        "papers",
+        "figure",
+    ).stdout
     for name, about in FIGURES.items():
         assert f"{name}: {about}\n" in text
     assert "RUNS... k=5 bins=8" in text
@@ -33,7 +31,9 @@ def test_every_figure_has_options_with_defaults(name):
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
 def test_drawing_and_numbers_are_written(tmp_path, suffix):
     path = tmp_path / "deep" / f"network{suffix}"
-    result = invoke("splitter_network", "--set", "n=8", "--set", "k=2", "-o", path, "--json")
+    result = invoke(
+        "papers", "figure", "splitter_network", "--set", "n=8", "--set", "k=2", "-o", path, "--json"
+    )
     assert result.exit_code == 0, result.output
     numbers = json.loads(path.with_suffix(".json").read_text())
     assert numbers == json.loads(result.stdout)
@@ -45,8 +45,13 @@ def test_drawing_and_numbers_are_written(tmp_path, suffix):
 
 def test_numbers_are_drawn_again_to_the_same_bytes(tmp_path):
     first, second = tmp_path / "a.svg", tmp_path / "b.svg"
-    assert invoke("splitter_network", "--set", "n=8", "--set", "k=2", "-o", first).exit_code == 0
-    result = invoke("splitter_network", "--numbers", first.with_suffix(".json"), "-o", second)
+    assert (
+        invoke("papers", "figure", "splitter_network", "--set", "n=8", "--set", "k=2", "-o", first).exit_code
+        == 0
+    )
+    result = invoke(
+        "papers", "figure", "splitter_network", "--numbers", first.with_suffix(".json"), "-o", second
+    )
     assert result.exit_code == 0, result.output
     assert first.read_bytes() == second.read_bytes()
 
@@ -68,7 +73,7 @@ def test_numbers_are_drawn_again_to_the_same_bytes(tmp_path):
 def test_bad_input_is_said(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
-        raise invoke(*words).exception
+        raise invoke("papers", "figure", *words).exception
     assert not list(tmp_path.iterdir())
 
 
@@ -82,11 +87,13 @@ def test_other_endings_are_refused(tmp_path):
 @pytest.mark.errors
 def test_numbers_of_something_else_and_places_that_cannot_be(tmp_path):
     (tmp_path / "other.json").write_text('{"losses": []}')
-    result = invoke("splitter_network", "--numbers", tmp_path / "other.json", "-o", tmp_path / "a.svg")
+    result = invoke(
+        "papers", "figure", "splitter_network", "--numbers", tmp_path / "other.json", "-o", tmp_path / "a.svg"
+    )
     assert isinstance(result.exception, ValueError) and "--numbers must be those" in str(result.exception)
     (tmp_path / "folder.svg").mkdir()
     (tmp_path / "file").touch()
     places = {"folder.svg": IsADirectoryError, "file/a.svg": NotADirectoryError}
     for place, error in places.items():
-        result = invoke("splitter_network", "--set", "n=8", "-o", tmp_path / place)
+        result = invoke("papers", "figure", "splitter_network", "--set", "n=8", "-o", tmp_path / place)
         assert isinstance(result.exception, error)

@@ -17,28 +17,23 @@ from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.suites.plan import plan_suite
 from shortlist.suites.suite import load_suite
+from tests.papers.linear_runs import CLASSES, linear_run
 from tests.papers.test_figures_runs import interval, legend_texts
 from tests.run_factory import finished_run
 
-ROWS, CLASSES, DIM = 120, 6, 3
+ROWS = 120
 COUNTS = (5, 150, 60, 200, 10, 20)
 TARGET = torch.arange(ROWS) ** 2 % 5  # classes 0, 1 and 4
 SUITES = Path(__file__).parents[2] / "recipes" / "checks"
 
 
-def make_run(path: Path, *, seed: int = 0, overrides: tuple[str, ...] = (), predictors=None) -> Run:
-    """A finished run of a linear classifier on random features near its weights."""
-    predictors = predictors or {"two": {"name": "average_k", "k": 2}}
-    recipe = make_recipe({"predictors": predictors}, [f"seed={seed}", *overrides])
-    generator = torch.Generator().manual_seed(seed + sum(map(ord, "".join(overrides))))
-    weight = torch.randn(CLASSES, DIM, generator=generator)
-    bias = torch.randn(CLASSES, generator=generator)
-    made = {}
-    for part in ("val", "test"):
-        features = torch.randn(ROWS, DIM, generator=generator) + weight[TARGET]
-        made[part] = (features @ weight.T + bias, TARGET)
-    table = ClassTable(names=tuple("abcdef"), counts=COUNTS)
-    return finished_run(path, recipe, made, table, norms=(weight.norm(dim=1), bias))
+AVERAGE_2 = {"two": {"name": "average_k", "k": 2}}
+
+
+def average_run(path: Path, *, seed: int = 0, overrides: tuple[str, ...] = ()) -> Run:
+    """A run whose scores differ from those of runs with other overrides."""
+    options = {"seed": seed, "draw": sum(map(ord, "".join(overrides))), "overrides": overrides}
+    return linear_run(path, TARGET, COUNTS, predictors=AVERAGE_2, **options)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +41,8 @@ def folder(tmp_path_factory) -> Path:
     """Three seeds with SGD, one run with Adam."""
     folder = tmp_path_factory.mktemp("groups")
     for seed in range(3):
-        make_run(folder / f"sgd-{seed}", seed=seed, overrides=("name=sgd",))
-    make_run(folder / "adam", seed=1, overrides=("name=adam", "optimizer.name=adam"))
+        average_run(folder / f"sgd-{seed}", seed=seed, overrides=("name=sgd",))
+    average_run(folder / "adam", seed=1, overrides=("name=adam", "optimizer.name=adam"))
     return folder
 
 
@@ -251,7 +246,7 @@ def results_of(path: str) -> dict:
 
 
 def test_scatter_reads_two_metrics(folder, tmp_path):
-    make_run(tmp_path / "third", seed=5, overrides=("name=third", "model=mlp"))
+    average_run(tmp_path / "third", seed=5, overrides=("name=third", "model=mlp"))
     measure = load_figure("scatter").measure
     numbers = round_trip(measure(runs=[*paths(folder), tmp_path / "third"], x="top3.macro", y="nll"))
     assert [point["label"] for point in numbers["points"]] == ["sgd", "adam", "third"]
@@ -302,8 +297,8 @@ def swept(tmp_path_factory) -> Path:
         for steepness, lr in zip((1, 10), lrs, strict=True):
             settings = (*RANKED, f"loss.method={method}", f"loss.steepness={steepness}", f"optimizer.lr={lr}")
             for seed in (0, 1) if method == "splitter" else (0,):
-                make_run(folder / f"{method}-{steepness}-{seed}", seed=seed, overrides=settings)
-    make_run(folder / "ce", overrides=("name=ce",))
+                average_run(folder / f"{method}-{steepness}-{seed}", seed=seed, overrides=settings)
+    average_run(folder / "ce", overrides=("name=ce",))
     return folder
 
 
@@ -332,7 +327,7 @@ def test_sweep_lines_and_levels(swept):
 def test_sweep_over_an_entry_of_a_list(tmp_path):
     for share in (0.25, 0.75):
         settings = ("loss=ranked_topk", f"loss.distribution=[{1 - share}, {share}]")
-        make_run(tmp_path / str(share), overrides=settings)
+        average_run(tmp_path / str(share), overrides=settings)
     numbers = load_figure("sweep").measure(runs=sorted(tmp_path.iterdir()), key="loss.distribution.1")
     (line,) = numbers["lines"]
     assert line["label"] == "" and [point["value"] for point in line["points"]] == [0.25, 0.75]

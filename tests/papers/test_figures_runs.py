@@ -2,51 +2,33 @@ import json
 import math
 import shutil
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import nn
 
 from shortlist.class_table import ClassTable
 from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.metrics import Estimate, Results
 from shortlist.papers.figures import FIGURES, load_figure
 from shortlist.papers.figures._runs import seed_mean
-from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier
 from shortlist.suites.plan import plan_suite
 from shortlist.suites.suite import load_suite
-from tests.run_factory import finished_run, save_scores, seal
+from tests.papers.linear_runs import CLASSES, linear_layer, linear_run
+from tests.run_factory import save_scores, scored_run, seal
 
-ROWS, CLASSES, DIM = 180, 6, 3
+ROWS = 180
 COUNTS = (200, 150, 60, 30, 10, 0)
 TARGET = torch.arange(ROWS) ** 2 % 5  # the last class has no rows; the others have 0: 72, 1: 72, 4: 36
 
 
-def make_run(path: Path, *, seed: int = 0, skill: float = 1.0, overrides: tuple[str, ...] = ()) -> Run:
-    """A finished run with a linear classifier: the larger ``skill``, the better."""
-    recipe = make_recipe({"predictors": {"two": {"name": "topk", "k": 2}}}, [f"seed={seed}", *overrides])
-    layer, made = linear_layer(seed), {}
-    generator = torch.Generator().manual_seed(seed + 1000)
-    with torch.no_grad():
-        for part in ("val", "test"):
-            features = torch.randn(ROWS, DIM, generator=generator) + skill * layer.weight[TARGET]
-            made[part] = (layer(features), TARGET)
-        norms = (layer.weight.norm(dim=1), layer.bias.clone())
-    return finished_run(path, recipe, made, ClassTable(names=tuple("abcdef"), counts=COUNTS), norms=norms)
-
-
-def linear_layer(seed: int) -> nn.Linear:
-    generator = torch.Generator().manual_seed(seed)
-    layer = nn.Linear(DIM, CLASSES)
-    nn.init.normal_(layer.weight, generator=generator)
-    nn.init.normal_(layer.bias, generator=generator)
-    return layer
+plain_run = partial(linear_run, target=TARGET, counts=COUNTS)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +36,11 @@ def folder(tmp_path_factory) -> Path:
     """Three seeds of one method, one of another whose scores are adjusted, and a run that is not finished."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in range(3):
-        make_run(folder / f"plain-{seed}", seed=seed, overrides=("name=plain",))
-    make_run(
+        plain_run(folder / f"plain-{seed}", seed=seed, overrides=("name=plain",))
+    plain_run(
         folder / "one", seed=7, skill=2.0, overrides=("name=one", "adjust.tau=0.5", "adjust.temperature=2")
     )
-    RunFolder(make_run(folder / "torn", seed=8).path).set_state("trained")
+    RunFolder(plain_run(folder / "torn", seed=8).path).set_state("trained")
     return folder
 
 
@@ -190,7 +172,7 @@ def test_class_size_is_drawn(folder):
 
 
 def test_classes_without_images_have_a_bin_of_their_own(folder, tmp_path):
-    run = make_run(tmp_path / "run")
+    run = plain_run(tmp_path / "run")
     target = TARGET.clone()
     target[:9] = 5
     for part in ("val", "test"):
@@ -218,7 +200,7 @@ def test_class_size_refuses(folder):
 
 
 def test_a_damaged_run_is_left_out(folder, tmp_path):
-    run = make_run(tmp_path / "run")
+    run = plain_run(tmp_path / "run")
     (run.path / "scores" / "test.safetensors").write_bytes(b"no tensors")
     numbers = load_figure("class_size").measure(runs=[folder / "one", run.path])
     assert list(numbers["left_out"]) == [str(run.path)] and len(numbers["methods"]) == 1
@@ -371,7 +353,7 @@ def test_error_against_tau_is_drawn(folder):
 
 def test_runs_without_a_linear_classifier_are_adjusted_only(folder, tmp_path):
     figure = load_figure("error_against_tau")
-    run = make_run(tmp_path / "cosine")
+    run = plain_run(tmp_path / "cosine")
     for part in ("val", "test"):
         save_scores(run, part, *run.load_scores(part))  # without norms
     seal(run)
@@ -382,7 +364,7 @@ def test_runs_without_a_linear_classifier_are_adjusted_only(folder, tmp_path):
 
 
 def test_runs_that_share_their_scores_are_drawn_once(folder, tmp_path):
-    again = make_run(tmp_path / "again", seed=7, skill=2.0, overrides=("name=again", "adjust.tau=1"))
+    again = plain_run(tmp_path / "again", seed=7, skill=2.0, overrides=("name=again", "adjust.tau=1"))
     numbers = load_figure("error_against_tau").measure(runs=[folder / "one", again.path], steps=2)
     assert [method["label"] for method in numbers["methods"]] == ["one"]
     assert numbers["left_out"] == {
@@ -440,16 +422,14 @@ def test_two_gaussians_refuses(options, message):
 
 def sensitivity_run(path: Path, *settings: str, seed: int = 0, **info) -> Run:
     """A finished run with sets of 2 classes on average."""
-    recipe = make_recipe({"predictors": {"two": {"name": "average_k", "k": 2}}}, [*settings, f"seed={seed}"])
-    generator = torch.Generator().manual_seed(1000 * seed + sum(map(ord, "".join(settings))))
-    made, known = {}, nn.functional.one_hot(TARGET, CLASSES)
-    for part in ("val", "test"):
-        made[part] = (torch.randn(ROWS, CLASSES, generator=generator) + known, TARGET)
-    return finished_run(path, recipe, made, ClassTable(names=tuple("abcdef"), counts=COUNTS), **info)
+    content = {"predictors": {"two": {"name": "average_k", "k": 2}}, "seed": seed}
+    draw = 1000 * seed + sum(map(ord, "".join(settings)))
+    targets, table = dict.fromkeys(("val", "test"), TARGET), ClassTable(names=tuple("abcdef"), counts=COUNTS)
+    return scored_run(path, table, targets, content, overrides=settings, draw=draw, **info)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def sensitivity_runs(tmp_path_factory) -> Path:
     """Two alphas at two batch sizes, two seeds each; cross-entropy, also with temperature; the limit."""
     folder = tmp_path_factory.mktemp("sensitivity")
     ours = ("loss=average_k", "loss.k=2")
@@ -467,27 +447,27 @@ def trained(tmp_path_factory) -> Path:
 METRIC = "sets.two.coverage.micro"
 
 
-def test_sensitivity_is_the_coverage_of_the_runs(trained):
-    runs = sorted(trained.iterdir())
+def test_sensitivity_is_the_coverage_of_the_runs(sensitivity_runs):
+    runs = sorted(sensitivity_runs.iterdir())
     numbers = round_trip(load_figure("average_k_sensitivity").measure(runs=runs, metric=METRIC))
     assert numbers["left_out"] == {} and len(numbers["points"]) == 4 + 2 + 1
     for point in numbers["points"]:
         seeds = (0, 1) if point["label"] != "fitted" else (0,)
         name = "ce" if point["loss"] == "cross_entropy" else point["alpha"]
-        paths = [trained / f"{name}-{point['batch_size']}-{seed}" for seed in seeds]
-        paths = paths if point["label"] != "fitted" else [trained / "fitted"]
+        paths = [sensitivity_runs / f"{name}-{point['batch_size']}-{seed}" for seed in seeds]
+        paths = paths if point["label"] != "fitted" else [sensitivity_runs / "fitted"]
         values = [Results.load(path / "results.json").sets["two"].coverage.micro.value for path in paths]
         assert point["value"] == pytest.approx(np.mean(values))
         if len(values) > 1:
             assert (point["low"], point["high"]) == pytest.approx(interval(values))
         assert point["lr"] == 0.1 and point["seeds"] == list(seeds)
-    limit = Results.load(trained / "limit" / "results.json").sets["two"].coverage.micro.value
+    limit = Results.load(sensitivity_runs / "limit" / "results.json").sets["two"].coverage.micro.value
     assert numbers["limit"] == pytest.approx(limit)
 
 
-def test_sensitivity_is_drawn(trained):
+def test_sensitivity_is_drawn(sensitivity_runs):
     figure = load_figure("average_k_sensitivity")
-    numbers = round_trip(figure.measure(runs=sorted(trained.iterdir()), metric=METRIC))
+    numbers = round_trip(figure.measure(runs=sorted(sensitivity_runs.iterdir()), metric=METRIC))
     left, right = figure.draw(numbers).axes
     found = {(p["alpha"], p["batch_size"]): 100 * p["value"] for p in numbers["points"] if p["alpha"]}
     assert line_data(left, "batches of 32") == ([0.5, 2], pytest.approx([found[0.5, 32], found[2, 32]]))
@@ -499,12 +479,12 @@ def test_sensitivity_is_drawn(trained):
 
 
 @pytest.mark.errors
-def test_average_k_sensitivity_refuses(trained):
+def test_average_k_sensitivity_refuses(sensitivity_runs):
     measure = load_figure("average_k_sensitivity").measure
     with pytest.raises(ValueError, match=r"at least one run that can be used, got .*has no metric nll2"):
-        measure(runs=[trained / "fitted"], metric="nll2")
+        measure(runs=[sensitivity_runs / "fitted"], metric="nll2")
     with pytest.raises(ValueError, match="at least one with the loss average_k, got none"):
-        measure(runs=[trained / "fitted"], metric=METRIC)
+        measure(runs=[sensitivity_runs / "fitted"], metric=METRIC)
 
 
 def test_the_suite_of_the_figure_can_be_planned():

@@ -1,15 +1,10 @@
 """Recipes and suites of the publications are found by name, from any folder."""
 
 import pytest
-from typer.testing import CliRunner
 
-from shortlist.cli import app
 from shortlist.papers import load_published, recipe_path, recipes, suites
 from shortlist.papers.figures import FIGURES
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, [*map(str, words)])
+from tests.commands import invoke
 
 
 def test_every_table_suite_recipe_and_figure_is_listed():

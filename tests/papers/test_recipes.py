@@ -22,6 +22,7 @@ from shortlist.training.fit import train
 from shortlist.training.module import SetClassifier
 from tests.conftest import vision_library
 from tests.datasets import trees
+from tests.training.small import silent
 
 FOLDER = recipe_path("cifar100_average5").parent
 DOCS = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -367,7 +368,7 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     if published(name).model.name != "linear":
         more += ["model.name=small_cnn"]  # a step of the published network is tested above
     recipe = shrunk(name, variant, roots, *more)
-    run = train(recipe, tmp_path / "run", progress=lambda *_: None)
+    run = train(recipe, tmp_path / "run", progress=silent)
     assert run.state == "finished" and run.recipe == recipe
     assert set(run.predictors) == set(recipe.predictors)
     data = build_data(recipe)

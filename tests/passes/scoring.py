@@ -30,7 +30,7 @@ def make_rows(rows: int = ROWS, seed: int = 0) -> tuple[torch.Tensor, torch.Tens
     return (_centers()[target] + 0.8 * torch.randn(rows, FEATURES, generator=generator)).half(), target
 
 
-def make_model(folder: Path, *, adjusted: bool = False) -> Model:
+def density_model(folder: Path, *, adjusted: bool = False) -> Model:
     """A model with predictors that do and do not need all scores; ``adjusted``: with equal priors in them."""
     counts = torch.arange(1, CLASSES + 1)
     table = ClassTable(

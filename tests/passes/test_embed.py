@@ -19,9 +19,9 @@ from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
 from shortlist.preprocessing import Preprocessing
+from tests.commands import run
 from tests.datasets.trees import class_folders, image, truncate
 from tests.index.small import SMALL
-from tests.test_damage import run
 
 OWN = "tests.passes.small"
 BACKBONE = f"{OWN}:make_backbone"

@@ -16,12 +16,12 @@ from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
 from shortlist.passes.inputs import find_shards
+from tests.commands import run
 from tests.datasets.trees import class_folders, image, truncate
 from tests.index.small import SMALL
 from tests.passes.scoring import make_embeddings
 from tests.passes.test_embed import expected
 from tests.passes.test_inputs import write_tar
-from tests.test_damage import run
 
 SOURCE = EmbedderSource("tests.passes.small:make_backbone", SMALL, allow_code=True)
 COUNTS = {"train": {"ash": 3, "oak": 2}, "val": {"oak": 1}, "test": {"ash": 1, "élan 树": 2}}

@@ -18,7 +18,7 @@ from shortlist.passes.on_ray import run_on_ray
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import score_shards
 from shortlist.passes.shards import EmbeddingShard, TarShard, hash_of_classes
-from tests.passes.scoring import CLASSES, ROWS, Disturbed, make_embeddings, make_model, source_of
+from tests.passes.scoring import CLASSES, ROWS, Disturbed, density_model, make_embeddings, source_of
 from tests.passes.test_same_bits import contents
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
-    model = make_model(folder / "model")
+    model = density_model(folder / "model")
     make_embeddings(folder / "rows")
     shards = find_shards(folder / "rows", model.classes, shard_rows=100)
     score_shards(source_of(folder / "model"), shards, folder / "calm", keep=16, workers=1)

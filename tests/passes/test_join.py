@@ -16,12 +16,12 @@ from shortlist.passes.embedder import EmbedderSource
 from shortlist.passes.join import join_head
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
+from tests.commands import run
 from tests.conftest import vision_library
 from tests.datasets.trees import image
 from tests.index.small import SMALL
 from tests.passes.small import Backbone
-from tests.test_damage import run
-from tests.training.test_epochs import silent
+from tests.training.small import silent
 
 TOP1 = {"top1": {"name": "topk", "k": 1}}
 BACKBONE = "tests.passes.small:make_backbone"

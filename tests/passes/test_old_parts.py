@@ -14,7 +14,7 @@ from shortlist.passes.inputs import find_shards
 from shortlist.passes.score import score_shards
 from tests.datasets.trees import class_folders
 from tests.index.small import SMALL
-from tests.passes.scoring import make_model, make_rows, source_of
+from tests.passes.scoring import density_model, make_rows, source_of
 from tests.passes.test_inputs import write_tar
 
 IDS = ClassTable(("ash", "oak"))
@@ -71,7 +71,7 @@ def test_addresses_are_part_of_the_hash():
 
 
 def test_parts_of_other_rows_with_the_same_names_and_sizes_are_refused(tmp_path):
-    model = make_model(tmp_path / "model")
+    model = density_model(tmp_path / "model")
     for seed, name in enumerate("ab"):
         save_embeddings(tmp_path / name / "rows.safetensors", *make_rows(50, seed))
     shards = {name: find_shards(tmp_path / name / "rows.safetensors", model.classes) for name in "ab"}

@@ -13,8 +13,8 @@ from shortlist.passes.local import run_local
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import ModelSource, score_shards
 from tests.datasets.trees import class_folders
-from tests.index.small import make_model as make_small
-from tests.passes.scoring import ROWS, make_embeddings, make_model
+from tests.index.small import projection_model
+from tests.passes.scoring import ROWS, density_model, make_embeddings
 from tests.passes.test_inputs import write_tar
 
 NETWORK = "tests.index.networks:make_network"
@@ -40,7 +40,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def test_embeddings_by_relative_paths(tmp_path, elsewhere):
-    model = make_model(tmp_path / "here" / "model")
+    model = density_model(tmp_path / "here" / "model")
     make_embeddings(tmp_path / "here" / "rows")
     score_shards(ModelSource("model"), find_shards("rows", model.classes), "out", keep=5, engine=elsewhere)
     assert read_scores("out")["rows"] == 2 * ROWS
@@ -49,7 +49,7 @@ def test_embeddings_by_relative_paths(tmp_path, elsewhere):
 @pytest.mark.parametrize("rows", ["images", "rows.csv", "rows.tar", "tars"])
 def test_images_by_relative_paths(tmp_path, elsewhere, rows):
     here = tmp_path / "here"
-    make_small().save(here / "model")
+    projection_model().save(here / "model")
     class_folders(here / "images", {"c0": 2, "c1": 1})
     photos = sorted(here.glob("images/*/*.jpg"))
     lines = "".join(f"{one.relative_to(here)},{one.parent.name}\n" for one in photos)
@@ -68,7 +68,7 @@ def test_images_by_relative_paths(tmp_path, elsewhere, rows):
 
 
 def test_images_are_embedded_by_relative_paths(tmp_path, elsewhere):
-    make_small().save(tmp_path / "here" / "model")
+    projection_model().save(tmp_path / "here" / "model")
     class_folders(tmp_path / "here" / "images", {"ash": 2, "oak": 1})
     source = EmbedderSource("model", network=NETWORK)
     counts = embed_images(source, "images", "out", workers=1, engine=elsewhere)

@@ -15,23 +15,15 @@ from shortlist.passes.score import score_shards
 from shortlist.predictors import AverageK, Conformal
 from tests.datasets.trees import class_folders, truncate
 from tests.index.small import SMALL
-from tests.passes.scoring import ROWS, make_embeddings, make_model, source_of
+from tests.passes.scoring import ROWS, density_model, make_embeddings, source_of
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def ray_here():
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
-    model = make_model(folder / "model")
+    model = density_model(folder / "model")
     make_embeddings(folder / "rows")
     shards = find_shards(folder / "rows", model.classes, shard_rows=101)
     score_shards(source_of(folder / "model"), shards, folder / "one", keep=16, workers=1)

@@ -17,15 +17,15 @@ from shortlist.passes.reading import calibrate_from_scores, evaluate_scores, rea
 from shortlist.passes.score import model_key, score_shards
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.predictors.kept import NotKeptError
-from tests.passes.scoring import ROWS, make_embeddings, make_model, make_rows, source_of
-from tests.test_damage import run
+from tests.commands import run
+from tests.passes.scoring import ROWS, density_model, make_embeddings, make_rows, source_of
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "adjusted"])
 def world(request, tmp_path_factory):
     """A model, embeddings, and the scores of their test rows with 16 of 50 classes kept."""
     folder = tmp_path_factory.mktemp("world")
-    model = make_model(folder / "model", adjusted=request.param)
+    model = density_model(folder / "model", adjusted=request.param)
     make_embeddings(folder / "rows")
     shards = find_shards(folder / "rows", model.classes, shard_rows=300, part="test")
     score_shards(source_of(folder / "model"), shards, folder / "scores", keep=16, workers=1)

@@ -10,15 +10,15 @@ from shortlist.passes.local import run_local
 from shortlist.passes.on_ray import run_on_ray
 from shortlist.passes.score import score_shards
 from shortlist.predictors import TopK
-from tests.passes.scoring import make_embeddings, make_model, source_of
+from tests.passes.scoring import density_model, make_embeddings, source_of
 
 
 def other_network(folder):
-    make_model(folder, adjusted=True)
+    density_model(folder, adjusted=True)
 
 
 def other_predictors(folder):
-    model = make_model(folder)
+    model = density_model(folder)
     shutil.rmtree(folder)
     model.predictors["top5"] = TopK(4)
     model.save(folder)
@@ -38,7 +38,7 @@ def test_a_worker_with_another_model_is_refused(tmp_path, change, engine, worker
     """As on a machine of a cluster that has another model at the same path."""
     if engine is run_on_ray:
         pytest.importorskip("ray")
-    model = make_model(tmp_path / "model")
+    model = density_model(tmp_path / "model")
     shards = find_shards(make_embeddings(tmp_path / "rows"), model.classes, shard_rows=500)
 
     def after_a_change(work, left, workers):

@@ -10,8 +10,8 @@ from shortlist.recipes.build import build_data, build_loss
 from shortlist.recipes.recipe import Recipe, make_recipe
 from shortlist.training.fit import resume, train
 from shortlist.training.module import SetClassifier
-from tests.training.small import RECIPE
-from tests.training.test_epochs import same_numbers, stopped_after
+from tests.training.small import RECIPE, same_numbers
+from tests.training.test_epochs import stopped_after
 
 
 def at_epochs(recipe: Recipe, option: str) -> list[float]:

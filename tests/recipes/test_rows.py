@@ -9,6 +9,7 @@ from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
 from tests.datasets import trees
+from tests.training.small import silent
 
 pytestmark = pytest.mark.errors
 
@@ -33,7 +34,7 @@ def embeddings_recipe(root):
 def test_too_few_rows_or_classes(tmp_path, counts, message):
     recipe = folder_recipe(tmp_path / "data", counts)
     with pytest.raises(ValueError, match=message):
-        train(recipe, tmp_path / "run", progress=lambda *_: None)
+        train(recipe, tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
 
 
@@ -43,7 +44,7 @@ def test_embeddings_that_are_no_numbers(tmp_path, odd):
     inputs[3, 1] = odd
     save_embeddings(tmp_path / "train.safetensors", inputs, torch.arange(20) % 2)
     with pytest.raises(ValueError, match="'embeddings' must be finite numbers, got NaN or infinity in row 3"):
-        train(embeddings_recipe(tmp_path), tmp_path / "run", progress=lambda *_: None)
+        train(embeddings_recipe(tmp_path), tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
 
 
@@ -58,7 +59,7 @@ def test_a_class_without_validation_rows_is_named_and_left_out_of_macro_metrics(
     save_embeddings(tmp_path / "train.safetensors", torch.randn(41, 4), target)
     recipe = make_recipe(embeddings_recipe(tmp_path).model_dump(), ["epochs=1", "loggers=[]"])
     with pytest.warns(UserWarning) as caught:  # others too: of so few rows no promise can be kept
-        results = train(recipe, tmp_path / "run", progress=lambda *_: None).results
+        results = train(recipe, tmp_path / "run", progress=silent).results
     said = " ".join(str(warning.message) for warning in caught)
     assert "1 of 3 classes have no image in the val split (2)" in said
     assert results.absent_classes == 1 and results.class_rows[2] == 0

@@ -12,10 +12,7 @@ from shortlist.recipes.recipe import load_recipe
 from shortlist.recipes.starter import look_at, starter_recipe
 from shortlist.training.fit import train
 from tests.datasets import trees
-
-
-def silent(*_):
-    pass
+from tests.training.small import silent
 
 
 def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from shortlist.report.sections import classes
 from shortlist.report.sections.classes import measure_classes
 from shortlist.report.views import MethodView
 from shortlist.runs.groups import read_runs
-from tests.report.test_page import HOSTILE, experiments, folders, make_run, runs  # noqa: F401 (runs is a fixture)
+from tests.report.test_page import HOSTILE, experiments, folders, page_run, runs  # noqa: F401 (runs is a fixture)
 
 
 def test_classes_against_loops(runs):  # noqa: F811
@@ -59,7 +59,7 @@ def test_classes_without_test_rows_and_very_many(tmp_path, monkeypatch):
     table = ClassTable([f"class {i}" for i in range(12)], counts=[9] * 12)
     targets = {"val": torch.arange(60) % 12, "test": torch.arange(60) % 11}
     content = {"data": {"name": "cifar100", "root": str(tmp_path / "gone")}, "predictors": {}}
-    make_run(tmp_path / "run", content, table=table, targets=targets)
+    page_run(tmp_path / "run", content, table=table, targets=targets)
     page, _ = make_page([tmp_path / "run"])
     figure = page[page.index('id="classes-1-1"') :].partition("</figure>")[0]
     assert re.findall(r'<th scope="col".*?>(.*?)</th>', figure) == [

@@ -16,7 +16,7 @@ from shortlist.report.page import make_page
 from shortlist.report.pictures import open_pictures
 from shortlist.training.fit import train
 from tests.index.small import SMALL
-from tests.training.test_epochs import silent
+from tests.training.small import silent
 
 BACKBONE = "tests.passes.small:make_backbone"  # the first three features are the mean color
 
@@ -36,7 +36,7 @@ def embedded(root, splits=("",)):
     return root / "features"
 
 
-def trained(features, out, **data):
+def embedded_run(features, out, **data):
     recipe = {
         "data": {"name": "embeddings", "root": str(features), "val_fraction": 0.2, **data},
         "model": {"name": "linear"},
@@ -67,7 +67,7 @@ def color_of(features):
     ids=["drawn", "changed", "tail"],
 )
 def test_pictures_are_of_the_images_that_the_rows_were_made_of(splits, changes, tmp_path):
-    run = trained(embedded(tmp_path, splits), tmp_path / "run", **changes)
+    run = embedded_run(embedded(tmp_path, splits), tmp_path / "run", **changes)
     data, (_, target) = build_data(run.recipe), run.load_scores("test")
     pictures, reason = open_pictures(run, target)
     assert reason is None
@@ -88,7 +88,7 @@ def test_pictures_are_of_the_images_that_the_rows_were_made_of(splits, changes, 
 @pytest.mark.filterwarnings("ignore")
 def test_embeddings_that_moved_and_images_that_are_gone(tmp_path):
     (tmp_path / "photos").mkdir()
-    run = trained(embedded(tmp_path / "photos"), tmp_path / "run")
+    run = embedded_run(embedded(tmp_path / "photos"), tmp_path / "run")
     moved = (tmp_path / "photos" / "features").rename(tmp_path / "moved")
     (remark,) = make_page([run.path])[1].remarks
     assert remark.startswith("without pictures: the data set of run could not be opened: ")

@@ -7,8 +7,8 @@ import pytest
 
 from shortlist import Model
 from shortlist.report.page import make_page
+from tests.commands import run
 from tests.passes.test_join import of_own_code, photos  # noqa: F401
-from tests.test_damage import run
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from PIL import Image
 from shortlist.recipes.recipe import make_recipe
 from shortlist.report.page import make_page
 from shortlist.training.fit import train
-from tests.training.test_epochs import silent
+from tests.training.small import silent
 
 ORGANS = ("leaf", "leaf", "leaf", "<b>flower</b>", "<b>flower</b>", "")
 
@@ -34,7 +34,7 @@ def write_list(path, *, organs=ORGANS) -> list[dict[str, str]]:
     return rows
 
 
-def trained(tmp_path, **about):
+def organ_run(tmp_path, **about):
     rows = write_list(tmp_path / "photos.csv", **about)
     content = {
         "data": {"name": "image_list", "path": str(tmp_path / "photos.csv"), "image_size": 32},
@@ -49,7 +49,7 @@ def trained(tmp_path, **about):
 
 @pytest.mark.filterwarnings("ignore")
 def test_credits_and_numbers_by_organ(tmp_path):
-    rows, run = trained(tmp_path)
+    rows, run = organ_run(tmp_path)
     page, outcome = make_page([run.path])
     assert list(outcome.remarks) == []
     shown = set(re.findall(r"Photo: (.*?)</p>", page))
@@ -82,7 +82,7 @@ def test_credits_and_numbers_by_organ(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_without_two_organs_there_is_nothing_to_compare(tmp_path):
-    _, run = trained(tmp_path, organs=("leaf", ""))
+    _, run = organ_run(tmp_path, organs=("leaf", ""))
     page, _ = make_page([run.path])
     assert "By organ or view" not in page and "Photo: by Ann" in page
     assert "By organ or view" not in make_page([run.path], pictures=False)[0]

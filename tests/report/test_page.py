@@ -35,7 +35,8 @@ from shortlist.runs.groups import Group, group_runs, read_runs
 from shortlist.runs.kept_epoch import KeptEpoch
 from shortlist.runs.run import Run
 from shortlist.sentences import promise_words
-from tests.run_factory import finished_run, seal
+from tests.run_factory import scored_run, seal
+from tests.training.small import silent
 
 PREDICTORS = {
     "top_3": {"name": "topk", "k": 3},
@@ -48,19 +49,13 @@ GLYPHS = {"name": "glyphs", "characters": "abcdefghijklmnopqrst", "train_images"
 FIGURES = ("sizes", "frequency", "reliability", "classes", "confused", "lists")
 
 
-def make_run(
+def page_run(
     path: Path, content: dict, *, table: ClassTable, targets: dict, skill: float = 2.0, **info
 ) -> Run:
-    """A finished run with made-up scores: the larger ``skill``, the better."""
-    recipe = make_recipe({"predictors": PREDICTORS, **content})
-    generator = torch.Generator().manual_seed(recipe.seed)
-    made = {}
-    for part, target in targets.items():
-        scores = torch.randn(len(target), len(table), generator=generator)
-        scores[torch.arange(len(target)), target] += skill
-        made[part] = (2 * scores, target)
-    kept = KeptEpoch(3, 3, "top1", 0.2).to_dict()
-    run = finished_run(path, recipe, made, table, **{"kept_epoch": kept, **info})
+    """A finished run with random scores and three epochs."""
+    content = {"predictors": PREDICTORS, **content}
+    info = {"kept_epoch": KeptEpoch(3, 3, "top1", 0.2).to_dict(), **info}
+    run = scored_run(path, table, targets, content, skill=skill, scale=2, **info)
     lines = [f"{e},0.1,{0.1 * e},{3 - e}" for e in range(3)]
     (run.path / "epochs.csv").write_text("\n".join(["epoch,lr,val_top1,train_loss", *lines]) + "\n")
     seal(run)
@@ -79,7 +74,7 @@ def runs(tmp_path_factory) -> Path:
     for loss, skill in (("cross_entropy", 1.5), ("noised_topk", 3.0)):
         for seed in (0, 1):
             recipe = {"name": f"{loss}-{seed}", "data": content, "loss": {"name": loss}, "seed": seed}
-            make_run(folder / f"{loss}-{seed}", recipe, table=table, targets=targets, skill=skill)
+            page_run(folder / f"{loss}-{seed}", recipe, table=table, targets=targets, skill=skill)
     return folder
 
 
@@ -99,7 +94,7 @@ def simple_run(path: Path, content: dict | None = None, *, n: int = 120, **more)
     table = ClassTable([f"class {i}" for i in range(20)], counts=COUNTS)
     targets = {"val": torch.arange(n) % 20, "test": torch.arange(n) % 20}
     content = {"data": {"name": "cifar100", "root": str(path / "gone")}, **(content or {})}
-    return make_run(path, content, table=table, targets=targets, **more)
+    return page_run(path, content, table=table, targets=targets, **more)
 
 
 class Checker(HTMLParser):
@@ -288,7 +283,7 @@ def test_without_pictures(tmp_path):
     recipe = {"data": {"name": "gaussian_genera", **options}, "predictors": {}}
     data = build_data(make_recipe(recipe))
     targets = {"val": data.val.targets, "test": data.test.targets}
-    make_run(tmp_path / "b", recipe, table=data.class_table, targets=targets)
+    page_run(tmp_path / "b", recipe, table=data.class_table, targets=targets)
     html, outcome = make_page([tmp_path / "b"])
     assert outcome.remarks[0] == "without pictures: the rows of gaussian_genera are not pictures"
     checked = Checker(html)
@@ -298,7 +293,7 @@ def test_without_pictures(tmp_path):
     assert html.count('<th scope="row">') > 9 * 5
     assert not {"sizes-1-1", "frequency-1-1"} & set(checked.ids)  # it has no predictors
     targets["test"] = targets["test"].flip(0)
-    make_run(tmp_path / "c", recipe, table=data.class_table, targets=targets)
+    page_run(tmp_path / "c", recipe, table=data.class_table, targets=targets)
     assert "no longer those that were scored" in make_page([tmp_path / "c"])[1].remarks[0]
 
 
@@ -678,18 +673,6 @@ def test_the_command(runs, tmp_path, own_threads):
     assert "--out must end in .html" in str(result.exception)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no browser: `apt-get install chromium` brings one")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 CUT_CELLS = """[...document.querySelectorAll('th, td')]
     .filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
 
@@ -771,7 +754,7 @@ def test_a_trained_run(tmp_path):
 
     data = GLYPHS | {"cache": str(tmp_path / "cache")}
     recipe = make_recipe({"data": data, "predictors": PREDICTORS, "epochs": 2, "batch_size": 50})
-    run = train(recipe, tmp_path / "run", progress=lambda *_: None)
+    run = train(recipe, tmp_path / "run", progress=silent)
     html, outcome = make_page([run.path])
     assert (outcome.runs, list(outcome.left_out), list(outcome.remarks)) == (1, [], [])
     checked = Checker(html)
@@ -789,7 +772,7 @@ def test_a_thousand_classes_and_ten_runs_stay_small(tmp_path):
     target = torch.arange(3000) % 1000
     for seed, loss in enumerate(("cross_entropy", "focal", "ldam", "logit_adjusted", "noised_topk") * 2):
         content = {"loss": {"name": loss}, "seed": seed // 5, "batch_size": 1 + seed}
-        make_run(tmp_path / str(seed), content, table=table, targets={"val": target, "test": target})
+        page_run(tmp_path / str(seed), content, table=table, targets={"val": target, "test": target})
     html, outcome = make_page(sorted(tmp_path.iterdir()), pictures=False)
     assert outcome.runs == 10
     assert len(html.encode()) < 3_000_000  # up to 6,000,000 more for pictures
@@ -802,7 +785,7 @@ def test_the_page_and_a_comparison_name_and_group_the_same_runs_alike(tmp_path):
 
     def make(name: str, content: dict, **info) -> Run:
         content = {"data": {"name": "gaussian_genera", "num_classes": 5}, **content}
-        return make_run(tmp_path / name, content, table=table, targets=targets, **info)
+        return page_run(tmp_path / name, content, table=table, targets=targets, **info)
 
     for seed in (0, 1):
         make(f"named-{seed}", {"name": "mine", "seed": seed})

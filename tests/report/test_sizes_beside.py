@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from shortlist.class_table import ClassTable
-from shortlist.recipes.recipe import make_recipe
 from shortlist.report.columns import score_columns
 from shortlist.report.page import make_page
 from shortlist.report.sections.sizes_beside import MOST_METHODS, measure_sizes_beside
@@ -14,25 +13,20 @@ from shortlist.report.views import ExperimentView
 from shortlist.runs.experiments import group_by_data
 from shortlist.runs.groups import group_runs, read_runs
 from shortlist.runs.run import Run
-from tests.run_factory import finished_run
+from tests.run_factory import scored_run
 
 ROWS, CLASSES = 90, 6
 TARGET = torch.arange(ROWS) % CLASSES
 TABLE = ClassTable(names=tuple("abcdef"), counts=(50, 40, 30, 20, 10, 5), parents={"genus": tuple("xxyyzz")})
 
 
-def make_run(path: Path, *, name: str, seed: int = 0, predictors: dict | None = None) -> Run:
+def sized_run(path: Path, *, name: str, seed: int = 0, predictors: dict | None = None) -> Run:
     chosen = {"some": {"name": "average_k", "k": 2}, "fixed": {"name": "topk", "k": 2}}
     content = {"predictors": chosen if predictors is None else predictors}
     data = {"name": "cifar100", "root": str(path.parent / "gone")}
-    recipe = make_recipe(content | {"data": data}, [f"seed={seed}", f"name={name}", f"epochs={len(name)}"])
-    generator = torch.Generator().manual_seed(seed + len(name))
-    made = {}
-    for part in ("val", "test"):
-        scores = torch.randn(ROWS, CLASSES, generator=generator) * len(name)
-        scores[torch.arange(ROWS), TARGET] += 2.0
-        made[part] = (scores, TARGET)
-    return finished_run(path, recipe, made, TABLE)
+    size, targets = len(name), dict.fromkeys(("val", "test"), TARGET)
+    content |= {"data": data, "seed": seed, "name": name, "epochs": size}
+    return scored_run(path, TABLE, targets, content, draw=seed + size, skill=2 / size, scale=size)
 
 
 def view(folder: Path) -> ExperimentView:
@@ -43,8 +37,8 @@ def view(folder: Path) -> ExperimentView:
 @pytest.fixture
 def folder(tmp_path) -> Path:
     for seed in (0, 1):
-        make_run(tmp_path / f"a-{seed}", name="a", seed=seed)
-    make_run(tmp_path / "bcd", name="bcd")
+        sized_run(tmp_path / f"a-{seed}", name="a", seed=seed)
+    sized_run(tmp_path / "bcd", name="bcd")
     return tmp_path
 
 
@@ -69,13 +63,13 @@ def test_the_page_shows_them(folder):
 
 
 def test_nothing_to_compare_is_not_drawn(tmp_path):
-    make_run(tmp_path / "one" / "a", name="a")
+    sized_run(tmp_path / "one" / "a", name="a")
     assert measure_sizes_beside(view(tmp_path / "one")) is None
     for name in ("a", "bb"):
-        make_run(tmp_path / "fixed" / name, name=name, predictors={"two": {"name": "topk", "k": 2}})
+        sized_run(tmp_path / "fixed" / name, name=name, predictors={"two": {"name": "topk", "k": 2}})
     assert measure_sizes_beside(view(tmp_path / "fixed")) is None
     for number in range(MOST_METHODS + 1):
-        make_run(tmp_path / "many" / str(number), name="m" * (number + 1))
+        sized_run(tmp_path / "many" / str(number), name="m" * (number + 1))
     assert measure_sizes_beside(view(tmp_path / "many")) is None
 
 

@@ -23,24 +23,20 @@ from shortlist.runs.scoring import calibrate_again, evaluate_run
 from shortlist.scores import ScoreMap, fit_normalization, fit_temperature, normalize_classifier
 from shortlist.training.fit import train
 from tests.run_factory import seal
-from tests.training.small import RECIPE
+from tests.training.small import RECIPE, silent
 
 # log-posteriors; and for normalized weights as they are, no sets that would need their priors
 PLAIN = RECIPE | {"loss": {"name": "cross_entropy"}}
 RAW = ["adjust.temperature=1", "predictors={average2: {name: average_k, k: 2}}"]
 
 
-def silent(*_):
-    pass
-
-
-def trained(path, *overrides) -> Run:
+def adjusted_run(path, *overrides) -> Run:
     return train(make_recipe(PLAIN, ["epochs=2", *overrides]), path, progress=silent)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("runs") / "plain")
+    return adjusted_run(tmp_path_factory.mktemp("runs") / "plain")
 
 
 def adjusted(run, part="test"):
@@ -54,7 +50,7 @@ def adjusted(run, part="test"):
 )
 def test_scores_are_those_of_the_normalized_classifier(overrides, layer, tau, tmp_path):
     changes = [f"adjust.weight_normalization={tau}", "adjust.normalized_offset=kept", *RAW]
-    run = trained(tmp_path / "run", *overrides, *changes)
+    run = adjusted_run(tmp_path / "run", *overrides, *changes)
     data = build_data(run.recipe)
     network = load_network(run)
     normalized = normalize_classifier(network, name=layer, tau=tau)
@@ -69,7 +65,7 @@ def test_scores_are_those_of_the_normalized_classifier(overrides, layer, tau, tm
 
 def test_temperature_tau_and_predictors_follow_the_normalization(plain, tmp_path):
     overrides = ["adjust.weight_normalization=1", "adjust.normalized_offset=kept", "adjust.tau=1.0"]
-    run = trained(tmp_path / "run", *overrides)
+    run = adjusted_run(tmp_path / "run", *overrides)
     norms, offsets = class_norms(load_network(run))["set"]
     counts = run.class_table.class_counts.clamp(min=1).float()
     log_priors = (counts / counts.sum()).log()
@@ -96,7 +92,7 @@ def likeliest(scores, log_priors, target):
 
 
 def test_predict_agrees_with_the_results(tmp_path):
-    run = trained(tmp_path / "run", "adjust.weight_normalization=1")
+    run = adjusted_run(tmp_path / "run", "adjust.weight_normalization=1")
     scores, target = run.load_scores("test")
     save_file({"scores": scores}, tmp_path / "new.safetensors")
     predict_files(
@@ -116,7 +112,7 @@ def test_predict_agrees_with_the_results(tmp_path):
 
 
 def test_scaled_weights_have_scaled_norms(tmp_path):
-    run = trained(
+    run = adjusted_run(
         tmp_path / "run", "loss=cross_entropy", "second_stage=weight_scaling", "second_stage.epochs=1"
     )
     network = load_network(run)
@@ -137,7 +133,7 @@ def test_a_trained_run_is_normalized_and_back_without_training(plain):
 
 @pytest.mark.errors
 def test_scores_without_a_linear_classifier_have_no_norms(tmp_path):
-    run = trained(tmp_path / "run", "loss=ldam")
+    run = adjusted_run(tmp_path / "run", "loss=ldam")
     with pytest.raises(RunError, match="needs the scores of a linear classifier"):
         calibrate_again(run, make_recipe(run.recipe.model_dump(), ["adjust.weight_normalization=1"]))
     tensors = {"scores": torch.zeros(2, 12), "target": torch.zeros(2, dtype=torch.int64)}
@@ -150,7 +146,7 @@ def test_scores_without_a_linear_classifier_have_no_norms(tmp_path):
 
 def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
     """They were calibrated on scores at another temperature: their sizes would not be what they promise."""
-    run = trained(tmp_path / "run")
+    run = adjusted_run(tmp_path / "run")
     changes = ["adjust.temperature=0.2", "predictors={only2.5: {name: average_k, k: 2.5}}"]
     recipe = make_recipe(run.recipe.model_dump(), changes)
     run = calibrate_again(run, recipe)
@@ -161,7 +157,7 @@ def test_predictors_that_the_recipe_no_longer_has_are_gone(tmp_path):
 
 @pytest.mark.errors
 def test_a_calibration_that_fails_changes_nothing(tmp_path):
-    run = trained(tmp_path / "run")
+    run = adjusted_run(tmp_path / "run")
     (run.path / ".lock").touch()
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     changes = ["adjust.temperature=0.2", "predictors.top99={name: topk, k: 99}"]
@@ -172,7 +168,7 @@ def test_a_calibration_that_fails_changes_nothing(tmp_path):
 
 def test_names_of_predictors_may_have_dots(tmp_path):
     changes = ["predictors={a2.5: {name: average_k, k: 2.5}, a2.7: {name: average_k, k: 2.7}}"]
-    run = trained(tmp_path / "run", *changes)
+    run = adjusted_run(tmp_path / "run", *changes)
     sizes = {
         name: sets.size.micro.value for name, sets in Results.load(run.path / "results.json").sets.items()
     }

@@ -12,13 +12,9 @@ from shortlist.runs.features import unaugmented
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again
 from shortlist.training.fit import train
-from tests.training.small import RECIPE
+from tests.training.small import RECIPE, silent
 
 PLAIN = RECIPE | {"loss": {"name": "cross_entropy"}}
-
-
-def silent(*_):
-    pass
 
 
 @pytest.fixture(scope="module")

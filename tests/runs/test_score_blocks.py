@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
 from shortlist.metrics import evaluate, rows as row_numbers
-from shortlist.recipes.recipe import make_recipe
 from shortlist.report.rows import NUM_LISTS
 from shortlist.runs.run import Run, RunError
-from tests.run_factory import finished_run, save_scores, seal
+from tests.run_factory import save_scores, scored_run, seal
 
 N, C, BLOCK = 83, 12, 10  # rows, classes, rows of a block
 TABLE = ClassTable([f"class {i}" for i in range(C)], counts=[200 - 15 * i for i in range(C)])
@@ -25,23 +24,11 @@ PREDICTORS = {
 }
 
 
-def make_run(path, *, skill=1.0, n=N, **content):
-    recipe = make_recipe(
-        {
-            "predictors": PREDICTORS,
-            "name": path.name,
-            "data": {"name": "cifar100", "root": str(path / "gone")},
-            **content,
-        }
-    )
-    generator = torch.Generator().manual_seed(0)
-    made = {}
-    for part, rows in (("val", 2 * C), ("test", n)):
-        target = torch.arange(rows) % C
-        scores = torch.randn(rows, C, generator=generator)
-        scores[torch.arange(rows), target] += skill
-        made[part] = (scores, target)
-    return finished_run(path, recipe, made, TABLE)
+def block_run(path, *, skill=1.0, n=N, **content):
+    data = {"name": "cifar100", "root": str(path / "gone")}
+    content = {"predictors": PREDICTORS, "name": path.name, "data": data, **content}
+    targets = {part: torch.arange(rows) % C for part, rows in (("val", 2 * C), ("test", n))}
+    return scored_run(path, TABLE, targets, content, draw=0, skill=skill)
 
 
 class Reading:
@@ -89,7 +76,7 @@ class Reading:
 
 @pytest.fixture
 def runs(tmp_path):
-    return [make_run(tmp_path / name, skill=skill) for name, skill in (("plain", 1.0), ("better", 1.5))]
+    return [block_run(tmp_path / name, skill=skill) for name, skill in (("plain", 1.0), ("better", 1.5))]
 
 
 def test_commands_read_each_row_once(runs, tmp_path, monkeypatch):
@@ -115,7 +102,7 @@ def test_commands_read_each_row_once(runs, tmp_path, monkeypatch):
 @pytest.mark.parametrize("adjust", [{}, {"tau": 0.5}, {"temperature": "fit"}])
 @pytest.mark.parametrize("n", [1, 20, N])
 def test_blocks_are_the_mapped_scores(tmp_path, monkeypatch, n, adjust):
-    run = make_run(tmp_path / "run", n=n, adjust=adjust)
+    run = block_run(tmp_path / "run", n=n, adjust=adjust)
     monkeypatch.setattr(row_numbers, "_BLOCK", BLOCK * C)
     scores, target = run.scored("test")
     blocks, same = run.score_blocks("test")
@@ -133,7 +120,7 @@ def test_blocks_are_the_mapped_scores(tmp_path, monkeypatch, n, adjust):
 
 
 def test_a_file_without_rows(tmp_path):
-    run = make_run(tmp_path / "run")
+    run = block_run(tmp_path / "run")
     save_scores(run, "test", torch.empty(0, C), torch.empty(0, dtype=torch.int64))
     blocks, target = Run.open(run.path).score_blocks("test")
     assert ([len(part) for part in blocks], len(target)) == ([0], 0)
@@ -141,7 +128,7 @@ def test_a_file_without_rows(tmp_path):
 
 @pytest.mark.errors
 def test_files_that_lack_something(tmp_path):
-    run = make_run(tmp_path / "run")
+    run = block_run(tmp_path / "run")
     path = run.path / "scores" / "test.safetensors"
     safetensors.torch.save_file({"set.scores": torch.zeros(2, C)}, path)
     seal(run)

@@ -16,17 +16,17 @@ from shortlist.predictors import TopK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
-from tests.training.small import RECIPE
+from tests.training.small import RECIPE, silent
 
 
-def trained(path, *overrides):
-    return train(make_recipe(RECIPE, ["epochs=3", *overrides]), path, progress=lambda *_: None)
+def shown_run(path, *overrides):
+    return train(make_recipe(RECIPE, ["epochs=3", *overrides]), path, progress=silent)
 
 
 @pytest.fixture(scope="module")
 def balanced(tmp_path_factory):
     """Scores that leave the class priors out, so that order and probabilities differ."""
-    return trained(tmp_path_factory.mktemp("runs") / "run", "loss=logit_adjusted", "loss.zero_counts=floor")
+    return shown_run(tmp_path_factory.mktemp("runs") / "run", "loss=logit_adjusted", "loss.zero_counts=floor")
 
 
 def posterior_of(run, inputs):
@@ -76,7 +76,7 @@ def test_lists_are_in_the_order_that_is_measured(balanced, tmp_path):
 
 def test_scores_without_a_meaning_have_no_probabilities(tmp_path):
     changes = ["loss=ldam", "adjust.temperature=1", "predictors={top2: {name: topk, k: 2}}"]
-    run = trained(tmp_path / "run", *changes, "loss.zero_counts=floor")
+    run = shown_run(tmp_path / "run", *changes, "loss.zero_counts=floor")
     scores = Results.load(run.path / "results.json").scores
     assert scores.nll.value is None and scores.calibration_error.value is None
     save_file({"scores": run.load_scores("test")[0]}, tmp_path / "new.safetensors")
@@ -91,7 +91,7 @@ def test_scores_without_a_meaning_have_no_probabilities(tmp_path):
 def test_class_weights_count_if_the_kept_epoch_had_them(after, words, tmp_path):
     """The first epoch is kept: with weights from epoch 0 on it had them, with weights from epoch 2 on not."""
     overrides = ["loss=cross_entropy", f"reweighting.after={after}", "reweighting.beta=0.99", "epochs=1"]
-    run = trained(tmp_path / "run", *overrides)
+    run = shown_run(tmp_path / "run", *overrides)
     contains = run.declared["set"].contains
     assert contains.words() == words
     weight = run.loss_weight

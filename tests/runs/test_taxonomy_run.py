@@ -16,7 +16,7 @@ from shortlist.recipes.recipe import RecipeError, make_recipe
 from shortlist.report.page import write_page
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.training.fit import train
-from tests.training.small import RECIPE
+from tests.training.small import RECIPE, silent
 
 PREDICTORS = {
     "node80": {"name": "taxonomy_nodes", "coverage": 0.8},
@@ -29,7 +29,7 @@ LOSS = {"name": "logit_adjusted", "zero_counts": "floor"}  # whose scores are of
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     recipe = make_recipe(RECIPE | {"predictors": PREDICTORS, "loss": LOSS, "epochs": 2})
-    return train(recipe, tmp_path_factory.mktemp("runs") / "run", progress=lambda *_: None)
+    return train(recipe, tmp_path_factory.mktemp("runs") / "run", progress=silent)
 
 
 def test_results_tell_the_levels(run):

@@ -4,12 +4,12 @@ from starlette.testclient import TestClient
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, make_model
+from tests.serve.parts import Index, tree_model
 
 
 @pytest.fixture(scope="session")
 def model():
-    return make_model()
+    return tree_model()
 
 
 @pytest.fixture

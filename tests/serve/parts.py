@@ -58,7 +58,7 @@ class Gray(nn.Module):
         return self.head(inputs.flatten(1))
 
 
-def make_model(table: ClassTable = TREES, **parts) -> Model:
+def tree_model(table: ClassTable = TREES, **parts) -> Model:
     network, priors = Gray(), PriorRecord.training(table.class_counts)
     score_map = ScoreMap(6, contains=PriorRecord.balanced(6)).under(priors)
     generator = torch.Generator().manual_seed(2)

@@ -15,7 +15,7 @@ from shortlist.serve.answerer import Answerer
 from shortlist.serve.exchange import Query
 from shortlist.serve.lineage import Lineage
 from shortlist.taxonomy import Taxonomy
-from tests.serve.parts import PREPARE, TREES, Index, make_model
+from tests.serve.parts import PREPARE, TREES, Index, tree_model
 
 
 def inputs(n: int, seed: int = 0) -> torch.Tensor:
@@ -179,12 +179,12 @@ def test_a_parent_that_all_share_is_the_most_specific_one():
 
 @pytest.mark.parametrize("strangeness", ["distance", "probability"])
 def test_strangers_are_told_if_each_photo_is_strange(strangeness):
-    model, known, batch = make_model(), inputs(300, seed=3), inputs(40, seed=4)
+    model, known, batch = tree_model(), inputs(300, seed=3), inputs(40, seed=4)
     means = model.features(known).mean(0, keepdim=True) if strangeness == "distance" else None
     detector = NoveltyDetector(strangeness=strangeness, level=0.3, means=means, num_classes=6)
     target = torch.zeros(300, dtype=torch.int64)
     detector.calibrate(target, scores=model.scores(known), features=model.features(known))
-    judging = make_model(novelty=detector)
+    judging = tree_model(novelty=detector)
     answers = Answerer(judging).answer([Query(batch[i : i + 2], Choice(photos=2)) for i in range(0, 40, 2)])
     flags = detector.flag(scores=model.scores(batch), features=model.features(batch)).tolist()
     expected = [first and second for first, second in zip(flags[::2], flags[1::2], strict=True)]
@@ -216,7 +216,7 @@ def test_a_choice_that_cannot_be_is_named(model, choice, words):
 
 @pytest.mark.errors
 def test_what_a_model_lacks_is_named():
-    plain = make_model(summary=None)
+    plain = tree_model(summary=None)
     with pytest.raises(ValueError, match="kept nothing of its calibration rows"):
         plain.resolve(Choice(coverage=0.9))
     [answer] = Answerer(plain).answer([Query(inputs(1), Choice(top=2))])
@@ -233,7 +233,7 @@ def test_a_coverage_of_the_average_class_is_refused_and_says_what_to_do(model):
         model.scores(inputs(100)).clone(), torch.arange(100) % 6
     )
     with pytest.raises(ValueError, match=r"that has it \(for_all\)"):
-        make_model(predictors={"for_all": own}).resolve(Choice(coverage=0.9, macro=True))
+        tree_model(predictors={"for_all": own}).resolve(Choice(coverage=0.9, macro=True))
 
 
 def test_a_taxonomy_predictor_answers_with_its_nodes(model):
@@ -242,7 +242,7 @@ def test_a_taxonomy_predictor_answers_with_its_nodes(model):
     generator = torch.Generator().manual_seed(4)
     target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
     one, two = (TaxonomyNodes(tree, coverage=0.8, nodes=n).calibrate(scores, target) for n in (1, 2))
-    with_trees = make_model(predictors={"top2": TopK(2), "one": one, "two": two})
+    with_trees = tree_model(predictors={"top2": TopK(2), "one": one, "two": two})
     batch = inputs(20, seed=5)
     choices = [Choice(), Choice(predictor="two"), Choice(coverage=0.9), Choice(predictor="one")]
     queries = [Query(image[None], choices[i % 4]) for i, image in enumerate(batch)]

@@ -11,7 +11,7 @@ from shortlist.serve import schemas
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits, RateLimit
 from shortlist.serve.refusals import Refusal
-from tests.serve.parts import TREES, files, make_model, picture, png
+from tests.serve.parts import TREES, files, picture, png, tree_model
 
 
 def test_identify_answers_as_the_model_does(client, model):
@@ -98,7 +98,7 @@ def test_the_card_says_what_can_be_asked_for(client, start):
     sizes = [step["average_size"] for step in card["ladder"]["coverage"]]
     assert sizes == sorted(sizes) and card["index"] == {"images": 12}
     assert card["ladder"]["coverage"][0]["coverage"] == 0.9 and sizes[0] >= 1  # at 0.85 it is 0.945
-    plain = start(made=make_model(summary=None), index=None).get("/v1/model").json()
+    plain = start(made=tree_model(summary=None), index=None).get("/v1/model").json()
     assert plain["ladder"] is None and plain["choices"]["coverage"] is None and plain["index"] is None
 
 
@@ -108,8 +108,8 @@ def test_steps_of_the_control_have_lists_of_one_name_or_more(start, skill, expec
     generator = torch.Generator().manual_seed(3)
     target = torch.randint(6, (300,), generator=generator)
     scores = torch.randn(300, 6, generator=generator) + skill * torch.eye(6)[target]
-    summary = CalibrationSummary.of_rows(scores, target, make_model().score_map, TREES)
-    steps = start(made=make_model(summary=summary), index=None).get("/v1/model").json()["ladder"]["coverage"]
+    summary = CalibrationSummary.of_rows(scores, target, tree_model().score_map, TREES)
+    steps = start(made=tree_model(summary=summary), index=None).get("/v1/model").json()["ladder"]["coverage"]
     misfit = (1 - scores.softmax(1)).tolist()
     true = sorted(row[i] for row, i in zip(misfit, target.tolist(), strict=True))
     best = {}
@@ -303,7 +303,7 @@ def test_a_model_that_takes_no_pictures_is_refused(model):
     from shortlist.serve.service import Service
 
     with pytest.raises(ValueError, match="must have a preprocessing"):
-        Service(make_model(preprocessing=None))
+        Service(tree_model(preprocessing=None))
 
 
 @pytest.mark.errors

@@ -11,7 +11,7 @@ from shortlist.serve import connection
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import HEAD_BYTES, Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import make_model, png
+from tests.serve.parts import png, tree_model
 from tests.serve.running import running
 
 FORM = (
@@ -30,7 +30,7 @@ REQUEST = head(len(FORM)) + FORM
 @pytest.fixture
 def service(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "SILENT_SECONDS", 0.5)
-    return Service(make_model(), feedback=tmp_path / "f", limits=Limits(body_seconds=0.5))
+    return Service(tree_model(), feedback=tmp_path / "f", limits=Limits(body_seconds=0.5))
 
 
 @pytest.fixture(params=["httptools", "h11"])

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.serve.parts import encoded
-from tests.serve.test_page import browser, draw, names, upload  # noqa: F401 (browser is a fixture)
+from tests.serve.test_page import draw, names, upload
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def address(tmp_path_factory):
 
 
 @pytest.fixture
-def view(browser, address):  # noqa: F811
+def view(browser, address):
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(60_000)

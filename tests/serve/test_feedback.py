@@ -13,7 +13,7 @@ from shortlist.predictors import NoveltyDetector
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, encoded, files, make_model, picture, png, receipt_of
+from tests.serve.parts import Index, encoded, files, picture, png, receipt_of, tree_model
 
 SHA = hashlib.sha256(png(1)).hexdigest()
 
@@ -324,11 +324,11 @@ def test_the_receipt_says_what_was_promised_about_this_list(client):
 def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rate(tmp_path):
     """Photos of the kind that the detector was calibrated on: at most a tenth of them are flagged."""
     level, photos = 0.1, [png(seed) for seed in range(1000, 1080)]
-    plain = make_model()
+    plain = tree_model()
     known = plain.prepare([picture(seed) for seed in range(400)])
     detector = NoveltyDetector(strangeness="probability", level=level, num_classes=6)
     detector.calibrate(torch.zeros(400, dtype=torch.int64), scores=plain.scores(known))
-    service = Service(make_model(novelty=detector), index=Index(), feedback=tmp_path / "store")
+    service = Service(tree_model(novelty=detector), index=Index(), feedback=tmp_path / "store")
     flagged = set()
     with TestClient(make_app(service)) as client:
         for photo in photos:

@@ -9,7 +9,7 @@ from shortlist.serve.app import make_app
 from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.following import Following, Served
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, files, make_model, png
+from tests.serve.parts import Index, files, png, tree_model
 from tests.serve.running import running
 
 
@@ -19,7 +19,7 @@ def test_another_release_is_served_while_requests_run(tmp_path):
     def make() -> Served:
         if now[0] == "broken":
             raise ValueError("this model cannot be loaded")
-        service = Service(make_model(about={"name": now[0]}), index=Index(), feedback=desk)
+        service = Service(tree_model(about={"name": now[0]}), index=Index(), feedback=desk)
         return Served(service, make_app(service))
 
     def name() -> str:

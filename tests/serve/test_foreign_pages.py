@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 from shortlist.feedback.store import is_store
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, files, make_model, png, receipt_of
+from tests.serve.parts import Index, files, png, receipt_of, tree_model
 
 SAID = {"verb": "do_not_know", "person": "p1", "consent": True}
 HOST = "127.0.0.1:8000"
@@ -46,7 +46,7 @@ def start(tmp_path):
 
     def begin(**options) -> TestClient:
         service = Service(
-            make_model(), index=Index(), feedback=tmp_path / "store", admin_keys=tmp_path / "keys"
+            tree_model(), index=Index(), feedback=tmp_path / "store", admin_keys=tmp_path / "keys"
         )
         app = make_app(service, **options)
         client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False).__enter__()

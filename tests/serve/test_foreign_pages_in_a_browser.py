@@ -9,11 +9,10 @@ import pytest
 from shortlist.feedback.store import is_store, read_events
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, make_model, png
+from tests.serve.parts import Index, png, tree_model
 from tests.serve.running import running
 from tests.serve.test_connection import wait_for
 from tests.serve.test_foreign_pages import SAID
-from tests.serve.test_page import browser as browser
 
 ATTACK = """
 <!doctype html><title>A foreign page</title>
@@ -51,7 +50,7 @@ document.getElementById("f").submit();
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_a_foreign_page_in_a_browser_records_nothing(browser, tmp_path, name):
     """The page comes from another port, by the same and by another name; then our own page is used."""
-    service = Service(make_model(), index=Index(), feedback=tmp_path / "store")
+    service = Service(tree_model(), index=Index(), feedback=tmp_path / "store")
     with running(make_app(service)) as address, serving(page(address)) as port:
         context = browser.new_context()
         view = context.new_page()

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: 
 from shortlist.serve.app import make_app  # noqa: E402
 from shortlist.serve.limits import Limits  # noqa: E402
 from shortlist.serve.service import Service  # noqa: E402
-from tests.serve.parts import Index, make_model, png  # noqa: E402
+from tests.serve.parts import Index, png, tree_model  # noqa: E402
 from tests.serve.running import running  # noqa: E402
 
 IMAGES = (png(1), png(2, (30, 40)), b"", b"text", png(3)[:50])
@@ -47,7 +47,7 @@ ROUTES = (
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory):
     log = tmp_path_factory.mktemp("fuzz") / "feedback"
-    service = Service(make_model(), index=Index(), feedback=log, limits=Limits(image_bytes=10_000))
+    service = Service(tree_model(), index=Index(), feedback=log, limits=Limits(image_bytes=10_000))
     with running(make_app(service)) as address:
         yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 

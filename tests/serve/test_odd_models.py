@@ -13,7 +13,7 @@ from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
 from tests.serve.parts import PREPARE, files, png, receipt_of
 from tests.serve.running import running
-from tests.serve.test_page import browser, draw, names  # noqa: F401 (browser is a fixture)
+from tests.serve.test_page import draw, names
 
 ODD = (
     '<img src=x onerror="window.hacked=1">',
@@ -44,7 +44,7 @@ def model_of(labels, **options) -> Model:
 
 
 @pytest.fixture
-def opened(browser, tmp_path):  # noqa: F811
+def opened(browser, tmp_path):
     """Open the page of a model; at the end there was no error on it."""
     pages = []
 

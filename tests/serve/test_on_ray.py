@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 
 from shortlist.serve.app import make_app
 from shortlist.serve.source import ServiceSource
+from tests.commands import run
 from tests.serve.parts import files, png
 from tests.serve.test_process import folder as folder
-from tests.test_damage import run
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,6 @@
 """The page, as people use it: in a real browser, against a real server."""
 
 import json
-import shutil
 import threading
 import time
 from itertools import pairwise
@@ -17,16 +16,15 @@ from shortlist.serve.service import Service
 from tests.serve.parts import TREES, Index, encoded, png
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server on a free port of this machine; its address and the store of people's answers."""
-    from tests.serve.parts import make_model
+    from tests.serve.parts import tree_model
 
     log = tmp_path_factory.mktemp("page") / "feedback"
-    app = make_app(Service(make_model(), index=Index(), feedback=log))
+    app = make_app(Service(tree_model(), index=Index(), feedback=log))
     running = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
@@ -38,18 +36,6 @@ def server(tmp_path_factory):
     yield f"http://127.0.0.1:{port}", log
     running.should_exit = True
     thread.join(30)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no browser: `apt-get install chromium` brings one")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

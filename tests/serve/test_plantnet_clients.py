@@ -15,7 +15,7 @@ import pytest
 
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.serve.parts import TREES_WITH_AUTHORS, Index, make_model
+from tests.serve.parts import TREES_WITH_AUTHORS, Index, tree_model
 from tests.serve.running import running
 
 GIVEN = os.environ.get("PLANTNET_EXAMPLES")
@@ -30,7 +30,7 @@ THEIRS, KEY = "https://my-api.plantnet.org", "0123456789abcdefKEY"
 def address(tmp_path):
     (tmp_path / "keys").write_text(KEY)
     parts = {"index": Index(), "keys": tmp_path / "keys", "feedback": tmp_path / "feedback"}
-    service = Service(make_model(TREES_WITH_AUTHORS), **parts)
+    service = Service(tree_model(TREES_WITH_AUTHORS), **parts)
     with running(make_app(service)) as found:
         yield found
 

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.serve.parts import TREES_WITH_AUTHORS, make_model, png
+from tests.serve.parts import TREES_WITH_AUTHORS, png, tree_model
 from tests.serve.running import running
 
 KEY = "0123456789abcdef"
@@ -354,7 +354,7 @@ def photos():
 def server(start, tmp_path, photos):
     (tmp_path / "keys").write_text(KEY)
     return start(
-        made=make_model(TREES_WITH_AUTHORS),
+        made=tree_model(TREES_WITH_AUTHORS),
         keys=tmp_path / "keys",
         any_project=True,
         allow_urls=[photos.removeprefix("http://")],

@@ -18,7 +18,7 @@ from shortlist.serve.metrics import Metrics
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 from shortlist.serve.turns import Turns
-from tests.serve.parts import files, make_model, png
+from tests.serve.parts import files, png, tree_model
 from tests.serve.running import running
 from tests.serve.test_bad_uploads import png_of_size
 from tests.serve.test_connection import FORM, opened, status, wait_for
@@ -227,7 +227,7 @@ def begun(port: int, key: str, announced: int, sent: bytes = b"") -> socket.sock
 def served(keys, tmp_path):
     """A server that takes 4 requests at a time, and 4,000 bytes."""
     limits = Limits(requests=4, held_bytes=4000, request_bytes=3000, image_bytes=3000)
-    service = Service(make_model(), feedback=tmp_path / "f", keys=keys, limits=limits)
+    service = Service(tree_model(), feedback=tmp_path / "f", keys=keys, limits=limits)
     with running(make_app(service), http=connection.connection_class()) as address:
         yield service, int(address.rsplit(":", 1)[1])
 

@@ -1,7 +1,13 @@
 """A run that takes a second: few rows, few classes, all parts real."""
 
+import csv
 from pathlib import Path
 from typing import Any
+
+import torch
+
+from shortlist.recipes.recipe import Recipe, make_recipe
+from shortlist.runs.run import Run
 
 RECIPE: dict[str, Any] = {
     "name": "small",
@@ -36,3 +42,30 @@ def write_recipe(folder: Path, **changes: Any) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(RECIPE | changes))
     return path
+
+
+def small(*overrides: str) -> Recipe:
+    """The recipe with overrides."""
+    return make_recipe(RECIPE, list(overrides))
+
+
+def silent(*_: object) -> None:
+    """Report no progress."""
+
+
+class Stop(Exception):
+    """Ends a training early."""
+
+
+def epochs_of(run: Run) -> list[dict[str, str]]:
+    """The lines of ``epochs.csv``."""
+    with (run.path / "epochs.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def same_numbers(a: Run, b: Run) -> None:
+    """Assert that two runs have the same epochs, scores and results."""
+    assert epochs_of(a) == epochs_of(b)
+    for part in ("val", "test"):
+        assert torch.equal(a.load_scores(part)[0], b.load_scores(part)[0])
+    assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()

@@ -22,8 +22,7 @@ from shortlist.suites.run import run_suite
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.training.fit import resume, train
 from tests.run_factory import seal
-from tests.training.small import RECIPE, write_recipe
-from tests.training.test_epochs import silent
+from tests.training.small import RECIPE, silent, write_recipe
 
 NETS = """
 from collections import OrderedDict

@@ -17,8 +17,8 @@ from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again, calibrate_run, evaluate_run
 from shortlist.training.fit import resume, train
 from tests.run_factory import seal
-from tests.training.small import RECIPE
-from tests.training.test_epochs import FALLING, epoch_of, lines_of, silent, stopped_after
+from tests.training.small import RECIPE, epochs_of, silent
+from tests.training.test_epochs import FALLING, epoch_of, stopped_after
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_metrics_of_an_epoch_have_the_rate_it_was_trained_with(tmp_path):
     run = train(recipe, tmp_path / "run", progress=silent)
     factor = recipe.schedule.factor
     expected = [0.05, 0.05, 0.05 * factor, 0.05 * factor**2]
-    assert [float(line["lr"]) for line in lines_of(run)] == pytest.approx(expected)
+    assert [float(line["lr"]) for line in epochs_of(run)] == pytest.approx(expected)
 
 
 @pytest.mark.errors

@@ -1,6 +1,5 @@
 """Which epochs are validated, kept and resumed."""
 
-import csv
 import json
 import os
 import signal
@@ -21,17 +20,9 @@ from shortlist.runs.network import load_network
 from shortlist.runs.run import Run
 from shortlist.training.fit import resume, train
 from shortlist.training.module import SetClassifier
-from tests.training.small import RECIPE, write_recipe
+from tests.training.small import RECIPE, Stop, epochs_of, same_numbers, silent, write_recipe
 
 STEPS = 9  # of an epoch
-
-
-def silent(*_):
-    pass
-
-
-class Stop(Exception):
-    pass
 
 
 def stopped_after(epochs, path, overrides):
@@ -46,20 +37,8 @@ def stopped_after(epochs, path, overrides):
     return Run.open(path)
 
 
-def lines_of(run):
-    with (run.path / "epochs.csv").open() as lines:
-        return list(csv.DictReader(lines))
-
-
 def epoch_of(run, name, folder="checkpoints"):
     return torch.load(run.path / folder / f"{name}.ckpt", weights_only=True)["epoch"]
-
-
-def same_numbers(a, b):
-    assert lines_of(a) == lines_of(b)
-    for part in ("val", "test"):
-        assert torch.equal(a.load_scores(part)[0], b.load_scores(part)[0])
-    assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()
 
 
 # With this rate the metric falls from epoch to epoch: the best is an early one, where most scores are tied.
@@ -73,7 +52,7 @@ FALLING = [
 
 def test_the_last_epoch_is_kept_to_go_on_from_also_where_it_is_not_the_best(tmp_path):
     run = stopped_after(6, tmp_path / "run", FALLING)
-    values = [float(line["val_top1"]) for line in lines_of(run)]
+    values = [float(line["val_top1"]) for line in epochs_of(run)]
     assert epoch_of(run, "best") == values.index(max(values)) < 5
     assert epoch_of(run, "last") == 5 == len(values) - 1
 
@@ -85,7 +64,7 @@ def every_third(tmp_path_factory):
 
 
 def test_validation_every_n_epochs_and_after_the_last(every_third):
-    lines = lines_of(every_third)
+    lines = epochs_of(every_third)
     validated = [i for i, line in enumerate(lines) if line["val_top1"]]
     assert validated == [2, 5, 7] and len(lines) == 8
     assert all(line["train_loss"] for line in lines)
@@ -102,7 +81,7 @@ def test_validation_every_n_epochs_and_after_the_last(every_third):
 
 def test_the_training_is_the_same_however_often_it_is_validated(every_third, tmp_path):
     always = train(make_recipe(RECIPE, FALLING), tmp_path / "always", progress=silent)
-    for often, seldom in zip(lines_of(always), lines_of(every_third), strict=True):
+    for often, seldom in zip(epochs_of(always), epochs_of(every_third), strict=True):
         assert all(often[key] == value for key, value in seldom.items() if value)
 
 
@@ -116,7 +95,7 @@ def test_progress_says_which_epoch_its_numbers_are_of(more, tmp_path):
         progress=lambda what, done, total, metrics: told.append((what, done, dict(metrics))),
     )
     found = [(done, metrics) for what, done, metrics in told if what == "training"]
-    lines = lines_of(run)
+    lines = epochs_of(run)
     for done, metrics in found[:-1]:
         assert metrics["epoch"] == -(-done // STEPS)
     for _, metrics in found:
@@ -139,7 +118,7 @@ def test_a_resumed_run_is_validated_at_the_same_epochs(epochs, every_third, tmp_
 def test_only_validated_epochs_are_chosen(metric, tmp_path):
     overrides = ["epochs=5", "validate_every=2", f"selection.metric={metric}"]
     run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
-    lines = lines_of(run)
+    lines = epochs_of(run)
     assert [i for i, line in enumerate(lines) if line["val_top1"]] == [1, 3, 4]
     by_loss = min((1, 3, 4), key=lambda i: float(lines[i]["train_loss"]))
     assert epoch_of(run, "best") == (4 if metric == "last" else by_loss)
@@ -156,7 +135,7 @@ def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, 
     more = ["epochs=12", "selection.patience=2", f"validate_every={every}"]
     second = ["second_stage=retrain_classifier", "second_stage.epochs=2"]
     run = train(make_recipe(RECIPE, [*FALLING, *more, *second]), tmp_path / "run", progress=silent)
-    lines = lines_of(run)
+    lines = epochs_of(run)
     values = [float(line["val_top1"]) for line in lines if line["val_top1"]]
     assert len(values) == len(lines) // every and len(lines) < 12
     assert values.index(max(values)) == len(values) - 3  # two without a better one
@@ -169,7 +148,7 @@ def test_patience_counts_validated_epochs_and_a_stopped_training_is_over(every, 
     for path in (run.path / "second_stage").iterdir():
         path.unlink()
     resume(run.path, progress=silent)
-    assert lines_of(run) == lines and (run.path / "results.json").read_text() == before
+    assert epochs_of(run) == lines and (run.path / "results.json").read_text() == before
 
 
 def test_a_run_with_deferred_weights_is_resumed(tmp_path):
@@ -179,7 +158,7 @@ def test_a_run_with_deferred_weights_is_resumed(tmp_path):
         run = stopped_after(epochs, tmp_path / f"stopped{epochs}", overrides)
         same_numbers(resume(run.path, progress=silent), whole)
     plain = train(make_recipe(RECIPE, ["epochs=3"]), tmp_path / "plain", progress=silent)
-    losses = [[float(line["train_loss"]) for line in lines_of(run)] for run in (whole, plain)]
+    losses = [[float(line["train_loss"]) for line in epochs_of(run)] for run in (whole, plain)]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5) and losses[0][1] != losses[1][1]
 
 
@@ -264,13 +243,13 @@ def test_the_seconds_of_each_epoch_are_kept(tmp_path, monkeypatch):
     stopped_after(2, tmp_path / "run", ["epochs=4"])
     run = resume(tmp_path / "run", progress=silent)
     assert run.info["epoch_seconds"] == [STEPS] * 4
-    assert "seconds" not in lines_of(run)[0]
+    assert "seconds" not in epochs_of(run)[0]
 
 
 def test_metrics_may_have_any_number(tmp_path):
     overrides = ["epochs=1", "selection.metric=macro_average2.50"]
     run = train(make_recipe(RECIPE, overrides), tmp_path / "run", progress=silent)
-    assert "val_macro_average2.50" in lines_of(run)[0]
+    assert "val_macro_average2.50" in epochs_of(run)[0]
     assert load_network(run) is not None
 
 

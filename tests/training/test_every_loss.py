@@ -12,6 +12,7 @@ from shortlist.predictors import CalibrationWarning
 from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, TRAINABLE_LOSSES, needs_of
 from shortlist.recipes.recipe import make_recipe
 from shortlist.training.fit import train
+from tests.training.small import silent
 
 CLASSES = 60
 SIZES = ("average3", "top3")
@@ -81,7 +82,7 @@ ERRORS = {
 def test_sets_of_every_loss_mean_what_they_say(name, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        run = train(recipe_of(name), tmp_path / "run", progress=lambda *_: None)
+        run = train(recipe_of(name), tmp_path / "run", progress=silent)
     sets = Results.load(run.path / "results.json").sets
     # macro-optimal sets cover the average class at least as often, within the noise of its few rows, and so
     # the run has nothing to warn of

@@ -5,10 +5,8 @@ import shutil
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from shortlist import Model
-from shortlist.cli import app
 from shortlist.predictors import Conformal, Measured, Promise, TopK
 from shortlist.recipes.build import build_data
 from shortlist.recipes.recipe import RecipeError, make_recipe
@@ -16,8 +14,8 @@ from shortlist.runs.run import Run
 from shortlist.runs.scoring import calibrate_again, evaluate_run
 from shortlist.sentences import promise_in_short, promise_words
 from shortlist.training.fit import train
-from tests.training.small import RECIPE
-from tests.training.test_epochs import silent
+from tests.commands import output_of
+from tests.training.small import RECIPE, silent
 
 SMALL = RECIPE | {"epochs": 2}
 
@@ -33,10 +31,8 @@ def separate(tmp_path_factory) -> Run:
     return train(recipe, tmp_path_factory.mktemp("runs") / "separate", progress=silent)
 
 
-def invoke(*words) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return " ".join(result.stdout.split())
+def words_of(*words: object) -> str:
+    return " ".join(output_of(*words).split())
 
 
 def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
@@ -56,13 +52,13 @@ def test_the_model_keeps_what_is_promised_and_what_came_of_it(shared):
 def test_verbs_say_the_promise(shared, tmp_path):
     promise = Model.load(shared.path).promises["conformal"]
     words = promise_words(promise)
-    assert f"conformal: {words}" in invoke("evaluate", shared.path)
+    assert f"conformal: {words}" in words_of("evaluate", shared.path)
     before = (shared.path / "model" / "model.json").read_bytes()
-    on_validation = invoke("evaluate", shared.path, "--split", "val")
+    on_validation = words_of("evaluate", shared.path, "--split", "val")
     assert "80 of 100" in on_validation and "Measured" not in on_validation
     assert (shared.path / "model" / "model.json").read_bytes() == before
     torch.save({"scores": shared.load_scores("test")[0]}, tmp_path / "scores.pt")
-    said = invoke(
+    said = words_of(
         "predict",
         shared.path,
         tmp_path / "scores.pt",
@@ -72,9 +68,9 @@ def test_verbs_say_the_promise(shared, tmp_path):
         "conformal",
     )
     assert said.endswith(f"conformal: {promise_in_short(promise)} (-v says more)")
-    assert "conformal: 80 of 100 such lists contain the right class." in invoke("compare", shared.path)
+    assert "conformal: 80 of 100 such lists contain the right class." in words_of("compare", shared.path)
     again = shutil.copytree(shared.path, tmp_path / "again")
-    assert "80 of 100 such lists contain the right class." in invoke("calibrate", again)
+    assert "80 of 100 such lists contain the right class." in words_of("calibrate", again)
 
 
 def test_rows_that_only_calibrate(separate):

@@ -1,9 +1,7 @@
-import csv
 import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -12,22 +10,15 @@ import torch
 from safetensors.torch import load_file
 
 from shortlist.metrics import Results
-from shortlist.recipes.recipe import load_recipe, make_recipe
+from shortlist.recipes.recipe import load_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.network import load_network
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_writer import ScoreWriter
 from shortlist.runs.scoring import evaluate_run
 from shortlist.training.fit import resume, train
-from tests.training.small import RECIPE, write_recipe
-
-
-def silent(*_):
-    pass
-
-
-def small(*overrides):
-    return make_recipe(RECIPE, list(overrides))
+from tests.commands import command
+from tests.training.small import RECIPE, Stop, epochs_of, same_numbers, silent, small, write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +26,10 @@ def finished(tmp_path_factory):
     return train(small(), tmp_path_factory.mktemp("runs") / "finished", progress=silent)
 
 
-def epochs(run):
-    with (run.path / "epochs.csv").open() as lines:
-        return list(csv.DictReader(lines))
-
-
 def test_a_run_leaves_everything_behind(finished):
     assert finished.state == "finished"
-    assert len(epochs(finished)) == 4
-    assert {"val_macro_average2", "val_top5", "train_loss", "lr"} <= set(epochs(finished)[0])
+    assert len(epochs_of(finished)) == 4
+    assert {"val_macro_average2", "val_top5", "train_loss", "lr"} <= set(epochs_of(finished)[0])
     results = Results.load(finished.path / "results.json")
     assert results.rows == 300 and set(results.sets) == set(RECIPE["predictors"])
     assert Run.open(finished.path).recipe == small()
@@ -54,7 +40,7 @@ def test_a_run_leaves_everything_behind(finished):
 
 
 def test_the_best_epoch_is_the_one_that_is_scored(finished):
-    best = max(range(4), key=lambda i: float(epochs(finished)[i]["val_macro_average2"]))
+    best = max(range(4), key=lambda i: float(epochs_of(finished)[i]["val_macro_average2"]))
     state = torch.load(finished.path / "checkpoints" / "best.ckpt", weights_only=True)
     assert state["epoch"] == best
     model = load_network(finished)
@@ -88,17 +74,6 @@ def test_results_are_those_of_the_predictors_on_the_scores(finished):
         assert results.sets[name].coverage.micro.value == pytest.approx(float(hits))
 
 
-def same_numbers(a, b):
-    assert epochs(a) == epochs(b)
-    for part in ("val", "test"):
-        assert torch.equal(a.load_scores(part)[0], b.load_scores(part)[0])
-    assert (a.path / "results.json").read_text() == (b.path / "results.json").read_text()
-
-
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("loss", ["noised_topk", "average_k", "role"])
 def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(loss, tmp_path, finished):
     overrides = [] if loss == "noised_topk" else [f"loss={loss}", "loss.k=2", "epochs=3"]
@@ -118,10 +93,6 @@ def test_resuming_a_finished_run_changes_nothing(finished):
     before = {p: p.stat().st_mtime_ns for p in finished.path.rglob("*") if p.is_file() and p.name != ".lock"}
     resume(finished.path, progress=silent)
     assert before == {p: p.stat().st_mtime_ns for p in before}
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "shortlist", *map(str, arguments)]
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -173,7 +144,7 @@ def test_two_processes_train_as_one(tmp_path, loss):
     json.loads(done.stdout.splitlines()[-1])
     two = Run.open(tmp_path / "two")
     one = train(load_recipe(recipe, ["devices=1"]), tmp_path / "one", progress=silent)
-    for a, b in zip(epochs(one), epochs(two), strict=True):
+    for a, b in zip(epochs_of(one), epochs_of(two), strict=True):
         assert {k: float(v) for k, v in a.items()} == pytest.approx(
             {k: float(v) for k, v in b.items()}, abs=1e-4
         )

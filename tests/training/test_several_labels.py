@@ -17,6 +17,7 @@ from shortlist.models.label_set_head import predicted_sizes
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run
 from shortlist.training.fit import train
+from tests.training.small import silent
 
 C = 5
 RECIPE = {
@@ -58,7 +59,7 @@ def registered():
 @pytest.fixture(scope="module", params=LABEL_SET_LOSSES)
 def run(request, registered, tmp_path_factory):
     recipe = make_recipe(RECIPE, [f"loss={request.param}"])
-    return train(recipe, tmp_path_factory.mktemp(request.param) / "run", progress=lambda *_: None)
+    return train(recipe, tmp_path_factory.mktemp(request.param) / "run", progress=silent)
 
 
 def f1(set_of: list[set[int]], labels: list[set[int]]) -> float:
@@ -138,7 +139,7 @@ def test_predicted_sizes_are_whole_numbers_from_one_to_the_number_of_classes():
 
 def test_a_training_is_repeated_to_the_bit(tmp_path):
     recipe = make_recipe(RECIPE, ["loss=sparse_top", "epochs=2"])
-    runs = [train(recipe, tmp_path / name, progress=lambda *_: None) for name in "ab"]
+    runs = [train(recipe, tmp_path / name, progress=silent) for name in "ab"]
     first, second = (run.load_scores("test")[0] for run in runs)
     assert torch.equal(first, second)
 

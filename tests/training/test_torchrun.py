@@ -15,8 +15,7 @@ from shortlist.recipes.recipe import load_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run, RunError
 from shortlist.training.fit import train
-from tests.training.small import write_recipe
-from tests.training.test_runs import epochs, same_numbers, silent, small
+from tests.training.small import epochs_of, same_numbers, silent, small, write_recipe
 
 # a loss whose choice is made over the batch of all processes, a sampler that they share, and two stages
 CHANGES = {
@@ -119,7 +118,7 @@ def test_lost_processes_change_no_number(tmp_path, started):
     agents.wait()
     disturbed = Run.open(folder)
     same_numbers(disturbed, whole)
-    assert len(epochs(disturbed)) == 6
+    assert len(epochs_of(disturbed)) == 6
     second = [(run.path / "epochs_second_stage.csv").read_text() for run in (whole, disturbed)]
     assert second[0] == second[1]
 
@@ -129,7 +128,7 @@ def test_lost_processes_change_no_number(tmp_path, started):
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
     one = train(load_recipe(recipe, ["num_nodes=1"]), tmp_path / "one", progress=silent)
-    for a, b in zip(epochs(one), epochs(whole), strict=True):
+    for a, b in zip(epochs_of(one), epochs_of(whole), strict=True):
         numbers = [{key: float(value) for key, value in line.items()} for line in (a, b)]
         assert numbers[0] == pytest.approx(numbers[1], abs=1e-4)
     assert torch.allclose(one.load_scores("test")[0], whole.load_scores("test")[0], atol=1e-4)
@@ -172,7 +171,7 @@ def test_a_command_given_again_goes_on_with_its_own_run_alone(under_torchrun, mo
     assert (run.path / "run.json").read_text() == before
     for _ in range(2):  # the second time it is finished, and has its default predictors written out
         again = train(small("epochs=1", "predictors=null", "workers=0"), run.path, progress=silent)
-        assert again.state == "finished" and len(epochs(again)) == 1
+        assert again.state == "finished" and len(epochs_of(again)) == 1
     assert not torch.distributed.is_initialized()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     with pytest.raises(RunError, match="run exists: choose another --out"):
