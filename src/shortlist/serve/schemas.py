@@ -349,5 +349,5 @@ class FeedbackErased(BaseModel):
     events: int
     copies: int
     pending: bool = Field(
-        description="Whether old pages of the database wait until nobody reads them; they are not read again."
+        description="Whether something is left, such as old pages that somebody reads; it is tried again."
     )
