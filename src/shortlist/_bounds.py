@@ -17,8 +17,9 @@ def require_number(
     low: float = -math.inf,
     above: float = -math.inf,
     below: float = math.inf,
+    high: float = math.inf,
 ) -> int | float:
-    """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as a Python number."""
+    """Require a finite number ``>= low``, ``> above``, ``< below``, ``<= high``; return a Python number."""
     bound = f" > {above:g}" if above > -math.inf else f" >= {low:g}" if low > -math.inf else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
@@ -26,6 +27,8 @@ def require_number(
         raise ValueError(f"{name} must be{bound}, got {value!r}")
     if value >= below:
         raise ValueError(f"{name} must be < {below:g}, got {value!r}")
+    if value > high:
+        raise ValueError(f"{name} must be <= {high:g}, got {value!r}")
     return value if isinstance(value, int | float) else float(value)  # a NumPy scalar
 
 

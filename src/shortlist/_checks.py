@@ -90,11 +90,12 @@ def check_number(
     low: float = -math.inf,
     above: float = -math.inf,
     below: float = math.inf,
+    high: float = math.inf,
 ) -> int | float:
-    """Require a finite number ``>= low``, ``> above`` and ``< below``; return it as a Python number."""
+    """Require a finite number ``>= low``, ``> above``, ``< below``, ``<= high``; return a Python number."""
     if torch.compiler.is_compiling():  # numbers may be symbols there
         return value
-    return require_number(name, value, low=low, above=above, below=below)
+    return require_number(name, value, low=low, above=above, below=below, high=high)
 
 
 def check_average_size(k: float, num_classes: int | None = None) -> float:

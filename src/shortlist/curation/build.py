@@ -222,9 +222,7 @@ def _plan(
 
 
 def _check_options(genus_fraction: float, min_images: int, held_out: float) -> None:
-    check_number("genus_fraction", genus_fraction, above=0.0)
-    if genus_fraction > 1:
-        raise ValueError(f"genus_fraction must be <= 1, got {genus_fraction!r}")
+    check_number("genus_fraction", genus_fraction, above=0.0, high=1.0)
     check_count("min_images", min_images)
     check_number("held_out", held_out, above=0.0, below=0.5)
     if min_images < 3:

@@ -47,9 +47,7 @@ def redraw_within_groups(
         >>> redraw_within_groups(torch.tensor([0, 2]), torch.tensor([0, 1, 2]), probability=1.0)
         tensor([0, 2])
     """
-    check_number("probability", probability, low=0.0)
-    if probability > 1:
-        raise ValueError(f"probability must be <= 1, got {probability!r}")
+    check_number("probability", probability, low=0.0, high=1.0)
     if groups.dtype != torch.int64 or groups.ndim != 1:
         raise ValueError(f"groups must be int64 of shape (c,), got {groups.dtype} {tuple(groups.shape)}")
     if len(targets) and not (0 <= int(targets.min()) and int(targets.max()) < len(groups)):

@@ -48,6 +48,18 @@ METHODS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
+# lines of the table of coverages: their words, the predictor, and over what the mean is taken
+_LINES = (
+    (f"{K} classes", "top5", "micro"),
+    ("  mean over classes", "top5", "macro"),
+    ("  ... with priors", "top5_macro", "macro"),
+    (f"{K} classes on average", "average5", "micro"),
+    ("  mean over classes", "average5", "macro"),
+    ("  ... with priors", "average5_macro", "macro"),
+    ("conformal, promised 90", "conformal90", "micro"),
+)
+
+
 def demo_recipe(changes: tuple[str, ...], seed: int) -> Recipe:
     """Return the recipe of one of the trainings."""
     return make_recipe(BASE, [*changes, f"seed={seed}"])
@@ -77,31 +89,13 @@ def run_demo(
 
 def table_rows(runs: dict[str, Run]) -> list[list[str]]:
     """Return the table in percent of test rows: a line for each kind of sets, a column for each training."""
-    columns = []
-    for run in runs.values():
-        sets = run.results.sets
-        metrics = [
-            sets["top5"].coverage.micro,
-            sets["top5"].coverage.macro,
-            sets["top5_macro"].coverage.macro,
-            sets["average5"].coverage.micro,
-            sets["average5"].coverage.macro,
-            sets["average5_macro"].coverage.macro,
-            sets["conformal90"].coverage.micro,
-        ]
-        size = sets["conformal90"].size.micro.value
-        columns.append([*(format_percent(metric.value) for metric in metrics), f"{size:.1f}"])
-    lines = [
-        f"{K} classes",
-        "  mean over classes",
-        "  ... with priors",
-        f"{K} classes on average",
-        "  mean over classes",
-        "  ... with priors",
-        "conformal, promised 90",
-        "  classes in the set",
-    ]
-    return [[line, *values] for line, *values in zip(lines, *columns, strict=True)]
+    results = [run.results.sets for run in runs.values()]
+    rows = []
+    for line, name, average in _LINES:
+        coverages = [getattr(sets[name].coverage, average).value for sets in results]
+        rows.append([line, *map(format_percent, coverages)])
+    sizes = [f"{sets['conformal90'].size.micro.value:.1f}" for sets in results]
+    return [*rows, ["  classes in the set", *sizes]]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shortlist._store.files import check_regular, replacing
+from shortlist._store.files import replacing
 from shortlist._store.manifest import read_sealed, record_files, write_sealed
-from shortlist.index.segment import ImageIndexError, SegmentRecord
+from shortlist.index.segment import ImageIndexError, SegmentRecord, check_index_file
 from shortlist.model import Model, model_hash
 
 NAME = "index.json"
@@ -128,12 +128,7 @@ def read_deleted(folder: Path, record: dict[str, Any] | None) -> np.ndarray:
     if record is None:
         return np.zeros(0, DELETED)
     path = folder / record["name"]
-    try:
-        check_regular(path, links=False)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ImageIndexError(str(error)) from error
+    check_index_file(path)
     content = path.read_bytes() if path.stat().st_size == record["size"] else b""
     if hashlib.sha256(content).hexdigest() != record["sha256"] or len(content) % DELETED.itemsize:
         raise ImageIndexError(f"{path} is damaged or was changed: it is not the file in the manifest")

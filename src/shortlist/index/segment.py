@@ -36,6 +36,16 @@ class ImageIndexError(ValueError):
     """Raised if a folder is not an index, is damaged, or cannot be used as asked."""
 
 
+def check_index_file(path: Path) -> None:
+    """Refuse links, pipes and devices; a file that is missing stays a FileNotFoundError."""
+    try:
+        check_regular(path, links=False)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ImageIndexError(str(error)) from error
+
+
 @dataclass(frozen=True)
 class NewRows:
     """Images that are to be kept, in any order.
@@ -191,12 +201,7 @@ class Segment:
     def __init__(self, folder: Path, record: SegmentRecord, dimension: int) -> None:
         self.path, self.record, self.dimension = folder / record.name, record, dimension
         self._places = record.places(dimension)
-        try:
-            check_regular(self.path, links=False)
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError) as error:
-            raise ImageIndexError(str(error)) from error
+        check_index_file(self.path)
         if not self.path.stat().st_size == record.size == self._places["end"][0]:
             raise self._damaged("its size is another one")
         # a private map, which needs no open file, and which torch may take for writable

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,23 +37,12 @@ def warn_if_flat(*, k: int, num_classes: int, noise_std: float, margin: float | 
         )
 
 
-def perturbed_gap(
-    scores: Tensor,
-    target: Tensor,
-    *,
-    k: int,
-    noise_std: float,
-    num_samples: int | None,
-    noise: Tensor | None,
-    generator: torch.Generator | None,
-) -> Tensor:
+def perturbed_gap(scores: Tensor, target: Tensor, *, k: int, noise_std: float, **draws: Any) -> Tensor:
     """Compute :func:`shortlist.ops.perturbed_topk` minus the target's score (n,).
 
     Sampled or exact, one gradient is filled, not two.
     """
-    scores, places = noisy_places(
-        scores, k=k, noise_std=noise_std, num_samples=num_samples, noise=noise, generator=generator
-    )
+    scores, places = noisy_places(scores, k=k, noise_std=noise_std, **draws)
     if places is None:
         return _operator(scores, target, k, noise_std)
     index, drawn = places

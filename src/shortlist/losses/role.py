@@ -163,14 +163,8 @@ class RoleLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, sample_ids: Tensor) -> Tensor:
         """Compute the loss; ``sample_ids`` (n,) are rows of the table of label estimates."""
-        return role_loss(
-            logits,
-            self.estimates(sample_ids),
-            target,
-            k=self.k,
-            size_weight=self.size_weight,
-            ignore_index=self.ignore_index,
-        )
+        estimates = self.estimates(sample_ids)
+        return role_loss(logits, estimates, target, ignore_index=self.ignore_index, **self.options)
 
     @staticmethod
     def score_meaning(options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:

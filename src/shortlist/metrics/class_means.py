@@ -203,9 +203,7 @@ COVERAGE_MEASURES = {
 
 def check_coverage(coverage: float) -> None:
     """Require a share in [0, 1]."""
-    check_number("coverage", coverage, low=0.0)
-    if coverage > 1:
-        raise ValueError(f"coverage must be <= 1, got {coverage!r}")
+    check_number("coverage", coverage, low=0.0, high=1.0)
 
 
 def _shortfall(hits: Tensor, counts: Tensor, coverage: float) -> Tensor:

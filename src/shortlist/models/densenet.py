@@ -97,10 +97,8 @@ class DenseNet(Network):
         dropout_rate: float = 0.0,
     ) -> None:
         check_sizes(in_channels=in_channels, depth=depth, growth_rate=growth_rate)
-        check_number("compression", compression, above=0.0)
+        check_number("compression", compression, above=0.0, high=1.0)
         check_number("dropout_rate", dropout_rate, low=0.0, below=1.0)
-        if compression > 1:
-            raise ValueError(f"compression must be <= 1, got {compression!r}")
         step = 6 if bottleneck else 3
         if depth < 4 + step or (depth - 4) % step:
             raise ValueError(f"depth must be 4 + {step} n with n >= 1, got {depth}")

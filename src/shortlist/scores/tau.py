@@ -85,7 +85,14 @@ def fit_tau(
     low, high = _right_between(logits, target, log_source)
     curve = torch.stack([1 - share @ ((low < tau) & (tau < high)).double() for tau in grid]).clamp_min(0)
     least = grid[middle_of_best(curve, grid)]
-    error = standard_error(~((low < least) & (least < high)), target)
+    return chosen_fit(curve, grid, ~((low < least) & (least < high)), target, counts, standard_errors)
+
+
+def chosen_fit(
+    curve: Tensor, grid: Tensor, wrong: Tensor, target: Tensor, counts: Tensor, standard_errors: float
+) -> TauFit:
+    """Choose a tau near the least of the curve (g,), where these rows are wrong (n,)."""
+    error = standard_error(wrong, target)
     chosen = middle_of_best(curve, grid, slack=standard_errors * error)
     num_absent = int((counts == 0).sum())
     return TauFit(float(grid[chosen]), float(curve[chosen]), error, curve, grid, num_absent)

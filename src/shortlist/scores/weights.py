@@ -12,7 +12,7 @@ from shortlist._checks import can_read_values, check_class_vector, check_number,
 from shortlist.models import LinearHead
 from shortlist.scores.held_out_rows import held_out
 from shortlist.scores.score_map import ScoreMap
-from shortlist.scores.tau import TauFit, check_grid, middle_of_best, standard_error
+from shortlist.scores.tau import TauFit, check_grid, chosen_fit, middle_of_best
 
 Offsets = Literal["kept", "scaled"]
 
@@ -154,10 +154,7 @@ def fit_normalization(
         others = scores.scatter(1, target[:, None], -torch.inf)
         wrong.append(others.amax(1) >= scores.gather(1, target[:, None]).squeeze(1))
     curve = torch.stack([share @ rows.double() for rows in wrong])
-    error = standard_error(wrong[middle_of_best(curve, grid)], target)
-    chosen = middle_of_best(curve, grid, slack=standard_errors * error)
-    num_absent = int((counts == 0).sum())
-    return TauFit(float(grid[chosen]), float(curve[chosen]), error, curve, grid, num_absent)
+    return chosen_fit(curve, grid, wrong[middle_of_best(curve, grid)], target, counts, standard_errors)
 
 
 def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 1.0) -> Model:

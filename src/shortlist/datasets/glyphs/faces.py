@@ -13,30 +13,14 @@ from pathlib import Path
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")
 
 # text faces that come with matplotlib; those of the second list are seen in validation and test only
-MATPLOTLIB_TRAIN = (
-    "DejaVuSans",
-    "DejaVuSans-Bold",
-    "DejaVuSans-Oblique",
-    "DejaVuSansMono",
-    "DejaVuSansMono-Bold",
-    "DejaVuSansMono-Oblique",
-    "DejaVuSerif",
-    "DejaVuSerif-Bold",
-    "DejaVuSerif-Italic",
-    "STIXGeneral",
-    "STIXGeneralBol",
-    "STIXGeneralItalic",
-    "cmr10",
-    "cmb10",
-    "cmss10",
-    "cmti10",
+MATPLOTLIB_TRAIN = tuple(
+    """DejaVuSans DejaVuSans-Bold DejaVuSans-Oblique DejaVuSansMono DejaVuSansMono-Bold
+    DejaVuSansMono-Oblique DejaVuSerif DejaVuSerif-Bold DejaVuSerif-Italic STIXGeneral
+    STIXGeneralBol STIXGeneralItalic cmr10 cmb10 cmss10 cmti10""".split()
 )
-MATPLOTLIB_HELD_OUT = (
-    "DejaVuSans-BoldOblique",
-    "DejaVuSansMono-BoldOblique",
-    "DejaVuSerif-BoldItalic",
-    "STIXGeneralBolIta",
-    "cmtt10",
+MATPLOTLIB_HELD_OUT = tuple(
+    """DejaVuSans-BoldOblique DejaVuSansMono-BoldOblique DejaVuSerif-BoldItalic STIXGeneralBolIta
+    cmtt10""".split()
 )
 
 NEW_IN_MATPLOTLIB_3_11 = ("cmti10",)

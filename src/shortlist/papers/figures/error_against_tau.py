@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
-from shortlist.metrics import balanced_error
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
 from shortlist.papers.figures._lines import add_legend, draw_band, figure_with_legend, percent, style_of
 from shortlist.papers.figures._runs import MethodRuns, mean_columns, measure_runs, network_scores, seed_mean
 from shortlist.runs import Run, RunError
-from shortlist.scores import PriorRecord, fit_tau, middle_of_best, normalization_map, standard_error
+from shortlist.scores import PriorRecord, TauFit, fit_normalization, fit_tau
 
 TECHNIQUES = {
     "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",
@@ -85,31 +84,21 @@ def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
         raise RunError(f"{run.path} has the same scores, before adjustment, as {seen[content]}")
     training, declared = PriorRecord.training(run.class_table.class_counts), run.declared["set"]
     start = declared if declared.contains is None else declared.under(training)
-    fits = [
-        fit_tau(start(scores), target, source_priors=training.priors, grid=grid) for scores, target in parts
-    ]
-    chosen = int((grid == fits[0].tau).nonzero()[0])
-    adjusted = Curve(fits[0].curve.tolist(), fits[1].curve.tolist(), chosen)
-    normalized, why_none = None, ""
+    fits = [fit_tau(start(rows), target, source_priors=training.priors, grid=grid) for rows, target in parts]
+    adjusted, normalized, why_none = _curve(fits, grid), None, ""
     try:
-        normalized = _normalized(run, parts, grid)
+        norms = run.load_norms()
+        fits = [fit_normalization(rows.double(), target, *norms, grid=grid) for rows, target in parts]
+        normalized = _curve(fits, grid)
     except (ValueError, OSError) as error:
         why_none = " ".join(str(error).split())
     seen[content] = str(run.path)
     return Curves(adjusted, normalized, why_none, len(parts[1][1]))
 
 
-def _normalized(run: Run, parts: Sequence[tuple[Tensor, Tensor]], grid: Tensor) -> Curve:
-    norms, offsets = run.load_norms()
-    maps = [normalization_map(norms, offsets, tau=tau) for tau in grid.tolist()]
-    curves = [
-        [float(balanced_error(change(scores.double()), target)) for change in maps]
-        for scores, target in parts
-    ]
-    held_out, (scores, target) = torch.tensor(curves[0], dtype=torch.float64), parts[0]
-    wrong = maps[middle_of_best(held_out, grid)](scores.double()).argmax(1) != target
-    slack = standard_error(wrong, target)  # the rule of fit_tau
-    return Curve(*curves, chosen=middle_of_best(held_out, grid, slack=slack))
+def _curve(fits: Sequence[TauFit], grid: Tensor) -> Curve:
+    val, test = fits
+    return Curve(val.curve.tolist(), test.curve.tolist(), int((grid == val.tau).nonzero()[0]))
 
 
 def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
