@@ -34,7 +34,7 @@ def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, ca
     assert "Wrote my-birds.yaml. Next: shortlist train my-birds.yaml" in said
     recipe = load_recipe(tmp_path / "my-birds.yaml", ["epochs=1"])
     assert recipe.data.options == {"root": str(birds), "image_size": 32}
-    assert list(recipe.predictors) == ["top1", "average1", "conformal90"]
+    assert list(recipe.predictors) == ["top1", "average1", "conformal"]
     with pytest.warns(UserWarning):  # a promise needs more rows than these
         run = train(recipe, tmp_path / "run", progress=silent)
     assert run.results.rows == 10

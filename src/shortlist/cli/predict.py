@@ -46,7 +46,7 @@ def predict(
         str | None,
         typer.Option(
             help="Name of one of the model's predictors. The default is the first one that promises "
-            "something about the true class, such as conformal90, or else the first one.",
+            "something about the true class, such as conformal, or else the first one.",
             show_default=False,
         ),
     ] = None,

@@ -120,8 +120,24 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
         return
     groups = run.recipe.evaluation.group_words
     print_results(results, f"Test rows of {run.path}", group_words=groups)
-    for line in [*([] if kept is None else [kept.words()]), words, f"Run folder: {run.path}"]:
+    said = [] if kept is None else [kept.words()]
+    for line in [*said, words, *_chosen_coverage(run), f"Run folder: {run.path}"]:
         print_line(line)
+
+
+def _chosen_coverage(run: "Run") -> list[str]:
+    """Say which coverage the calibration rows chose, for each predictor that leaves it to them."""
+    from shortlist.predictors import COVERAGES, MOST_CLASSES, Conformal
+
+    *others, last = (f"{100 * level:g}" for level in COVERAGES)
+    why = f"the highest of {', '.join(others)} and {last} with at most {MOST_CLASSES} classes on average"
+    chosen = [key for key, section in run.recipe.named_predictors.items() if section.chooses_coverage]
+    predictors = {key: run.predictors[key] for key in chosen}
+    return [
+        f"{key}: coverage auto is {100 * predictor.coverage:g} % ({why}, or the lowest)"
+        for key, predictor in predictors.items()
+        if isinstance(predictor, Conformal)
+    ]
 
 
 _DEFAULT = {
@@ -133,7 +149,7 @@ _DEFAULT = {
         "top5_macro": {"name": "topk", "k": 5, "macro": True},
         "average5": {"name": "average_k", "k": 5},
         "average5_macro": {"name": "average_k", "k": 5, "macro": True},
-        "conformal90": {"name": "conformal", "coverage": 0.9},
+        "conformal": {"name": "conformal", "coverage": "auto"},
     },
 }
 
@@ -198,6 +214,8 @@ def calibrate(
         return
     print_line(run.score_map.words())
     print_calibration(run.predictors)
+    for line in _chosen_coverage(run):
+        print_line(line)
     if (detector := run.saved.novelty) is not None:
         print_line(f"novelty: {novelty_words(detector)}")
 

@@ -21,10 +21,11 @@ def promises_of(group: Group) -> dict[str, list[Promise]]:
 def shared_promise(promises: Sequence[Promise]) -> Promise:
     """Return what several promises have in common: one of them without what was measured.
 
-    If they differ, it says as much about the calibration rows as the one with the fewest.
+    If they differ, it promises as much as the lowest, and says as much about the calibration rows as the one
+    with the fewest.
     """
     plain = [replace(promise, measured=None) for promise in promises]
-    return min(plain, key=lambda promise: promise.rows or 0)
+    return min(plain, key=lambda promise: (promise.level or 0, promise.rows or 0))
 
 
 def kept_words(by_label: Mapping[str, Sequence[Promise]]) -> str:

@@ -15,6 +15,7 @@ from shortlist.predictors.accumulator import (
 from shortlist.predictors.adapting import AdaptingThreshold
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.calibration_rows import CalibrationRows
+from shortlist.predictors.chosen_coverage import COVERAGES, MOST_CLASSES, calibrate_highest
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule

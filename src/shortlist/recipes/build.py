@@ -275,15 +275,17 @@ def learning_rate_factor(recipe: Recipe, steps_per_epoch: int, total_steps: int)
     return factor
 
 
-def build_predictor(recipe: Recipe, key: str, class_table: ClassTable, score_map: ScoreMap) -> SetPredictor:
+def build_predictor(
+    recipe: Recipe, key: str, class_table: ClassTable, score_map: ScoreMap, **chosen: Any
+) -> SetPredictor:
     """Build one of the recipe's predictors, not yet calibrated, for the scores of a score map.
 
     ``macro`` ones get the training priors, and convert from the priors that the scores contain. Those of a
     taxonomy get that of the class table, or of the chosen ``levels``. A rule about a level of the class table
-    gets the classes' parents at this level.
+    gets the classes' parents at this level. ``chosen`` are options that the recipe leaves open.
     """
     section = recipe.named_predictors[key]
-    options = dict(section.options)
+    options = section.options | chosen
     rule = options.get("rule")
     if isinstance(rule, dict) and rule.get("level") is not None:
         options["rule"] = rule | {"groups": class_table.parent_index(rule["level"])[0].tolist()}

@@ -21,16 +21,16 @@ def default_size(num_classes: int) -> int:
 
 
 def default_predictors(k: int) -> dict[str, dict[str, Any]]:
-    """Return the predictors of a recipe that names none: k classes, k on average, a promise of 90 %.
+    """Return the predictors of a recipe that names none: k classes, k on average, a promise.
 
     Example:
         >>> list(default_predictors(3))
-        ['top3', 'average3', 'conformal90']
+        ['top3', 'average3', 'conformal']
     """
     return {
         f"top{k}": {"name": "topk", "k": k},
         f"average{k}": {"name": "average_k", "k": k},
-        "conformal90": {"name": "conformal", "coverage": 0.9},
+        "conformal": {"name": "conformal", "coverage": "auto"},
     }
 
 

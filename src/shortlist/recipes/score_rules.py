@@ -72,10 +72,16 @@ def fits_class_shifts(recipe: "Recipe") -> bool:
     return loss_meaning(recipe, "set").free_levels
 
 
-def also_used_for(recipe: "Recipe", head: str) -> str:
-    """Say what the rows that calibrate predictors of this head served for before, as in "chose the epoch"."""
+def also_used_for(recipe: "Recipe", head: str, *, coverage: bool = False) -> str:
+    """Say what else the rows that calibrate predictors of this head served for, as in "chose the epoch".
+
+    Args:
+        recipe: The recipe.
+        head: The head.
+        coverage: Whether the rows chose the coverage.
+    """
     if recipe.calibration.rows == "separate":
-        return ""
+        return "chose the coverage" if coverage else ""
     adjust, several = recipe.adjust, recipe.epochs > 1 or recipe.steps is not None
     chosen = recipe.selection.metric not in ("loss", "last") and several
     numbers = (adjust.temperature, adjust.tau, adjust.weight_normalization)
@@ -84,6 +90,7 @@ def also_used_for(recipe: "Recipe", head: str) -> str:
         "chose the epoch": chosen,
         "chose the head": adjust.predict_from == "choose",
         "fitted the score map": fitted and adjust.tau != "cross_fit",
+        "chose the coverage": coverage,
     }
     named = [words for words, used in uses.items() if used]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)

@@ -236,11 +236,25 @@ class CalibrationSection(Section):
 
 
 class PredictorSection(NamedSection):
-    """A predictor by its name in ``PREDICTORS``; ``macro: true`` gives it the class priors."""
+    """A predictor by its name in ``PREDICTORS``; ``macro: true`` gives it the class priors.
+
+    ``coverage: auto`` of a conformal one leaves the coverage to the calibration rows.
+    """
 
     macro: bool = False
     # for a predictor of a taxonomy: levels of the class table that make it; left out: all of them
     levels: list[str] | None = None
+
+    @property
+    def chooses_coverage(self) -> bool:
+        """Whether the calibration rows choose the coverage."""
+        return self.name == "conformal" and super().options.get("coverage") == "auto"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options without the name, and without a coverage that is not yet chosen."""
+        options = super().options
+        return {key: options[key] for key in options if key != "coverage" or not self.chooses_coverage}
 
 
 class NoveltySection(Section):

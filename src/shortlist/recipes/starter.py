@@ -166,7 +166,8 @@ def starter_recipe(found: Found, name: str) -> str:
         f"epochs: {epochs}",
         f"batch_size: {batch_size}",
         *_selection_lines(found, k),
-        "# The sets to make: k classes, k classes on average, and a promise of 90 %. These are the defaults.",
+        "# The sets to make: k classes, k classes on average, and a promise. These are the defaults.",
+        "# coverage: auto promises the highest of 90, 95, 98 and 99 % with at most 3 classes on average.",
         "predictors:",
         *(f"  {key}: {_in_line(value)}" for key, value in default_predictors(k).items()),
         "# Processes that load images; 0 loads them in the training process itself.",
@@ -190,7 +191,8 @@ def _selection_lines(found: Found, k: int) -> list[str]:
     if not found.are_images:  # of easy features every epoch is right among k, and the first would be kept
         return [
             "schedule: {name: cosine}",
-            "# The last epoch is kept, so that the validation rows choose nothing and the promise is exact.",
+            "# The last epoch is kept, so that the validation rows choose no epoch. With a number in place",
+            "# of auto as coverage they choose nothing, and the promise is exact.",
             "selection: {metric: last}",
         ]
     return [

@@ -13,7 +13,7 @@ from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader, fac
 from shortlist.metrics import Results, evaluate, measure_label_sets
 from shortlist.model import CalibrationSummary, write_calibration, write_network
 from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
-from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.predictors import NoveltyDetector, SetPredictor, calibrate_highest
 from shortlist.promise import Promise
 from shortlist.recipes import (
     Recipe,
@@ -203,12 +203,16 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores(run.calibration_part, head)
     scores, class_table = score_map(scores), run.class_table
-    also = also_used_for(recipe, head)
     predictors = {}
-    for key in recipe.named_predictors:
-        predictor = build_predictor(recipe, key, class_table, score_map).calibrate(scores, target)
+    for key, section in recipe.named_predictors.items():
+        make = partial(build_predictor, recipe, key, class_table, score_map)
+        if section.chooses_coverage:
+            predictor = calibrate_highest(lambda coverage, make=make: make(coverage=coverage), scores, target)
+        else:
+            predictor = make().calibrate(scores, target)
         predictor(scores[:1])  # what cannot be used is not kept
         if predictor.report is not None:
+            also = also_used_for(recipe, head, coverage=section.chooses_coverage)
             predictor.report = replace(predictor.report, rows_also=also)
         predictors[key] = predictor
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
