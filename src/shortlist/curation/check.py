@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
+from shortlist._components import lowest_of_component
 from shortlist._messages import missing
 from shortlist._store.files import check_regular
 from shortlist.datasets import why_unreadable
@@ -135,19 +136,11 @@ def _near_groups(findings: Sequence[_Finding], max_distance: int) -> list[list[i
         if finding.looks is not None:
             looks.setdefault(finding.looks, []).append(index)
     distinct = list(looks)
-    leader = list(range(len(distinct)))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    for first, second in near_pairs(np.array(distinct, dtype=np.uint64), max_distance=max_distance).tolist():
-        leader[find(second)] = find(first)
+    pairs = near_pairs(np.array(distinct, dtype=np.uint64), max_distance=max_distance)
+    lowest = lowest_of_component(len(distinct), pairs.tolist())
     together: dict[int, list[int]] = {}
-    for place, code in enumerate(distinct):
-        together.setdefault(find(place), []).extend(looks[code])
+    for code, component in zip(distinct, lowest, strict=True):
+        together.setdefault(component, []).extend(looks[code])
     groups = [sorted(group) for group in together.values()]
     return [group for group in groups if len({findings[i].content for i in group}) > 1]
 

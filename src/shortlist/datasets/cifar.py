@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,14 @@ def _rows(path: Path, keys: dict[str, int]) -> tuple[Tensor, ...]:
     return torch.from_numpy(images.copy()).view(-1, 3, 32, 32), *labels
 
 
-def _folder(root: str | Path, name: str, folder: str, file: str) -> Path:
-    for candidate in (Path(root) / folder, Path(root)):
-        if (candidate / file).is_file():
-            return candidate
-    raise missing(Path(root) / folder / file, HELP.format(name=name, folder=folder, file=file))
+def _folder(root: str | Path, name: str, folder: str, files: Sequence[str]) -> Path:
+    """Find the folder that holds these files, which may be the root itself."""
+    places = (Path(root) / folder, Path(root))
+    place = next((place for place in places if (place / files[0]).is_file()), places[0])
+    for file in files:
+        if not (place / file).is_file():
+            raise missing(place / file, HELP.format(name=name, folder=folder, file=file))
+    return place
 
 
 def _splits(
@@ -167,10 +171,7 @@ def cifar100(
         FileNotFoundError: A file is missing; the message says where to get it.
         ValueError: A file is not of this format.
     """
-    folder = _folder(root, "CIFAR-100", "cifar-100-python", "train")
-    for file in ("test", "meta"):
-        if not (folder / file).is_file():
-            raise missing(folder / file, HELP.format(name="CIFAR-100", folder="cifar-100-python", file=file))
+    folder = _folder(root, "CIFAR-100", "cifar-100-python", ("train", "test", "meta"))
     fine = _names(folder / "meta", "fine_label_names")
     coarse = _names(folder / "meta", "coarse_label_names")
     bounds = {"fine_labels": len(fine), "coarse_labels": len(coarse)}
@@ -202,13 +203,10 @@ def cifar10(
     ``batches.meta``, or these in ``<root>`` itself. There are no superclasses: ``noise`` redraws among all
     classes. Otherwise as :func:`cifar100`.
     """
-    folder = _folder(root, "CIFAR-10", "cifar-10-batches-py", "batches.meta")
-    files = [folder / f"data_batch_{i}" for i in range(1, 6)]
-    for file in [*files, folder / "test_batch"]:
-        if not file.is_file():
-            raise missing(file, HELP.format(name="CIFAR-10", folder="cifar-10-batches-py", file=file.name))
+    files = [f"data_batch_{i}" for i in range(1, 6)]
+    folder = _folder(root, "CIFAR-10", "cifar-10-batches-py", ["batches.meta", *files, "test_batch"])
     names = _names(folder / "batches.meta", "label_names")
-    batches = [_rows(file, {"labels": len(names)}) for file in files]
+    batches = [_rows(folder / file, {"labels": len(names)}) for file in files]
     images, labels = (torch.cat(column) for column in zip(*batches, strict=True))
     test = _rows(folder / "test_batch", {"labels": len(names)})
     table, groups = ClassTable(names), torch.zeros(len(names), dtype=torch.int64)

@@ -193,13 +193,10 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_head(spec: NetworkSpec, length: int) -> nn.Module:
-    if spec.head == "two_head":
-        return TwoHead(length, spec.num_classes, bias=spec.bias)
-    if spec.head == "label_set":
-        return LabelSetHead(length, spec.num_classes, bias=spec.bias)
     if spec.head == "cosine":
         return CosineHead(length, spec.num_classes, scale=spec.scale, learn_scale=spec.learn_scale)
-    return LinearHead(length, spec.num_classes, bias=spec.bias)
+    kinds = {"linear": LinearHead, "two_head": TwoHead, "label_set": LabelSetHead}
+    return kinds[spec.head](length, spec.num_classes, bias=spec.bias)
 
 
 def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:

@@ -54,6 +54,11 @@ class PublishedValue:
         return self.number.metric
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Paper, method and metric."""
+        return self.table.paper, self.method, self.metric
+
+    @property
     def value(self) -> float:
         """The number as a share if it is printed in percent."""
         return self.number.value / 100 if self.table.unit == "%" else self.number.value
@@ -120,24 +125,17 @@ def _nearest(values: Sequence[PublishedValue]) -> list[PublishedValue]:
     """
     least: dict[tuple[str, str, str], int] = {}
     for value in values:
-        key = (value.table.paper, value.method, value.metric)
-        least[key] = min(least.get(key, 1000), len(value.departures))
+        least[value.key] = min(least.get(value.key, 1000), len(value.departures))
     kept: list[PublishedValue] = []
     for value in values:
-        key = (value.table.paper, value.method, value.metric)
-        if len(value.departures) == least[key] and not any(_is_same(value, other) for other in kept):
+        if len(value.departures) == least[value.key] and not any(_is_same(value, other) for other in kept):
             kept.append(value)
     return kept
 
 
 def _is_same(first: PublishedValue, second: PublishedValue) -> bool:
     digits = min(first.number.digits, second.number.digits)
-    same_place = (first.table.paper, first.method, first.metric) == (
-        second.table.paper,
-        second.method,
-        second.metric,
-    )
-    return same_place and abs(first.number.value - second.number.value) <= 0.5001 * 10**-digits
+    return first.key == second.key and abs(first.number.value - second.number.value) <= 0.5001 * 10**-digits
 
 
 def _other_model(value: PublishedValue) -> bool:

@@ -3,11 +3,11 @@
 import hashlib
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._components import lowest_of_component
 from shortlist.datasets.glyphs.trace import Traces
 
 ALIKE = 0.98  # mean cosine over the shared faces from which two characters are look-alikes
@@ -61,24 +61,8 @@ def look_alike_groups(traces: Traces) -> dict[int, str]:
     first: dict[str, int] = {}
     links = [(first.setdefault(base_name(c), i), i) for i, c in enumerate(characters.tolist())]
     links += list(zip(*(axis.tolist() for axis in np.nonzero(alike)), strict=True))
-    lowest = _lowest_of_component(len(characters), links)
+    lowest = lowest_of_component(len(characters), links)
     return {c: base_name(int(characters[lowest[i]])) for i, c in enumerate(characters.tolist())}
-
-
-def _lowest_of_component(n: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """Return, for each of n items, the lowest item that links lead to."""
-    above = list(range(n))
-
-    def root(i: int) -> int:
-        while above[i] != i:
-            above[i] = above[above[i]]
-            i = above[i]
-        return i
-
-    for a, b in links:
-        low, high = sorted((root(a), root(b)))
-        above[high] = low
-    return [root(i) for i in range(n)]
 
 
 def choose_classes(groups: dict[int, str], *, max_classes: int | None) -> list[int]:
